@@ -1,0 +1,272 @@
+"""The nouns that travel between the parts: types and protocols, no logic.
+
+Shape letters: B batch (sequences), L length, T packed tokens (sum of the real lengths), D hidden, H heads,
+K head width, F feed-forward, V vocabulary, E embedding, C classes, M positions whose vocabulary logits a loss reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+# --- what goes into the encoder -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One packed micro-batch: real tokens only, sequences laid end to end.
+
+    input_ids, segment_ids, position_ids: (T,) int64.  cu_seqlens: (B+1,) int64, starts with 0, ends with T.
+    max_length: longest sequence.  row_ids: (B,) int64, row numbers in the data set (for reports of bad rows).
+    labels: classification (B,) int64; regression (B,) float32; token tasks (T,) int64 with -100 on the rest.
+    mlm_positions: (M,) int64 indices into T whose original piece was masked; mlm_labels: (M,) int64 the originals.
+    pair_labels: (B,) int64 of NSP (0 = is next) or SOP (0 = in order).
+    special_mask: (T,) bool, true on [CLS], [SEP] and the like.
+    extra: whatever a task or an augmentation needs beside.
+    """
+
+    input_ids: Tensor
+    segment_ids: Tensor
+    position_ids: Tensor
+    cu_seqlens: Tensor
+    max_length: int
+    row_ids: Tensor
+    labels: Tensor | None = None
+    mlm_positions: Tensor | None = None
+    mlm_labels: Tensor | None = None
+    pair_labels: Tensor | None = None
+    special_mask: Tensor | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return int(self.cu_seqlens.shape[0]) - 1
+
+    @property
+    def tokens(self) -> int:
+        return int(self.input_ids.shape[0])
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on `device` (itself when it is already there)."""
+        import dataclasses
+
+        import torch as _torch
+
+        moved = {
+            f.name: value.to(device, non_blocking=True)
+            for f in dataclasses.fields(self)
+            if isinstance(value := getattr(self, f.name), _torch.Tensor)
+        }
+        return dataclasses.replace(self, **moved)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a caller reads of the encoder's output; nothing else is computed or kept.
+
+    mlm: vocabulary logits: None (none), "masked" (at batch.mlm_positions) or "all" (every real token).
+    """
+
+    hidden_states: bool = False
+    attentions: bool = False
+    attention_scores: bool = False
+    projections: bool = False  # queries, keys, values
+    pooled: bool = False
+    logits: bool = False  # the task head
+    pair_logits: bool = False  # the NSP/SOP head
+    mlm: str | None = None
+
+    def __or__(self, other: Needs) -> Needs:
+        mlm = "all" if "all" in (self.mlm, other.mlm) else self.mlm or other.mlm
+        return Needs(
+            self.hidden_states or other.hidden_states,
+            self.attentions or other.attentions,
+            self.attention_scores or other.attention_scores,
+            self.projections or other.projections,
+            self.pooled or other.pooled,
+            self.logits or other.logits,
+            self.pair_logits or other.pair_logits,
+            mlm,
+        )
+
+
+@dataclass
+class VocabularyOutput:
+    """The masked-LM head before the last matrix, so that a loss can compute logits in chunks and only where read.
+
+    features: (M, E) output of the head's transform.  weight: (V, E), tied to the embedding table.  bias: (V,).
+    positions: (M,) indices into T, or None for all T tokens in order.
+    """
+
+    features: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    positions: Tensor | None = None
+
+    def logits(self) -> Tensor:
+        """(M, V)."""
+        import torch.nn.functional as F
+
+        return F.linear(self.features, self.weight.to(self.features.dtype), _cast(self.bias, self.features))
+
+
+def _cast(bias: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if bias is None else bias.to(like.dtype)
+
+
+@dataclass
+class EncoderOutput:
+    """What a model computed, by name. A field that was not asked for is None.
+
+    last_hidden: (T, D).  hidden_states: N+1 tensors (T, D), the embedding output first.
+    attentions: per layer, a list of B tensors (H, l, l) of probabilities; attention_scores the same before softmax.
+    queries, keys, values: per layer (T, H, K).  pooled: (B, D).
+    logits: (B, C), or (T, C) for token tasks.  pair_logits: (B, 2).
+    """
+
+    last_hidden: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[list[Tensor], ...] | None = None
+    attention_scores: tuple[list[Tensor], ...] | None = None
+    queries: tuple[Tensor, ...] | None = None
+    keys: tuple[Tensor, ...] | None = None
+    values: tuple[Tensor, ...] | None = None
+    pooled: Tensor | None = None
+    logits: Tensor | None = None
+    pair_logits: Tensor | None = None
+    vocabulary: VocabularyOutput | None = None
+
+
+class Teacher(Protocol):
+    """A frozen model: called without gradient, in evaluation mode, possibly in another precision."""
+
+    def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput: ...
+
+
+# --- training ---------------------------------------------------------------------------------------------------
+
+
+class TrainingPlan(BaseModel):
+    """How long and how to train: the `training:` block of every stage, and what the loop is given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    epochs: float | None = Field(None, gt=0, le=10_000)
+    """Passes over the data; give this or `steps`."""
+    steps: int | None = Field(None, gt=0)
+    """Optimizer steps; give this or `epochs`."""
+    batch_rows: int = Field(32, gt=0)
+    """Sequences per optimizer step."""
+    max_tokens: int = Field(8192, gt=0)
+    """Most real tokens in one micro-batch; a step with more is split and its gradients are added exactly."""
+    learning_rate: float = Field(5e-5, gt=0, lt=1)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+    """Not applied to biases and norms."""
+    warmup: float = Field(0.1, ge=0, lt=1)
+    """Share of the steps with a linearly rising learning rate."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    clip_norm: float | None = Field(1.0, gt=0)
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of the matrix products; weights and optimizer stay fp32. auto: bf16 where the device computes in it."""
+    validate_every: int | None = Field(None, gt=0)
+    """Steps between validations; null: at the end of every epoch."""
+    keep_best: bool = True
+    """Finish with the weights of the best validation instead of the last."""
+    checkpoint_every: int = Field(500, gt=0)
+    """Steps between checkpoints."""
+    keep_checkpoints: int = Field(2, gt=0)
+    log_every: int = Field(10, gt=0)
+    max_bad_steps: int = Field(3, ge=0)
+    """Steps with a non-finite loss or gradient that are skipped before the run stops."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> TrainingPlan:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give exactly one of epochs and steps")
+        return self
+
+
+class Objective(Protocol):
+    """Something to minimise. An nn.Module: its projections, if any, train and are dropped at `finish`.
+
+    The value is a mean over `count(batch)` terms (real tokens, rows, masked positions ...), so that micro-batches of
+    one step combine exactly: the loop weighs each by its share of the step's count. count 0 means: nothing here.
+    """
+
+    student_needs: Needs
+    teacher_needs: Needs | None  # None: works without a teacher
+
+    def count(self, batch: Batch) -> int: ...
+
+    def __call__(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor: ...
+
+
+class BatchSource(Protocol):
+    """Batches whose order is a pure function of (seed, epoch): any position can be rebuilt without replay."""
+
+    fingerprint: str  # sha256 of data, tokenizer, encoding, order rule
+
+    def steps(self, epoch: int) -> int:
+        """Optimizer steps in this epoch."""
+        ...
+
+    def step(self, epoch: int, index: int) -> Sequence[Batch]:
+        """The micro-batches of one optimizer step; masking and augmentation depend on (seed, epoch, index) alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What a finished stage leaves: the folder of its model, and what is worth telling."""
+
+    folder: Path
+    steps: int
+    seconds: float
+    best: Mapping[str, float] = field(default_factory=dict)
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One model, measured. values: flat names as logged to MLflow (`quality/accuracy`, `speed/latency_p50_ms` ...).
+
+    context: device, threads, runtime, precision, batch shape, data set and digest, package versions: without these
+    a figure must not be compared.
+    """
+
+    values: Mapping[str, float]
+    context: Mapping[str, str]
+    predictions: Path | None = None
+
+
+class RunLog(Protocol):
+    """One tracked run as the pipeline sees it: every call appends to a local journal and returns at once."""
+
+    def params(self, values: Mapping[str, Any]) -> None: ...
+
+    def tags(self, values: Mapping[str, str]) -> None: ...
+
+    def metrics(self, values: Mapping[str, float], step: int | None = None) -> None: ...
+
+    def artifact(self, path: Path, folder: str = "") -> None: ...
+
+    def note(self, markdown: str) -> None: ...
+
+
+class Progress(Protocol):
+    """Told about long work. `update` is cheap enough to call every step."""
+
+    def update(self, done: int, **figures: float | str) -> None: ...

@@ -1,0 +1,1 @@
+"""From files and generated corpora to batches."""

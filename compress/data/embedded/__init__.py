@@ -1,0 +1,1 @@
+"""The embedded grammar: corpora and labelled tasks without a download."""

@@ -1,0 +1,1 @@
+"""One file per task kind: columns, encoding, collation, metrics, decoding."""

@@ -1,0 +1,1 @@
+"""Stage: distil a teacher into a student."""

@@ -1,0 +1,1 @@
+"""One encoder, driven by its config."""

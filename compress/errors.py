@@ -1,0 +1,84 @@
+"""What the workbench says when it cannot go on, and the exit code that goes with it.
+
+Every expected failure is a `UserError`: one line that says what is wrong, where, why, and what to do next.
+The command line prints that line and leaves with the error's exit code; a traceback appears only for bugs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    INPUT = 2  # a flag, a recipe, a file or a model folder is wrong
+    REFUSED = 3  # locked, exists already, a bound cannot be met
+    DATA = 4  # numbers went bad: non-finite loss, no valid checkpoint
+    RESOURCES = 5  # disk or memory
+    ENVIRONMENT = 6  # a missing dependency or device
+    BUG = 70
+    STOPPED = 75  # stopped by a signal, resumable
+
+
+class UserError(Exception):
+    """An expected failure, told in one line.
+
+    what: what is wrong, as a short clause.   where: file:line:column, key path, row, flag.
+    why: found against allowed.   do: the next action, often the nearest right thing.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        why: str | None = None,
+        do: str | None = None,
+        code: ExitCode = ExitCode.INPUT,
+    ) -> None:
+        self.what, self.where, self.why, self.do, self.code = what, where, why, do, code
+        super().__init__(self.line())
+
+    def line(self) -> str:
+        """`where: what: why; do`, on one line, without control characters."""
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        if self.why:
+            text += f": {self.why}"
+        if self.do:
+            text += f"; {self.do}"
+        return printable(text)
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the user asked for it
+    """A signal asked us to stop; the state was saved and `resume` is the command that continues it."""
+
+    def __init__(self, reason: str, resume: str | None = None) -> None:
+        self.reason, self.resume = reason, resume
+        super().__init__(reason)
+
+
+def printable(text: str, limit: int | None = None) -> str:
+    """`text` on one line, control characters escaped (foreign text must not drive the terminal), cut to `limit`."""
+    clean = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return clean if limit is None or len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that `word` was most likely meant to be, or None."""
+    known = list(known)
+    folded = {k.lower(): k for k in known}
+    hit = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
+    return folded[hit[0]] if hit else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?` when something is near, else the list of what is known."""
+    known = sorted(known)
+    hit = nearest(word, known)
+    if hit is not None:
+        return f"did you mean '{hit}'?"
+    return "known: " + ", ".join(known) if known else "none is known"

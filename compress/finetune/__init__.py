@@ -1,0 +1,1 @@
+"""Stage: fine-tune an encoder on labelled text."""

@@ -1,0 +1,1 @@
+"""One file per model family: key and config maps both ways."""

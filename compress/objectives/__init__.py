@@ -1,0 +1,1 @@
+"""What a stage minimises: one file each, usable by every stage."""

@@ -1,0 +1,1 @@
+"""Stage: pretrain an encoder (masked LM with NSP, SOP or neither)."""

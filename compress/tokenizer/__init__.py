@@ -1,0 +1,1 @@
+"""Stage: train a tokenizer."""

@@ -1,0 +1,1 @@
+"""Measuring instruments: tensors and callables in, numbers out. Imports nothing of compress."""
