@@ -1,1 +1,1 @@
-"""cost"""
+"""What an answer costs: bytes, operations, milliseconds, memory."""
