@@ -9,13 +9,103 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+
+# --- rows of a recipe -------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+ListOf = Annotated[tuple[T, ...], Field(strict=False)]
+"""A list in a recipe, a tuple in Python. (Everything else is strict: "3" is not a number, true is not 1.)"""
+
+
+class Frozen(BaseModel):
+    """A block of a recipe: unknown keys are refused, values are not converted, nothing changes afterwards."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        """Found here rather than by `extra`, since only here the legal keys are at hand for the message."""
+        if isinstance(data, Mapping):
+            for key in data:
+                if key not in cls.model_fields:
+                    raise PydanticCustomError("unknown_key", "unknown key", {"key": key, "known": [*cls.model_fields]})
+        return data
+
+
+class StageSpec(Frozen):
+    """One stage of a recipe, discriminated by `kind`, the name of its folder.
+
+    A verb folder's `spec.py` holds a subclass `Spec` whose `kind` is a Literal; it must not import torch.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({"data"})
+    """Blocks of the recipe without which no stage of this kind can work."""
+
+    kind: str
+
+    def needs(self) -> frozenset[str]:
+        """Blocks of the recipe that this very row reads: they must be there, and its result depends on them."""
+        return self.reads
+
+
+class ObjectiveRow(Frozen):
+    """One objective of a stage: `kind` is a file of compress/objectives, the other keys its constructor's keywords."""
+
+    kind: str
+    weight: float = Field(1.0, ge=0)
+    """Factor of this objective in the total."""
+
+    def options(self) -> dict[str, Any]:
+        """The keywords for the constructor."""
+        own = type(self).model_fields.keys() - ObjectiveRow.model_fields.keys()
+        return {name: getattr(self, name) for name in type(self).model_fields if name in own}
+
+
+@dataclass(frozen=True)
+class Override:
+    """A value that replaces one of the recipe's. origin: what an error blames, e.g. `--seed 1.5`.
+
+    path: keys and list positions joined by dots; `*` stands for every item of a list.
+    """
+
+    path: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a person asked for on the command line, beside the recipe's own values.
+
+    recipe: a name or a path, None when the command has its own default.  overrides: in the order given; they hold
+    --set and every flag that is a recipe value (--seed, --data, --teacher ...).  device: "cpu" or "cuda", present.
+    """
+
+    recipe: str | None = None
+    overrides: tuple[Override, ...] = ()
+    device: str = "cpu"
+    precision: str = "auto"
+    threads: int | None = None
+    output: Path | None = None
+    resume: bool = False
+    dry_run: bool = False
+    json: bool = False
+    quiet: bool = False
+    debug: bool = False
+    tracking_uri: str | None = None
+    experiment: str | None = None
 
 
 # --- what goes into the encoder -------------------------------------------------------------------------------
@@ -155,10 +245,8 @@ class Teacher(Protocol):
 # --- training ---------------------------------------------------------------------------------------------------
 
 
-class TrainingPlan(BaseModel):
+class TrainingPlan(Frozen):
     """How long and how to train: the `training:` block of every stage, and what the loop is given."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     epochs: float | None = Field(None, gt=0, le=10_000)
     """Passes over the data; give this or `steps`."""
@@ -169,7 +257,7 @@ class TrainingPlan(BaseModel):
     max_tokens: int = Field(8192, gt=0)
     """Most real tokens in one micro-batch; a step with more is split and its gradients are added exactly."""
     learning_rate: float = Field(5e-5, gt=0, lt=1)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
     eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.01, ge=0)
     """Not applied to biases and norms."""
@@ -194,6 +282,33 @@ class TrainingPlan(BaseModel):
     def _one_length(self) -> TrainingPlan:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give exactly one of epochs and steps")
+        return self
+
+
+class MaskingSpec(Frozen):
+    """Which pieces of a text masked-LM hides: the `masking:` block of the stages that read a corpus."""
+
+    strategy: Literal["dynamic", "static", "distilbert"] = "dynamic"
+    """dynamic: drawn anew each epoch.  static: drawn once.  distilbert: whole batch, rare pieces more often."""
+    whole_word: bool = False
+    """Hide all pieces of a chosen word."""
+    probability: float = Field(0.15, gt=0, lt=1)
+    """Share of the pieces that are chosen."""
+    mask: float = Field(0.8, ge=0, le=1)
+    """Share of the chosen that becomes [MASK]."""
+    random: float = Field(0.1, ge=0, le=1)
+    """Share of the chosen that becomes another piece."""
+    keep: float = Field(0.1, ge=0, le=1)
+    """Share of the chosen that stays as it is."""
+    rarity: float = Field(0.7, ge=0, le=2)
+    """Of `distilbert`: a piece seen `count` times is drawn with probability proportional to count ** -rarity."""
+
+    @model_validator(mode="after")
+    def _shares(self) -> MaskingSpec:
+        if abs(self.mask + self.random + self.keep - 1) > 1e-6:
+            raise ValueError(f"mask + random + keep is {self.mask + self.random + self.keep:g}, it must be 1")
+        if self.whole_word and self.strategy == "distilbert":
+            raise ValueError("strategy distilbert chooses pieces, not whole words; set whole_word to false")
         return self
 
 

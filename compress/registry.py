@@ -1,0 +1,213 @@
+"""File name = kind: finds a part in its folder and builds it from a recipe row (the only dynamic import).
+
+Adding a part is adding a file. A folder of parts (`compress.objectives`, …) holds one class per file, named like the
+folder in the singular (`Objective`); files starting with `_` are not parts. A stage is a folder `compress/<kind>/` with
+`spec.py` (class `Spec`, light) and `stage.py` (class `Stage`); both are found here, so recipes never name a folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from compress.errors import ExitCode, UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
+    from compress.contracts import ObjectiveRow, StageSpec
+
+ROOT = Path(__file__).parent
+
+
+# --- parts ------------------------------------------------------------------------------------------------------
+
+
+def parts(package: str) -> dict[str, str]:
+    """kind → module name, of every part in `package` (dotted name). Nothing but the package itself is imported."""
+    folder = importlib.import_module(package)
+    names = sorted(m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_"))
+    return {name: f"{package}.{name}" for name in names}
+
+
+def noun(package: str) -> str:
+    """What one part of `package` is called: the folder's name in the singular (objectives → objective)."""
+    plural = package.rpartition(".")[2]
+    return plural[:-3] + "y" if plural.endswith("ies") else plural.removesuffix("s")
+
+
+def module(package: str, kind: str) -> ModuleType:
+    """The file of one part, imported. Raises UserError for a kind that has no file."""
+    known = parts(package)
+    if kind not in known:
+        raise UserError(f"unknown {noun(package)} '{kind}'", do=did_you_mean(kind, known))
+    return _import(known[kind])
+
+
+def load(package: str, kind: str) -> type:
+    """The class of one part, e.g. `Objective` of compress/objectives/<kind>.py."""
+    found = module(package, kind)
+    name = noun(package).capitalize()
+    if not hasattr(found, name):
+        raise AttributeError(f"{found.__file__} has no class {name}: every file of {package} must define it")
+    return getattr(found, name)
+
+
+@cache
+def schema(package: str, kind: str) -> type[ObjectiveRow]:
+    """What a recipe row of this part may say: its constructor's keyword-only arguments, with their types and defaults.
+
+    Bounds are written in the signature: `temperature: Annotated[float, Field(gt=0)] = 2.0`. Arguments before the `*`
+    are what the caller brings (widths, tokenizer …) and are no business of a recipe.
+    """
+    from pydantic import create_model
+
+    from compress.contracts import ObjectiveRow
+
+    part = load(package, kind)
+    fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
+    fields.update(_keywords(part))
+    name = "".join(word.capitalize() for word in kind.split("_")) + noun(package).capitalize()
+    return create_model(name, __base__=ObjectiveRow, __doc__=inspect.getdoc(part), **fields)
+
+
+def build(package: str, row: ObjectiveRow, *given: Any) -> Any:
+    """The part that `row` describes; `given` are the constructor's arguments before its keywords."""
+    return load(package, row.kind)(*given, **row.options())
+
+
+def _keywords(part: type) -> dict[str, tuple[Any, Any]]:
+    """name → (type, default) of the keyword-only arguments of a class's constructor."""
+    init = inspect.unwrap(part.__init__)
+    chosen = [p for p in inspect.signature(init).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    untyped = [p.name for p in chosen if p.annotation is p.empty]
+    if untyped:
+        raise TypeError(f"{part.__module__}.{part.__name__}: no type on {', '.join(untyped)}")
+    hints = _resolve(init, [p.name for p in chosen])
+    return {p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in chosen}
+
+
+def _resolve(function: Any, names: list[str]) -> dict[str, Any]:
+    """Types of some arguments only: the others may name what is imported for type checkers alone."""
+
+    def carrier() -> None: ...
+
+    assert isinstance(carrier, FunctionType)
+    carrier.__annotations__ = {name: function.__annotations__[name] for name in names}
+    return typing.get_type_hints(carrier, globalns=function.__globals__, include_extras=True)
+
+
+# --- stages -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def stages() -> dict[str, str]:
+    """kind → package, of every verb folder: those with a spec.py."""
+    kinds = sorted(spec.parent.name for spec in ROOT.glob("*/spec.py"))
+    return {kind: f"compress.{kind}" for kind in kinds}
+
+
+def stage_spec(kind: str) -> type[StageSpec]:
+    """What a recipe may say about this kind of stage (light: nothing heavy is imported)."""
+    return _import(f"{_stage_package(kind)}.spec").Spec
+
+
+def stage_class(kind: str) -> type:
+    """The class that does the work of this kind of stage."""
+    return _import(f"{_stage_package(kind)}.stage").Stage
+
+
+def _stage_package(kind: str) -> str:
+    if kind not in stages():
+        raise UserError(f"unknown stage '{kind}'", do=did_you_mean(kind, stages()))
+    return stages()[kind]
+
+
+def _import(name: str) -> ModuleType:
+    """Import one of our modules; what it needs and is not installed becomes a clear error."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "compress", "evaluation"):
+            raise
+        raise UserError(
+            f"{name} needs the package '{missing}', which is not installed",
+            do="`compress doctor` says which extra brings it",
+            code=ExitCode.ENVIRONMENT,
+        ) from error
+
+
+# --- as fields of a recipe --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowOf:
+    """Annotation of a recipe field: a row whose `kind` names a part, validated by that part's own schema.
+
+    package: a folder of parts, or None for the stages. Kinds are looked up when a value is validated, not when the
+    field is declared: declaring must stay light, and a part dropped into the folder must count.
+    """
+
+    package: str | None = None
+
+    def kinds(self) -> Mapping[str, str]:
+        return stages() if self.package is None else parts(self.package)
+
+    def model(self, kind: str) -> type[Any]:
+        return stage_spec(kind) if self.package is None else schema(self.package, kind)
+
+    def validate(self, value: Any) -> Any:
+        from pydantic_core import PydanticCustomError, PydanticKnownError
+
+        from compress.contracts import ObjectiveRow, StageSpec
+
+        if isinstance(value, StageSpec | ObjectiveRow):
+            return value
+        if not isinstance(value, Mapping):
+            raise PydanticKnownError("dict_type")
+        kinds = list(self.kinds())
+        if "kind" not in value:
+            raise PydanticCustomError("no_kind", "missing key", {"known": kinds})
+        kind = value["kind"]
+        if kind not in kinds:
+            raise PydanticCustomError("unknown_kind", "unknown kind", {"kind": kind, "known": kinds})
+        return self.model(kind).model_validate(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        serialize = core_schema.plain_serializer_function_ser_schema(lambda row: row.model_dump(mode="json"))
+        return core_schema.no_info_plain_validator_function(self.validate, serialization=serialize)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        from pydantic import TypeAdapter
+
+        rows = []
+        for kind in self.kinds():
+            row = TypeAdapter(self.model(kind)).json_schema()
+            # Each row brings its own definitions; a JSON pointer inside a oneOf would not find them.
+            rows.append(_inline(row, row.pop("$defs", {})))
+        return {"oneOf": rows}
+
+
+def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """`node` with every local reference replaced by what it points at (our schemas do not recurse)."""
+    if isinstance(node, dict):
+        target = node.get("$ref")
+        if isinstance(target, str):
+            rest = {key: value for key, value in node.items() if key != "$ref"}
+            return _inline({**definitions[target.rpartition("/")[2]], **rest}, definitions)
+        return {key: _inline(value, definitions) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_inline(item, definitions) for item in node]
+    return node
