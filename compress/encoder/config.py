@@ -1,0 +1,361 @@
+"""What an encoder looks like: a frozen description from which it is built, counted and saved.
+
+Shapes are given per layer, so that a pruned model is an ordinary one. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from compress.errors import UserError, did_you_mean
+
+Norm = Literal["post", "pre"]
+Positions = Literal["learned", "sinusoidal", "sinusoidal_start"]
+Activation = Literal["gelu", "gelu_new", "relu", "silu"]
+HeadKind = Literal["classification", "masked_lm", "sentence_pair"]
+HeadStyle = Literal["bert", "distilbert"]
+Problem = Literal["single_label", "regression"]
+
+HEAD_NAMES: Mapping[HeadKind, str] = {"masked_lm": "mlm", "classification": "task", "sentence_pair": "pair"}
+"""The name under which a model keeps each kind of head."""
+
+MAX_PARAMETERS = 12_000_000_000
+MAX_LAYERS = 512
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One layer: `heads` heads of `head_width`, and a feed-forward part of width `feed_forward`.
+
+    Zero heads or a zero feed-forward width is refused: a layer that lost a whole part is removed, not emptied.
+    """
+
+    heads: int
+    head_width: int
+    feed_forward: int
+
+    @property
+    def attention_width(self) -> int:
+        return self.heads * self.head_width
+
+    def count_parameters(self, hidden: int) -> int:
+        """Two norms, four projections and the two matrices of the feed-forward part, all with biases."""
+        inner = self.attention_width
+        attention = 3 * (hidden * inner + inner) + inner * hidden + hidden
+        feed_forward = hidden * self.feed_forward + self.feed_forward + self.feed_forward * hidden + hidden
+        return attention + feed_forward + 4 * hidden
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """A BERT-family encoder (1810.04805), with the shapes that compression gives it.
+
+    vocabulary, hidden: sizes V and D.  layers: the shape of each layer, first to last.
+    embedding: width E of the embedding tables; when it is not `hidden`, a projection follows (ALBERT, 1909.11942).
+    layer_groups: for each layer, which group of parameters it uses, numbered 0.. in order of appearance; layers of one
+        group are one module, stored once.  None: every layer has its own.
+    norm: "post" as in BERT, or "pre" (2002.04745), which ends with one more norm.
+    positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids).
+    max_positions: longest sequence.  position_offset: first row of the position table in use (2 in RoBERTa).
+    segments: number of segment kinds, 0 for none.  pooler: tanh layer on the first token.
+    dropout, attention_dropout: probabilities.  pad_id: row of the word table that starts at zero.
+    """
+
+    vocabulary: int
+    hidden: int
+    layers: tuple[LayerShape, ...]
+    embedding: int | None = None
+    layer_groups: tuple[int, ...] | None = None
+    norm: Norm = "post"
+    norm_eps: float = 1e-12
+    activation: Activation = "gelu"
+    positions: Positions = "learned"
+    max_positions: int = 512
+    position_offset: int = 0
+    segments: int = 2
+    pooler: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    pad_id: int = 0
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))
+        if self.embedding is None:
+            object.__setattr__(self, "embedding", self.hidden)
+        if self.layer_groups is not None:
+            object.__setattr__(self, "layer_groups", tuple(self.layer_groups))
+        _check_sizes(self)
+        _check_choices(self)
+        _check_groups(self)
+        total = self.count_parameters()
+        if total > MAX_PARAMETERS:
+            raise UserError(
+                f"an encoder of {total:,} parameters",
+                where="encoder",
+                why=f"at most {MAX_PARAMETERS:,} are allowed",
+                do="check vocabulary, hidden and layers",
+            )
+
+    @classmethod
+    def uniform(
+        cls, *, vocabulary: int, hidden: int, layers: int, heads: int, feed_forward: int, **other: Any
+    ) -> EncoderConfig:
+        """An encoder whose layers are all alike, head width = hidden / heads.
+
+        Raises UserError when hidden is not divisible by heads.
+        """
+        for name, value in (("hidden", hidden), ("heads", heads)):
+            _positive(name, value)
+        _positive("layers", layers, most=MAX_LAYERS)
+        if hidden % heads:
+            near = sorted({max(heads, hidden // heads * heads), (hidden // heads + 1) * heads})
+            raise UserError(
+                f"hidden {hidden} is not divisible by heads {heads}",
+                where="encoder.hidden",
+                do=f"use hidden {' or '.join(map(str, near))}, or another number of heads",
+            )
+        shape = LayerShape(heads, hidden // heads, feed_forward)
+        return cls(vocabulary=vocabulary, hidden=hidden, layers=(shape,) * layers, **other)
+
+    @property
+    def depth(self) -> int:
+        return len(self.layers)
+
+    @property
+    def width(self) -> int:
+        """Width of the embedding tables: `embedding`, once None has been resolved."""
+        assert self.embedding is not None
+        return self.embedding
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """`layer_groups`, once None has been resolved."""
+        return tuple(range(self.depth)) if self.layer_groups is None else self.layer_groups
+
+    @property
+    def group_shapes(self) -> tuple[LayerShape, ...]:
+        """The shape of each group of parameters."""
+        return tuple(self.layers[self.groups.index(g)] for g in range(max(self.groups) + 1))
+
+    @property
+    def position_rows(self) -> int:
+        return self.max_positions + self.position_offset
+
+    def count_embeddings(self) -> int:
+        """Parameters of the word, position and segment tables (fixed sinusoids are none)."""
+        rows = self.vocabulary + self.segments
+        if self.positions != "sinusoidal":
+            rows += self.position_rows
+        return rows * self.width
+
+    def count_parameters(self) -> int:
+        """Parameters of the encoder with its pooler, without heads; a shared group counts once."""
+        total = self.count_embeddings() + 2 * self.width
+        if self.width != self.hidden:
+            total += self.width * self.hidden + self.hidden
+        total += sum(shape.count_parameters(self.hidden) for shape in self.group_shapes)
+        if self.norm == "pre":
+            total += 2 * self.hidden
+        if self.pooler:
+            total += self.hidden * self.hidden + self.hidden
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_dict` gives the same config back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
+        """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
+        _check_keys(cls, values, "encoder")
+        rows = values["layers"]
+        if not _is_list(rows) or not all(isinstance(row, Mapping) for row in rows):
+            raise UserError("layers must be a list of layer shapes", where="encoder.layers")
+        for index, row in enumerate(rows):
+            _check_keys(LayerShape, row, f"encoder.layers.{index}")
+        groups = values.get("layer_groups")
+        if groups is not None and not _is_list(groups):
+            raise UserError("layer_groups must be a list of integers", where="encoder.layer_groups")
+        return cls(**{**values, "layers": tuple(LayerShape(**row) for row in rows)})
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """What sits on the encoder.
+
+    kind: "masked_lm" (dense, activation, norm, the word table as the last matrix, bias), "classification" (one answer
+        per sequence), "sentence_pair" (next sentence or sentence order).
+    labels: answers of a classification; 1 for a regression.
+    style: "bert" reads the pooler; "distilbert" has its own dense layer with relu on the first token (1910.01108).
+    dropout: None takes the encoder's.  feature_norm_eps: of the masked-LM norm; None takes the encoder's.
+    """
+
+    kind: HeadKind
+    labels: int = 2
+    problem: Problem = "single_label"
+    style: HeadStyle = "bert"
+    dropout: float | None = None
+    feature_norm_eps: float | None = None
+
+    def __post_init__(self) -> None:
+        where = "head"
+        _choice("kind", self.kind, get_args(HeadKind), where)
+        _choice("problem", self.problem, get_args(Problem), where)
+        _choice("style", self.style, get_args(HeadStyle), where)
+        _positive("labels", self.labels, where=where)
+        if self.dropout is not None:
+            _probability("dropout", self.dropout, where)
+        if self.feature_norm_eps is not None:
+            _epsilon("feature_norm_eps", self.feature_norm_eps, where)
+        if self.problem == "regression" and self.labels != 1:
+            raise UserError("a regression has one output", where="head.labels", why=f"found {self.labels}", do="use 1")
+        if self.kind == "sentence_pair" and self.labels != 2:
+            raise UserError("a sentence-pair head has two answers", where="head.labels", why=f"found {self.labels}")
+
+    @property
+    def name(self) -> str:
+        """The key of this head in `Model.heads`."""
+        return HEAD_NAMES[self.kind]
+
+    @property
+    def needs_pooler(self) -> bool:
+        return self.kind == "sentence_pair" or (self.kind == "classification" and self.style == "bert")
+
+    def count_parameters(self, config: EncoderConfig) -> int:
+        """Parameters of the head itself; the tied matrix of masked_lm belongs to the encoder."""
+        hidden, width = config.hidden, config.width
+        if self.kind == "masked_lm":
+            return hidden * width + width + 2 * width + config.vocabulary
+        total = hidden * self.labels + self.labels
+        if self.kind == "classification" and self.style == "distilbert":
+            total += hidden * hidden + hidden
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_dict` gives the same head back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
+        """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
+        _check_keys(cls, values, "head")
+        return cls(**values)
+
+
+# --- checks: each raises UserError, naming the key, what was found and what is allowed ---------------------------
+
+
+def _check_sizes(config: EncoderConfig) -> None:
+    for name in ("vocabulary", "hidden", "embedding", "max_positions"):
+        _positive(name, getattr(config, name))
+    for name in ("segments", "position_offset", "pad_id"):
+        _integer(name, getattr(config, name), least=0)
+    if config.pad_id >= config.vocabulary:
+        raise UserError(
+            f"pad_id {config.pad_id} is outside the vocabulary",
+            where="encoder.pad_id",
+            why=f"legal: 0..{config.vocabulary - 1}",
+        )
+    if not config.layers:
+        raise UserError("an encoder needs at least one layer", where="encoder.layers")
+    if config.depth > MAX_LAYERS:
+        raise UserError(f"{config.depth} layers", where="encoder.layers", why=f"at most {MAX_LAYERS} are allowed")
+    for index, shape in enumerate(config.layers):
+        if not isinstance(shape, LayerShape):
+            raise UserError(f"not a layer shape: {shape!r}", where=f"encoder.layers.{index}")
+        for name in ("heads", "head_width", "feed_forward"):
+            _positive(name, getattr(shape, name), where=f"encoder.layers.{index}")
+
+
+def _check_choices(config: EncoderConfig) -> None:
+    _choice("norm", config.norm, get_args(Norm))
+    _choice("activation", config.activation, get_args(Activation))
+    _choice("positions", config.positions, get_args(Positions))
+    for name in ("dropout", "attention_dropout"):
+        _probability(name, getattr(config, name))
+    _epsilon("norm_eps", config.norm_eps)
+    _epsilon("initializer_range", config.initializer_range)
+    if not isinstance(config.pooler, bool):
+        raise UserError(f"pooler must be true or false, not {config.pooler!r}", where="encoder.pooler")
+
+
+def _check_groups(config: EncoderConfig) -> None:
+    groups = config.layer_groups
+    if groups is None:
+        return
+    where = "encoder.layer_groups"
+    if len(groups) != config.depth:
+        raise UserError(f"{len(groups)} entries for {config.depth} layers", where=where)
+    seen = 0
+    for layer, group in enumerate(groups):
+        _integer(f"entry {layer}", group, least=0, where=where)
+        if group > seen:
+            raise UserError(
+                f"entry {layer} is {group}",
+                where=where,
+                why="groups are numbered 0, 1, 2.. as they appear",
+                do=f"use {seen}",
+            )
+        seen = max(seen, group + 1)
+        first = groups.index(group)
+        if config.layers[layer] != config.layers[first]:
+            raise UserError(
+                f"layers {first} and {layer} share a group but not a shape",
+                where=where,
+                why=f"{config.layers[first]} against {config.layers[layer]}",
+            )
+
+
+def _integer(name: str, value: object, *, least: int, most: int | None = None, where: str = "encoder") -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UserError(f"{name} must be an integer, not {value!r}", where=f"{where}.{name}")
+    if value < least or (most is not None and value > most):
+        allowed = f"at least {least}" if most is None else f"{least}..{most}"
+        raise UserError(f"{name} is {value}", where=f"{where}.{name}", why=f"it must be {allowed}")
+
+
+def _positive(name: str, value: object, *, most: int | None = None, where: str = "encoder") -> None:
+    _integer(name, value, least=1, most=most, where=where)
+
+
+def _probability(name: str, value: object, where: str = "encoder") -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise UserError(f"{name} is {value!r}", where=f"{where}.{name}", why="it must be at least 0 and below 1")
+
+
+def _epsilon(name: str, value: object, where: str = "encoder") -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise UserError(f"{name} is {value!r}", where=f"{where}.{name}", why="it must be above 0 and below 1")
+
+
+def _choice(name: str, value: object, allowed: Sequence[str], where: str = "encoder") -> None:
+    if value not in allowed:
+        raise UserError(
+            f"unknown {name} {value!r}",
+            where=f"{where}.{name}",
+            why="known: " + ", ".join(allowed),
+            do=_hint(value, allowed),
+        )
+
+
+def _hint(value: object, allowed: Sequence[str]) -> str | None:
+    hint = did_you_mean(str(value), allowed)
+    return hint if hint.startswith("did") else None
+
+
+def _check_keys(cls: type, values: Mapping[str, Any], where: str) -> None:
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key in values:
+        if key not in fields:
+            raise UserError(f"unknown key '{key}'", where=f"{where}.{key}", do=did_you_mean(str(key), fields))
+    for name, f in fields.items():
+        if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise UserError(f"missing key '{name}'", where=where)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

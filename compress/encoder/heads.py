@@ -1,0 +1,78 @@
+"""What sits on an encoder: vocabulary, task and sentence-pair heads."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compress.contracts import VocabularyOutput
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.layers import activation, layer_norm, linear
+
+
+class MaskedLMHead(nn.Module):
+    """Dense → activation → norm; then the word table (given at call time, so it is one tensor) and a bias."""
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        self.dense = linear(config.hidden, config.width)
+        self.act = activation(config.activation)
+        self.norm = layer_norm(
+            config.width, config.norm_eps if head.feature_norm_eps is None else head.feature_norm_eps
+        )
+        self.bias = nn.Parameter(torch.empty(config.vocabulary))
+
+    def forward(self, hidden: Tensor, table: Tensor, positions: Tensor | None) -> VocabularyOutput:
+        """hidden (.., D), table (V, E) → features (M, E) at `positions`, or (.., E) everywhere when None."""
+        if positions is not None:
+            hidden = hidden.index_select(0, positions)
+        return VocabularyOutput(self.norm(self.act(self.dense(hidden))), table, self.bias, positions)
+
+
+class SequenceHead(Protocol):
+    """first (B, D): the first token.  pooled (B, D): the pooler's output, where the model has one.  → (B, C)."""
+
+    def __call__(self, first: Tensor, pooled: Tensor | None) -> Tensor: ...
+
+
+class PooledHead(nn.Module):
+    """Dropout and a linear layer on the pooler's output, as BERT's classification and next-sentence heads."""
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        # BERT's next-sentence head has no dropout of its own.
+        own = config.dropout if head.dropout is None else head.dropout
+        self.dropout = nn.Dropout(own if head.kind == "classification" else 0.0)
+        self.classifier = linear(config.hidden, head.labels)
+
+    def forward(self, first: Tensor, pooled: Tensor | None) -> Tensor:
+        assert pooled is not None
+        return self.classifier(self.dropout(pooled))
+
+
+class FirstTokenHead(nn.Module):
+    """Dense → relu → dropout → linear on the first token, as DistilBERT's classification head."""
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        self.pre_classifier = linear(config.hidden, config.hidden)
+        self.dropout = nn.Dropout(config.dropout if head.dropout is None else head.dropout)
+        self.classifier = linear(config.hidden, head.labels)
+
+    def forward(self, first: Tensor, pooled: Tensor | None) -> Tensor:
+        return self.classifier(self.dropout(F.relu(self.pre_classifier(first))))
+
+
+def build_head(config: EncoderConfig, head: HeadConfig) -> MaskedLMHead | PooledHead | FirstTokenHead:
+    """The head that `head` describes."""
+    if head.kind == "masked_lm":
+        return MaskedLMHead(config, head)
+    if head.kind == "classification" and head.style == "distilbert":
+        return FirstTokenHead(config, head)
+    return PooledHead(config, head)
+
+
+__all__ = ["FirstTokenHead", "MaskedLMHead", "PooledHead", "SequenceHead", "build_head"]

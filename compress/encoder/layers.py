@@ -1,0 +1,199 @@
+"""The parts of an encoder. Every module works on (.., D): which dimensions lead is the layout's business.
+
+A legend: T or (B, L) leading dimensions, D hidden, E embedding, H heads, K head width, F feed-forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compress.encoder.config import Activation, EncoderConfig, LayerShape
+from compress.encoder.layout import AttentionMaps, Layout
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def empty(kind: type[ModuleT], *args: Any, **kwargs: Any) -> ModuleT:
+    """`kind(*args)` with its parameters left unset: `Model.initialize` or a checkpoint sets every one of them.
+
+    Building costs no random numbers then, and does not disturb the global generator.
+    """
+    return nn.utils.skip_init(kind, *args, device=torch.get_default_device(), **kwargs)  # pyright: ignore
+
+
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    return empty(nn.Linear, inputs, outputs)
+
+
+def layer_norm(width: int, eps: float) -> nn.LayerNorm:
+    return empty(nn.LayerNorm, width, eps=eps)
+
+
+def activation(name: Activation) -> Callable[[Tensor], Tensor]:
+    """gelu is the exact one; gelu_new is its tanh approximation, as in the original BERT code."""
+    return {"gelu": F.gelu, "gelu_new": _gelu_tanh, "relu": F.relu, "silu": F.silu}[name]
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+def sinusoids(rows: int, width: int) -> Tensor:
+    """(rows, width) fp32: sine on even columns, cosine on odd ones (1706.03762 §3.5)."""
+    position = torch.arange(rows, dtype=torch.float64, device="cpu")[:, None]
+    column = torch.arange(width, device="cpu")
+    angle = position / torch.pow(10000.0, 2 * (column // 2).double() / width)
+    return torch.where(column % 2 == 0, angle.sin(), angle.cos()).float()
+
+
+class FixedPositions(nn.Module):
+    """A position table that never trains: saved under the same name as a learned one, but not a parameter."""
+
+    weight: Tensor
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", sinusoids(rows, width).to(torch.get_default_device(), torch.get_default_dtype()))
+
+    def forward(self, position_ids: Tensor) -> Tensor:
+        return F.embedding(position_ids, self.weight)
+
+
+class Embeddings(nn.Module):
+    """Word + position + segment → norm → dropout, and a projection when E ≠ D."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        rows, width = config.position_rows, config.width
+        self.position_offset = config.position_offset
+        self.word = empty(nn.Embedding, config.vocabulary, width)
+        fixed = config.positions == "sinusoidal"
+        self.position = FixedPositions(rows, width) if fixed else empty(nn.Embedding, rows, width)
+        self.segment = empty(nn.Embedding, config.segments, width) if config.segments else None
+        self.norm = layer_norm(width, config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+        self.projection = linear(width, config.hidden) if width != config.hidden else None
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
+        """ids (..) int64 → (.., D). segment_ids None: all of the first kind."""
+        if self.position_offset:
+            position_ids = position_ids + self.position_offset
+        x = self.word(input_ids) + self.position(position_ids)
+        if self.segment is not None:
+            x = x + (self.segment.weight[0] if segment_ids is None else self.segment(segment_ids))
+        x = self.dropout(self.norm(x))
+        return x if self.projection is None else self.projection(x)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention with its output projection: (.., D) → (.., D)."""
+
+    def __init__(self, hidden: int, shape: LayerShape, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.head_width, self.dropout = shape.heads, shape.head_width, dropout
+        self.query = linear(hidden, shape.attention_width)
+        self.key = linear(hidden, shape.attention_width)
+        self.value = linear(hidden, shape.attention_width)
+        self.output = linear(shape.attention_width, hidden)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (.., H·K)."""
+        return self.query(x), self.key(x), self.value(x)
+
+    def forward(self, x: Tensor, layout: Layout, trace: LayerTrace) -> Tensor:
+        q, k, v = (part.unflatten(-1, (self.heads, self.head_width)) for part in self.project(x))
+        dropout = self.dropout if self.training else 0.0
+        if trace.wants_maps:
+            context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout)
+        else:
+            context = layout.attend(q, k, v, dropout=dropout)
+        if trace.wants_projections:
+            trace.projections = (q, k, v)
+        return self.output(context.flatten(-2))
+
+
+class FeedForward(nn.Module):
+    """(.., D) → (.., F) → (.., D)."""
+
+    def __init__(self, hidden: int, width: int, act: Activation) -> None:
+        super().__init__()
+        self.up = linear(hidden, width)
+        self.down = linear(width, hidden)
+        self.act = activation(act)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.act(self.up(x)))
+
+
+class LayerTrace:
+    """What one layer is asked to keep, and what it kept."""
+
+    __slots__ = ("maps", "projections", "wants_maps", "wants_projections")
+
+    def __init__(self, wants_maps: bool = False, wants_projections: bool = False) -> None:
+        self.wants_maps, self.wants_projections = wants_maps, wants_projections
+        self.maps: AttentionMaps | None = None
+        self.projections: tuple[Tensor, Tensor, Tensor] | None = None
+
+
+class EncoderLayer(nn.Module):
+    """Attention and feed-forward, each with a residual; the norm after (BERT) or before (2002.04745)."""
+
+    def __init__(self, config: EncoderConfig, shape: LayerShape) -> None:
+        super().__init__()
+        self.pre_norm = config.norm == "pre"
+        self.attention = Attention(config.hidden, shape, config.attention_dropout)
+        self.attention_norm = layer_norm(config.hidden, config.norm_eps)
+        self.feed_forward = FeedForward(config.hidden, shape.feed_forward, config.activation)
+        self.output_norm = layer_norm(config.hidden, config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, layout: Layout, trace: LayerTrace) -> Tensor:
+        if self.pre_norm:
+            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace))
+            return x + self.dropout(self.feed_forward(self.output_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace)))
+        return self.output_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class Pooler(nn.Module):
+    """Dense and tanh on the first token: (B, D) → (B, D)."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.dense = linear(hidden, hidden)
+
+    def forward(self, first: Tensor) -> Tensor:
+        return torch.tanh(self.dense(first))
+
+
+def fill(module: nn.Module, std: float, generator: torch.Generator) -> None:
+    """Set every parameter as BERT does: matrices and tables normal(0, std), biases 0, norms 1 and 0.
+
+    Depends on the generator's state alone: not on the device, the thread count or the global generator.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)
+        else:
+            for parameter in part.parameters(recurse=False):
+                _fill(parameter, std, generator)
+
+
+def _fill(parameter: nn.Parameter, std: float, generator: torch.Generator) -> None:
+    with torch.no_grad():
+        if parameter.dim() < 2:
+            parameter.zero_()
+        elif parameter.device.type == "cpu" and parameter.dtype == torch.float32:
+            parameter.normal_(0.0, std, generator=generator)
+        else:
+            drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu").normal_(
+                0.0, std, generator=generator
+            )
+            parameter.copy_(drawn)

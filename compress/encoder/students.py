@@ -1,0 +1,106 @@
+"""A smaller model out of a larger one: the layers that a map names, copied (DistilBERT, 1910.01108)."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import torch
+
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
+from compress.errors import UserError, did_you_mean
+
+Segments = Literal["keep", "drop", "fold"]
+
+
+def take_layers(
+    model: Model,
+    keep: Sequence[int],
+    heads: Iterable[str] | None = None,
+    *,
+    segments: Segments = "keep",
+    pooler: bool = True,
+) -> Model:
+    """A model of the layers `keep` of `model`, with copies of its embeddings, pooler and heads; nothing is shared.
+
+    keep: layer indices, ascending.  heads: names of the heads to carry over; None: all.
+    segments: what becomes of the segment table: "keep"; "drop" (as the DistilBERT code does); "fold": the first
+        segment's row is added to every position, so that single sentences embed exactly as in `model`.
+    pooler: False leaves the pooler out.
+    Layers that shared parameters still do.
+    Raises UserError for an index that is out of range, repeated or out of order.
+    """
+    check_layer_map(keep, model.config.depth)
+    carried = _carried(model, heads)
+    config, groups = _student_config(model.config, keep, segments, pooler)
+    with torch.device("meta"):
+        student = Model(config, carried)
+    state = {}
+    for name in student.state_dict():
+        state[name] = _source(model, name, groups).detach().clone()
+    if segments == "fold" and model.encoder.embeddings.segment is not None:
+        state["encoder.embeddings.position.weight"] += model.encoder.embeddings.segment.weight[0].detach()
+    student.load_state_dict(state, assign=True)
+    student.requires_grad_(True)
+    return student.train(model.training)
+
+
+def check_layer_map(keep: Sequence[int], depth: int) -> None:
+    """Raise UserError unless `keep` names layers of a `depth`-layer model, each once, in ascending order."""
+    where, legal = "layers", f"legal: 0..{depth - 1}"
+    if not keep:
+        raise UserError("no layer is kept", where=where, why=legal)
+    for index in keep:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < depth:
+            raise UserError(f"layer {index!r} does not exist", where=where, why=legal)
+    repeated = sorted({i for i in keep if list(keep).count(i) > 1})
+    if repeated:
+        raise UserError(f"layer {repeated[0]} is named twice", where=where, why=legal, do=f"use {sorted(set(keep))}")
+    if list(keep) != sorted(keep):
+        raise UserError(f"layers {list(keep)} are out of order", where=where, why=legal, do=f"use {sorted(keep)}")
+
+
+def _carried(model: Model, heads: Iterable[str] | None) -> dict[str, HeadConfig]:
+    if heads is None:
+        return dict(model.head_configs)
+    carried = {}
+    for name in heads:
+        if name not in model.head_configs:
+            raise UserError(f"the model has no '{name}' head", where="heads", do=did_you_mean(name, model.head_configs))
+        carried[name] = copy.copy(model.head_configs[name])
+    return carried
+
+
+def _student_config(
+    config: EncoderConfig, keep: Sequence[int], segments: Segments, pooler: bool
+) -> tuple[EncoderConfig, list[int]]:
+    """The student's config, and for each of its parameter groups the group it comes from."""
+    source: list[int] = []
+    renumbered = []
+    for layer in keep:
+        group = config.groups[layer]
+        if group not in source:
+            source.append(group)
+        renumbered.append(source.index(group))
+    shared = len(source) < len(renumbered)
+    if segments == "fold" and config.positions == "sinusoidal" and config.segments:
+        raise UserError("fixed positions cannot take up the segment row", where="segments", do="use keep or drop")
+    return dataclasses.replace(
+        config,
+        layers=tuple(config.layers[i] for i in keep),
+        layer_groups=tuple(renumbered) if shared else None,
+        segments=config.segments if segments == "keep" else 0,
+        pooler=config.pooler and pooler,
+    ), source
+
+
+def _source(model: Model, name: str, groups: Sequence[int]) -> torch.Tensor:
+    """The tensor of `model` that the student's tensor `name` starts from."""
+    prefix = "encoder.layers."
+    if name.startswith(prefix):
+        index, rest = name[len(prefix) :].split(".", 1)
+        name = f"{prefix}{groups[int(index)]}.{rest}"
+    return model.get_parameter(name) if name in dict(model.named_parameters()) else model.get_buffer(name)
