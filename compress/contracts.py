@@ -53,7 +53,7 @@ class StageSpec(Frozen):
     reads: ClassVar[frozenset[str]] = frozenset({"data"})
     """Blocks of the recipe without which no stage of this kind can work."""
 
-    kind: str
+    kind: Any  # each kind narrows it to its own Literal
 
     def needs(self) -> frozenset[str]:
         """Blocks of the recipe that this very row reads: they must be there, and its result depends on them."""
@@ -64,7 +64,7 @@ class ObjectiveRow(Frozen):
     """One objective of a stage: `kind` is a file of compress/objectives, the other keys its constructor's keywords."""
 
     kind: str
-    weight: float = Field(1.0, ge=0)
+    weight: float = Field(default=1.0, ge=0)
     """Factor of this objective in the total."""
 
     def options(self) -> dict[str, Any]:
@@ -201,12 +201,22 @@ class VocabularyOutput:
     weight: Tensor
     bias: Tensor | None
     positions: Tensor | None = None
+    _shared: Tensor | None = field(default=None, init=False, repr=False, compare=False)
 
     def logits(self) -> Tensor:
         """(M, V)."""
         import torch.nn.functional as F
 
         return F.linear(self.features, self.weight.to(self.features.dtype), _cast(self.bias, self.features))
+
+    def shared_logits(self) -> Tensor:
+        """(M, V), computed at the first call and kept: several losses of one step read the same product."""
+        import torch
+
+        kept = self._shared
+        if kept is None or (torch.is_grad_enabled() and self.features.requires_grad and not kept.requires_grad):
+            kept = self._shared = self.logits()
+        return kept
 
 
 def _cast(bias: Tensor | None, like: Tensor) -> Tensor | None:
@@ -248,34 +258,34 @@ class Teacher(Protocol):
 class TrainingPlan(Frozen):
     """How long and how to train: the `training:` block of every stage, and what the loop is given."""
 
-    epochs: float | None = Field(None, gt=0, le=10_000)
+    epochs: float | None = Field(default=None, gt=0, le=10_000)
     """Passes over the data; give this or `steps`."""
-    steps: int | None = Field(None, gt=0)
+    steps: int | None = Field(default=None, gt=0)
     """Optimizer steps; give this or `epochs`."""
-    batch_rows: int = Field(32, gt=0)
+    batch_rows: int = Field(default=32, gt=0)
     """Sequences per optimizer step."""
-    max_tokens: int = Field(8192, gt=0)
+    max_tokens: int = Field(default=8192, gt=0)
     """Most real tokens in one micro-batch; a step with more is split and its gradients are added exactly."""
-    learning_rate: float = Field(5e-5, gt=0, lt=1)
+    learning_rate: float = Field(default=5e-5, gt=0, lt=1)
     betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
-    eps: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
     """Not applied to biases and norms."""
-    warmup: float = Field(0.1, ge=0, lt=1)
+    warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps with a linearly rising learning rate."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    clip_norm: float | None = Field(1.0, gt=0)
+    clip_norm: float | None = Field(default=1.0, gt=0)
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of the matrix products; weights and optimizer stay fp32. auto: bf16 where the device computes in it."""
-    validate_every: int | None = Field(None, gt=0)
+    validate_every: int | None = Field(default=None, gt=0)
     """Steps between validations; null: at the end of every epoch."""
     keep_best: bool = True
     """Finish with the weights of the best validation instead of the last."""
-    checkpoint_every: int = Field(500, gt=0)
+    checkpoint_every: int = Field(default=500, gt=0)
     """Steps between checkpoints."""
-    keep_checkpoints: int = Field(2, gt=0)
-    log_every: int = Field(10, gt=0)
-    max_bad_steps: int = Field(3, ge=0)
+    keep_checkpoints: int = Field(default=2, gt=0)
+    log_every: int = Field(default=10, gt=0)
+    max_bad_steps: int = Field(default=3, ge=0)
     """Steps with a non-finite loss or gradient that are skipped before the run stops."""
 
     @model_validator(mode="after")
@@ -292,15 +302,15 @@ class MaskingSpec(Frozen):
     """dynamic: drawn anew each epoch.  static: drawn once.  distilbert: whole batch, rare pieces more often."""
     whole_word: bool = False
     """Hide all pieces of a chosen word."""
-    probability: float = Field(0.15, gt=0, lt=1)
+    probability: float = Field(default=0.15, gt=0, lt=1)
     """Share of the pieces that are chosen."""
-    mask: float = Field(0.8, ge=0, le=1)
+    mask: float = Field(default=0.8, ge=0, le=1)
     """Share of the chosen that becomes [MASK]."""
-    random: float = Field(0.1, ge=0, le=1)
+    random: float = Field(default=0.1, ge=0, le=1)
     """Share of the chosen that becomes another piece."""
-    keep: float = Field(0.1, ge=0, le=1)
+    keep: float = Field(default=0.1, ge=0, le=1)
     """Share of the chosen that stays as it is."""
-    rarity: float = Field(0.7, ge=0, le=2)
+    rarity: float = Field(default=0.7, ge=0, le=2)
     """Of `distilbert`: a piece seen `count` times is drawn with probability proportional to count ** -rarity."""
 
     @model_validator(mode="after")

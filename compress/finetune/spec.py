@@ -1,0 +1,20 @@
+"""What a recipe may say about fine-tuning on labelled rows."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from compress.contracts import StageSpec, TrainingPlan
+
+
+class Spec(StageSpec):
+    """A task head on an encoder, all of it trained."""
+
+    reads: ClassVar[frozenset[str]] = frozenset({"data"})
+
+    kind: Literal["finetune"]
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """null: as in the model that it starts from."""
+    training: TrainingPlan

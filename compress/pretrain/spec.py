@@ -1,0 +1,70 @@
+"""What a recipe may say about pretraining an encoder from nothing."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator
+from pydantic_core.core_schema import ValidationInfo
+
+from compress.contracts import Frozen, MaskingSpec, StageSpec, TrainingPlan
+
+
+class EncoderSpec(Frozen):
+    """Shape of the encoder; the defaults are BERT-base (1810.04805)."""
+
+    layers: int = Field(default=12, gt=0, le=512)
+    hidden: int = Field(default=768, gt=0, le=65_536)
+    heads: int = Field(default=12, gt=0, le=1024)
+    feed_forward: int = Field(default=3072, gt=0, le=262_144)
+    embedding: int | None = Field(default=None, gt=0, le=65_536)
+    """Width of the embedding table; null: as `hidden`. Another width is factorized (ALBERT)."""
+    activation: Literal["gelu", "gelu_new", "relu", "silu"] = "gelu"
+    max_positions: int = Field(default=512, ge=3, le=1_000_000)
+    norm: Literal["post", "pre"] = "post"
+    positions: Literal["learned", "sinusoidal", "sinusoidal_start"] = "learned"
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    segments: int = Field(default=2, ge=0, le=16)
+    """Kinds of segments, 0 for none."""
+    pooler: bool = True
+
+    @field_validator("heads")
+    @classmethod
+    def _divides(cls, heads: int, info: ValidationInfo) -> int:
+        hidden = info.data.get("hidden")
+        if hidden is not None and hidden % heads:
+            fitting = [h for h in range(1, hidden + 1) if hidden % h == 0]
+            near = min(fitting, key=lambda h: abs(h - heads))
+            raise ValueError(f"hidden {hidden} is not divisible by {heads} heads; the nearest that fits is {near}")
+        return heads
+
+
+class Spec(StageSpec):
+    """Masked-LM, with or without sentence pairs, from random weights."""
+
+    reads: ClassVar[frozenset[str]] = frozenset({"corpus"})
+
+    kind: Literal["pretrain"]
+    encoder: EncoderSpec
+    masking: MaskingSpec = MaskingSpec()
+    sentence_pairs: Literal["nsp", "sop", "none"] = "none"
+    """nsp: is this the next text (BERT).  sop: are these two in order (ALBERT)."""
+    block_length: int | None = Field(default=None, ge=8, le=1_000_000)
+    """Pieces of one block; null: the corpus' max_length."""
+    training: TrainingPlan
+
+    @field_validator("sentence_pairs")
+    @classmethod
+    def _segments(cls, pairs: str, info: ValidationInfo) -> str:
+        encoder = info.data.get("encoder")
+        if encoder is not None and pairs != "none" and (encoder.segments < 2 or not encoder.pooler):
+            raise ValueError(f"{pairs} needs an encoder with 2 segments and a pooler")
+        return pairs
+
+    @field_validator("block_length")
+    @classmethod
+    def _fits(cls, length: int | None, info: ValidationInfo) -> int | None:
+        encoder = info.data.get("encoder")
+        if encoder is not None and length is not None and length > encoder.max_positions:
+            raise ValueError(f"found {length}, allowed: at most the encoder's max_positions, {encoder.max_positions}")
+        return length

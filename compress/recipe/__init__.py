@@ -1,0 +1,19 @@
+"""Recipes: YAML (+ extends, --set) → a frozen `Recipe`; an error names place, key and nearest legal key."""
+
+from compress.recipe.compose import load_recipe, parse_override
+from compress.recipe.library import Entry, find_recipe, list_recipes
+from compress.recipe.schema import CorpusSpec, DataSpec, EvaluationSpec, LatencySpec, Recipe, json_schema
+
+__all__ = [
+    "CorpusSpec",
+    "DataSpec",
+    "Entry",
+    "EvaluationSpec",
+    "LatencySpec",
+    "Recipe",
+    "find_recipe",
+    "json_schema",
+    "list_recipes",
+    "load_recipe",
+    "parse_override",
+]

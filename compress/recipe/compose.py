@@ -1,0 +1,163 @@
+"""Recipe file + what it extends + what the command line says → one tree of values that know where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from compress.contracts import Override
+from compress.errors import UserError, did_you_mean, printable
+from compress.recipe.document import Place, Value, describe, parse, read, tree
+from compress.recipe.explain import dotted, explain
+from compress.recipe.library import find_recipe, shown
+from compress.recipe.schema import Recipe
+
+MAX_EXTENDS = 10
+
+
+def load_recipe(
+    recipe: str | Path | Mapping[str, Any], overrides: Sequence[Override] = (), *, where: str | None = None
+) -> Recipe:
+    """The recipe by name, by path or as a mapping, with what it extends and `overrides` applied, validated.
+
+    where: the flag that named it, for messages. Raises UserError, in one line, for anything that is wrong.
+    """
+    root = compose(recipe, where=where)
+    for override in overrides:
+        apply(root, override)
+    try:
+        return Recipe.model_validate(root.plain())
+    except ValidationError as error:
+        raise explain(error, root) from None
+
+
+def compose(recipe: str | Path | Mapping[str, Any], *, where: str | None = None) -> Value:
+    """The tree of a recipe with what it extends, before overrides and validation."""
+    if isinstance(recipe, Mapping):
+        root = tree(recipe, Place("recipe"))
+        path = None
+    else:
+        path = find_recipe(str(recipe), where=where)
+        root = read(path, shown(path))
+        root.content.setdefault("name", Value(path.stem, root.place))
+    return _extend(root, path, [] if path is None else [path.resolve()])
+
+
+def parse_override(text: str) -> Override:
+    """`a.b.0.c=value` of a --set flag; the value is YAML."""
+    path, equals, value = text.partition("=")
+    origin = f"--set {printable(text, 100)}"
+    if not equals or not path.strip():
+        raise UserError("not of the form key=value", where=origin, do="e.g. --set stages.0.training.learning_rate=1e-4")
+    parsed = parse(value, origin, lines=False)
+    return Override(path.strip(), None if parsed is None else parsed.plain(), origin)
+
+
+def apply(root: Value, override: Override) -> None:
+    """Put one override into the tree. Raises UserError, naming the flag, when its path leads nowhere."""
+    place = Place(override.origin)
+    steps = override.path.split(".")
+    if not all(steps):
+        raise UserError("an empty key in the path", where=str(place), why=f"found '{printable(override.path, 100)}'")
+    targets = list(_targets(root, steps[:-1], (), place))
+    if not targets:
+        raise UserError(f"{dotted(steps)}: nothing in the recipe has this path", where=str(place))
+    for parent, at in targets:
+        _put(parent, steps[-1], tree(override.value, place), at, place)
+
+
+# --- extends ----------------------------------------------------------------------------------------------------
+
+
+def _extend(root: Value, path: Path | None, seen: list[Path]) -> Value:
+    wanted = root.content.pop("extends", None)
+    if wanted is None:
+        return root
+    where = f"{wanted.place}: extends"
+    if not isinstance(wanted.content, str):
+        raise UserError("must name one recipe", where=where, why=f"found {describe(wanted.content)}")
+    base_path = find_recipe(wanted.content, beside=None if path is None else path.parent, where=where)
+    if base_path.resolve() in seen:
+        chain = " → ".join(p.stem for p in [*seen, base_path])
+        raise UserError("recipes extend each other in a circle", where=where, why=chain)
+    if len(seen) >= MAX_EXTENDS:
+        raise UserError("too long a chain of recipes", where=where, why=f"more than {MAX_EXTENDS}")
+    base = _extend(read(base_path, shown(base_path)), base_path, [*seen, base_path.resolve()])
+    base.content.pop("name", None)
+    return _merge(base, root)
+
+
+def _merge(base: Value, over: Value) -> Value:
+    """`over` wins; mappings are merged key by key, anything else (lists too) is replaced as a whole."""
+    if not (isinstance(base.content, dict) and isinstance(over.content, dict)):
+        return over
+    merged = dict(base.content)
+    for key, value in over.content.items():
+        merged[key] = _merge(merged[key], value) if key in merged else value
+    return Value(merged, over.place, over.key_place)
+
+
+# --- overrides --------------------------------------------------------------------------------------------------
+
+
+def _targets(
+    here: Value, steps: Sequence[str], at: tuple[str, ...], place: Place
+) -> Iterator[tuple[Value, tuple[str, ...]]]:
+    """The values that a path leads to; `*` branches into every item of a list that has the rest of the path."""
+    if not steps:
+        yield here, at
+        return
+    step, rest = steps[0], steps[1:]
+    if step == "*" and isinstance(here.content, list):
+        for index, item in enumerate(here.content):
+            if _has(item, rest):
+                yield from _targets(item, rest, (*at, str(index)), place)
+        return
+    if isinstance(here.content, list):
+        yield from _targets(here.content[_index(here, step, at, place)], rest, (*at, step), place)
+        return
+    if here.content is None:  # `data: null` or nothing there yet: the override makes the mapping
+        here.content = {}
+    if not isinstance(here.content, dict):
+        raise UserError(f"{dotted(at)}: not a mapping", where=str(place), why=f"it is {describe(here.content)}")
+    if step not in here.content:
+        here.content[step] = Value({}, place, place)
+    yield from _targets(here.content[step], rest, (*at, step), place)
+
+
+def _has(here: Value, steps: Sequence[str]) -> bool:
+    for step in steps:
+        if step == "*" or not isinstance(here.content, dict) or step not in here.content:
+            return step == "*"
+        here = here.content[step]
+    return isinstance(here.content, dict)
+
+
+def _put(parent: Value, key: str, value: Value, at: tuple[str, ...], place: Place) -> None:
+    if isinstance(parent.content, list):
+        positions = range(len(parent.content)) if key == "*" else [_index(parent, key, at, place)]
+        for position in positions:
+            parent.content[position] = value
+        return
+    if parent.content is None:
+        parent.content = {}
+    if not isinstance(parent.content, dict):
+        raise UserError(f"{dotted(at)}: not a mapping", where=str(place), why=f"it is {describe(parent.content)}")
+    parent.content[key] = value
+
+
+def _index(here: Value, step: str, at: tuple[str, ...], place: Place) -> int:
+    count = len(here.content)
+    if step.isdecimal() and step.isascii() and len(step) < 7 and int(step) < count:
+        return int(step)
+    path = dotted((*at, step))
+    if step.isdecimal():
+        items = f"0..{count - 1}" if count else "none, the list is empty"
+        raise UserError(f"{path}: no such item", where=str(place), why=f"allowed: {items}")
+    known = [str(i) for i in range(count)]
+    raise UserError(
+        f"{path}: '{printable(step, 40)}' is not a list position", where=str(place), do=did_you_mean(step, known)
+    )

@@ -1,0 +1,166 @@
+"""What a recipe is: frozen, strict blocks. Messages are made in `explain.py`, from what is declared here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from compress.contracts import Frozen, ListOf, StageSpec
+from compress.recipe.document import is_text
+from compress.registry import RowOf
+
+HASH_VERSION = "recipe-1"
+"""Part of every hash: raised when equal recipes no longer give equal results."""
+
+PROSE = ("name", "description", "method", "paper", "prerequisites", "expected")
+"""Fields that tell people something and change no result."""
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class DataSpec(Frozen):
+    """Labelled rows. What is null is inferred from the data and printed."""
+
+    source: Text
+    """An embedded set, a file or folder (jsonl, csv, parquet, arrow), or `hf:name[/config]`."""
+    task: Literal["classification", "pair-classification"] | None = None
+    text_column: Text | None = None
+    text_pair_column: Text | None = None
+    label_column: Text | None = None
+    train_split: Text | None = None
+    validation_split: Text | None = None
+    test_split: Text | None = None
+    unlabelled_split: Text | None = None
+    """Rows without labels, which only a teacher can label."""
+    labels: ListOf[Text] | None = None
+    """Label names in the order of their ids."""
+    limit: int | None = Field(default=None, gt=0)
+    """Most rows taken of each split."""
+    max_length: int = Field(default=128, ge=3, le=1_000_000)
+    """Most pieces of one text, [CLS] and [SEP] included; longer ones are cut."""
+
+
+class CorpusSpec(Frozen):
+    """Plain text, for the tokenizer and for stages that mask."""
+
+    source: Text
+    """An embedded corpus, a text or table file, a folder, or `hf:name[/config]`."""
+    text_column: Text | None = None
+    split: Text | None = None
+    limit: int | None = Field(default=None, gt=0)
+    """Most documents taken."""
+    max_length: int = Field(default=128, ge=3, le=1_000_000)
+    """Pieces of one training block."""
+
+
+class LatencySpec(Frozen):
+    """How latency is timed: batches of full rows, all models in turn."""
+
+    batch: int = Field(default=1, gt=0, le=4096)
+    length: int = Field(default=128, ge=3, le=1_000_000)
+    warmup: int = Field(default=5, ge=0, le=10_000)
+    repeats: int = Field(default=50, ge=5, le=100_000)
+    seconds: float = Field(default=10.0, gt=0, le=3600)
+    """Stop earlier than `repeats` after this long."""
+
+
+class EvaluationSpec(Frozen):
+    """How the models of a run are measured."""
+
+    split: Literal["test", "validation"] = "test"
+    bootstrap: int = Field(default=1000, ge=100, le=100_000)
+    """Resamples for the 95 % intervals."""
+    latency: LatencySpec = LatencySpec()
+    throughput_rows: int = Field(default=512, gt=0, le=10_000_000)
+    """Real rows, with their mix of lengths, that throughput is timed on."""
+
+
+class Recipe(Frozen):
+    """A whole run: what to read, what to do in which order, how to measure it."""
+
+    name: Text
+    description: str = ""
+    method: str = ""
+    """Colour and tag of its runs in MLflow, e.g. distill."""
+    paper: str | None = None
+    prerequisites: str | None = None
+    expected: str | dict[str, Any] | None = None
+    """The figures that a run reached, and on what."""
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    model: Text | None = None
+    """The model folder that the first stage starts from, where it starts from one."""
+    teacher: Text | None = None
+    """A model folder, or the name of a recipe that makes one: it runs once and is reused by its hash."""
+    data: DataSpec | None = None
+    corpus: CorpusSpec | None = None
+    evaluation: EvaluationSpec = EvaluationSpec()
+    stages: Annotated[tuple[Annotated[Any, RowOf()], ...], Field(strict=False, min_length=1, max_length=100)]
+
+    @model_validator(mode="after")
+    def _blocks(self) -> Recipe:
+        """What a stage reads must be there, except a model or teacher, which a person may bring on the command line."""
+        for index, stage in enumerate(self.stages):
+            for block in sorted(stage.needs() - {"teacher", "model"}):
+                if getattr(self, block) is None:
+                    raise PydanticCustomError(
+                        "missing_block", "missing block", {"key": block, "stage": index, "kind": stage.kind}
+                    )
+        return self
+
+    def hash(self) -> str:
+        """sha256 of everything that can change a result (prose does not)."""
+        return _digest([HASH_VERSION, self.model_dump(mode="json", exclude=set(PROSE))])
+
+    def stage_hash(self, index: int) -> str:
+        """sha256 of everything that can change the output of stage `index`: it, those before it, and what they read.
+
+        A teacher recipe or a model folder counts by its name here; the caller mixes in what stands behind the name.
+        """
+        done: list[StageSpec] = list(self.stages[: index + 1])
+        blocks = frozenset({"model"}).union(*(stage.needs() for stage in done))
+        return _digest(
+            [
+                HASH_VERSION,
+                self.model_dump(mode="json", include={"seed", *blocks}),
+                [stage.model_dump(mode="json") for stage in done],
+            ]
+        )
+
+    def dump_yaml(self) -> str:
+        """The resolved recipe, every default spelled out; loading it gives an equal recipe."""
+        data = self.model_dump(mode="json")
+        return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of a recipe file, for editors: all stages and parts that are installed, and `extends`."""
+    schema = Recipe.model_json_schema()
+    extends = {"type": "string", "description": "The recipe to start from: a name or a path."}
+    schema["properties"] = {"extends": extends, **schema["properties"]}
+    # A recipe that extends another may leave out what that one says.
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
+    return schema
+
+
+def _digest(content: Any) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `document.parse` reads back as the same values."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_text(self, text: str) -> yaml.Node:
+        """Quoted where our reader would take it for a number (PyYAML itself quotes what YAML 1.1 would)."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_text(text) else "'")
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
