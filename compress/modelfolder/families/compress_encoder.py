@@ -1,0 +1,63 @@
+"""Our own format, for models that no stock class computes: uneven layers, shared layers, pre-norm, a factorized table.
+
+config.json holds the encoder's and heads' own description; tensors are stored under our parameter names, a tensor
+that several layers share once. transformers does not load such a folder; `load_model` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
+from compress.errors import UserError
+from compress.modelfolder import family
+from compress.modelfolder.family import Description, Shapes
+from compress.modelfolder.fields import Fields
+
+VERSION = 1
+MAX_LABELS = 100_000
+
+
+class Family(family.Family):
+    model_type = family.NATIVE
+
+    def describe(self, fields: Fields, shapes: Shapes) -> Description:
+        version = fields.integer("compress_version", most=1_000_000)
+        if version != VERSION:
+            raise UserError(
+                f"written in format {version}",
+                where=fields.where,
+                why=f"this version reads {VERSION}",
+                do="upgrade compress",
+            )
+        encoder, heads = fields.values.get("encoder"), fields.values.get("heads")
+        if not isinstance(encoder, Mapping) or not isinstance(heads, Mapping):
+            raise UserError("encoder and heads must be objects", where=fields.where)
+        try:
+            config = EncoderConfig.from_dict(encoder)
+            built = {name: HeadConfig.from_dict(values) for name, values in heads.items()}
+        except UserError as error:
+            where = f"{fields.where}: {error.where}" if error.where else fields.where
+            raise UserError(error.what, where=where, why=error.why, do=error.do, code=error.code) from None
+        return Description(config, built, self.names(config, built))
+
+    def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
+        return None
+
+    def config_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
+        return {
+            "model_type": self.model_type,
+            "architectures": ["compress.encoder.model.Model"],
+            "compress_version": VERSION,
+            "encoder": config.to_dict(),
+            "heads": {name: head.to_dict() for name, head in heads.items()},
+            "dtype": "float32",
+        }
+
+    def names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
+        with torch.device("meta"):  # shapes without memory
+            return {name: name for name in Model(config, heads).state_dict()}

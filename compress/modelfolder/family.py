@@ -1,0 +1,149 @@
+"""What a model family is: the translation between our encoder and one `model_type` of the ecosystem, both ways.
+
+A family is a file in `families/` with a class `Family`; the file's name is its `model_type`, with _ for -.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from compress import registry
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.errors import UserError, did_you_mean, printable
+from compress.modelfolder.fields import Fields
+
+NATIVE = "compress-encoder"
+"""The model_type of what no stock class expresses: our own config and parameter names."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Description:
+    """A checkpoint, understood: what to build, and where each tensor lies.
+
+    names: our parameter name → stored name.  copies: stored name → stored name of which it must be an equal copy
+    (a tied matrix that was written twice).  ignored: stored buffers that carry nothing.
+    """
+
+    encoder: EncoderConfig
+    heads: dict[str, HeadConfig]
+    names: dict[str, str]
+    copies: dict[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+
+
+class Family(ABC):
+    """One model_type. `fields` is the checked config.json, `shapes` the stored tensors by canonical name."""
+
+    model_type: str
+
+    def canonical(self, name: str) -> str:
+        """The present-day stock name of a stored tensor (old spellings, missing prefix)."""
+        return name
+
+    @abstractmethod
+    def describe(self, fields: Fields, shapes: Shapes) -> Description:
+        """What the checkpoint holds. Raises UserError for anything the encoder cannot express, by name."""
+
+    @abstractmethod
+    def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
+        """Why no stock class of this family computes this model, or None when one does."""
+
+    @abstractmethod
+    def config_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
+        """The config.json of a model without objection, apart from label names."""
+
+    @abstractmethod
+    def names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
+        """Our parameter name → stored name, of every tensor that is stored."""
+
+
+@cache
+def known() -> dict[str, Family]:
+    """model_type → family, one for each file of `families/`."""
+    package = "compress.modelfolder.families"
+    found = [registry.load(package, kind)() for kind in registry.parts(package)]
+    return {family.model_type: family for family in found}
+
+
+def of_config(values: Mapping[str, Any], where: str) -> Family:
+    """The family that a config.json asks for. Raises UserError, listing the families, when it is none of ours."""
+    model_type = values.get("model_type")
+    if not isinstance(model_type, str):
+        # Checkpoints of 2019 name no model_type; transformers guesses from the folder's name, we do not guess.
+        raise UserError(
+            "model_type is missing",
+            where=where,
+            why=f"known: {', '.join(known())}",
+            do='add it, for example "model_type": "bert"',
+        )
+    family = known().get(model_type)
+    if family is None:
+        listing = "known: " + ", ".join(known())
+        hint = did_you_mean(model_type, known())
+        raise UserError(
+            f"unknown model_type '{printable(model_type, 60)}'",
+            where=where,
+            why=listing,
+            do=None if hint == listing else hint,
+        )
+    return family
+
+
+def choose(
+    config: EncoderConfig, heads: Mapping[str, HeadConfig], preferred: str | None = None
+) -> tuple[Family, dict[str, str]]:
+    """The family to save a model in, and the objection of each stock family that was passed over.
+
+    The preferred family wins where it fits, then any stock family, then our own format, which fits everything.
+    """
+    objections: dict[str, str] = {}
+    stock = [name for name in known() if name != NATIVE]
+    for name in sorted(stock, key=lambda n: n != preferred):
+        objection = known()[name].objection(config, heads)
+        if objection is None:
+            return known()[name], {}
+        objections[name] = objection
+    return known()[NATIVE], objections
+
+
+def uneven(config: EncoderConfig) -> str | None:
+    """What hinders every stock family: shapes and wiring for which their configs have no words."""
+    shape = config.layers[0]
+    if any(other != shape for other in config.layers):
+        return "its layers differ in shape"
+    if shape.attention_width != config.hidden:
+        return f"its {shape.heads} heads of width {shape.head_width} do not make up the hidden size {config.hidden}"
+    if config.groups != tuple(range(config.depth)):
+        return "its layers share parameters"
+    if config.width != config.hidden:
+        return f"its embedding width {config.width} is not its hidden size {config.hidden}"
+    if config.norm != "post":
+        return "it normalises before each block"
+    if config.position_offset:
+        return f"its positions start at row {config.position_offset}"
+    return None
+
+
+def layered(table: Mapping[str, str], depth: int) -> dict[str, str]:
+    """`table` with {i} replaced by every layer number, and each module name by its weight and bias."""
+    return {
+        f"{ours.format(i=i)}.{part}": f"{theirs.format(i=i)}.{part}"
+        for i in range(depth)
+        for ours, theirs in table.items()
+        for part in ("weight", "bias")
+    }
+
+
+def pairs(table: Mapping[str, str]) -> dict[str, str]:
+    """`table` of module names as a table of their weights and biases."""
+    return layered(table, 1)
+
+
+def any_under(names: Iterable[str], prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in names)

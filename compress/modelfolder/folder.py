@@ -1,0 +1,247 @@
+"""Model folders in and out: `load_model`, `save_model`, and what can be asked of a folder without loading it.
+
+A model folder is what the ecosystem loads (config.json, model.safetensors, tokenizer files) plus compress.json,
+README.md and a manifest of ours. Folders of BERT and DistilBERT that transformers wrote load here as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from compress.encoder.config import HEAD_NAMES, EncoderConfig, HeadConfig
+from compress.encoder.layers import fill
+from compress.encoder.model import Model
+from compress.errors import UserError, did_you_mean
+from compress.modelfolder import vocabulary, weights
+from compress.modelfolder.family import NATIVE
+from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote, Parent, RecipeNote
+from compress.modelfolder.opening import CONFIG, Opened, file_digest, open_folder
+from compress.modelfolder.saving import annotate, save_model
+
+__all__ = [
+    "DataNote",
+    "FolderInfo",
+    "FolderMeta",
+    "LoadedModel",
+    "MeasurementNote",
+    "Parent",
+    "RecipeNote",
+    "annotate",
+    "fingerprint",
+    "inspect",
+    "is_model_folder",
+    "load_model",
+    "same_vocabulary",
+    "save_model",
+    "vocabulary_digest",
+]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in evaluation mode, and what its folder says.
+
+    family: the model_type of its config.json.  meta: from compress.json, or made up from config.json for a folder of
+    another tool.  notes: what a person should be told (converted numbers, new heads …), one line each.
+    """
+
+    model: Model
+    config: EncoderConfig
+    heads: Mapping[str, HeadConfig]
+    family: str
+    meta: FolderMeta
+    path: Path
+    tokenizer_files: Mapping[str, bytes]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the task head's answers, in order of their ids; empty without a task head."""
+        return self.meta.label_names
+
+
+@dataclass(frozen=True)
+class FolderInfo:
+    """What a folder holds, from its headers. disk_mb: 10⁶ bytes of the weight files.  stock_class: the transformers
+    class that loads it, or None.  dtypes: as stored."""
+
+    path: Path
+    family: str
+    stock_class: str | None
+    config: EncoderConfig
+    heads: Mapping[str, HeadConfig]
+    label_names: tuple[str, ...]
+    parameters: int
+    parameters_without_embeddings: int
+    disk_mb: float
+    dtypes: tuple[str, ...]
+    vocabulary_tokens: int | None
+    meta: FolderMeta
+    notes: tuple[str, ...]
+
+
+def load_model(
+    path: Path | str,
+    *,
+    require: Collection[str] = (),
+    keep: Collection[str] | None = None,
+    new_heads: Mapping[str, HeadConfig] | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> LoadedModel:
+    """The model of a folder, fp32, every tensor accounted for.
+
+    require: heads that the checkpoint must hold.  keep: heads to carry over, None for all it holds.  new_heads: heads
+    to initialise anew from `seed`, in place of what the checkpoint has under that name (and a pooler when one of them
+    reads it and the checkpoint has none). Both are told in `notes`. Raises UserError for anything wrong, before
+    anything large is allocated; nothing in the folder is executed or unpickled.
+    """
+    opened = open_folder(Path(path))
+    fresh = dict(new_heads or {})
+    _require(opened, require)
+    kept = _kept(opened, keep, fresh)
+    config, notes = opened.description.encoder, list(opened.notes)
+    if not config.pooler and any(head.needs_pooler for head in fresh.values()):
+        config = dataclasses.replace(config, pooler=True)
+        notes.append(f"new pooler, initialised from seed {seed}: the checkpoint has none")
+    notes += [f"new '{name}' head, initialised from seed {seed}" for name in fresh]
+    left = [name for name in opened.description.heads if name not in kept and name not in fresh]
+    notes += [f"the checkpoint's '{name}' head was left behind" for name in left]
+    model = _build(config, {**kept, **fresh}, weights.read(opened.description, opened.stored), fresh, seed)
+    meta = opened.meta if "task" in kept else opened.meta.model_copy(update={"label_names": ()})
+    return LoadedModel(
+        model=model.to(device).eval(),
+        config=config,
+        heads=model.head_configs,
+        family=opened.family.model_type,
+        meta=meta,
+        path=opened.path,
+        tokenizer_files=opened.tokenizer_files,
+        notes=tuple(notes),
+    )
+
+
+def inspect(path: Path | str) -> FolderInfo:
+    """What `load_model` would load, with the same checks but without reading a tensor."""
+    opened = open_folder(Path(path))
+    config, heads = opened.description.encoder, opened.description.heads
+    count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
+    native = opened.family.model_type == NATIVE
+    names = opened.values.get("architectures")
+    return FolderInfo(
+        path=opened.path,
+        family=opened.family.model_type,
+        stock_class=None if native or not names else str(names[0]),
+        config=config,
+        heads=heads,
+        label_names=opened.meta.label_names,
+        parameters=count,
+        parameters_without_embeddings=count - config.count_embeddings(),
+        disk_mb=sum(file.stat().st_size for file in opened.files) / 1e6,
+        dtypes=tuple(sorted({entry.kind for entry in opened.stored.values()})),
+        vocabulary_tokens=None if opened.vocabulary is None else len(opened.vocabulary),
+        meta=opened.meta,
+        notes=opened.notes,
+    )
+
+
+def is_model_folder(path: Path | str) -> bool:
+    """Whether this looks like a model folder: a config and safetensors weights. `inspect` says whether it is sound."""
+    folder = Path(path)
+    return (folder / CONFIG).is_file() and any((folder / n).is_file() for n in (weights.SINGLE, weights.INDEX))
+
+
+def fingerprint(path: Path | str) -> str:
+    """sha256 over the files that decide what the model computes: weights, config, tokenizer. Not compress.json or
+    README.md, so that measuring a model does not make it another one. Raises UserError when there are no weights."""
+    folder = Path(path)
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"no {CONFIG}: not a model folder", where=str(folder))
+    names = [CONFIG, *(file.name for file in weights.weight_files(folder))]
+    names += [name for name in vocabulary.FILES if (folder / name).is_file()]
+    lines = (f"{name} {file_digest(folder / name)}\n" for name in sorted(names))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def vocabulary_digest(path: Path | str) -> str | None:
+    """sha256 of the (id, token) pairs of the folder's tokenizer; None when it has no tokenizer."""
+    folder = Path(path)
+    tokens = vocabulary.tokens(vocabulary.read_files(folder), str(folder))
+    return None if tokens is None else vocabulary.digest(tokens)
+
+
+def same_vocabulary(first: Path | str, second: Path | str) -> bool:
+    """Whether two folders give every token the same id, so that their vocabulary logits can be compared.
+
+    Raises UserError when one of them has no tokenizer.
+    """
+    digests = []
+    for path in (first, second):
+        if (digest := vocabulary_digest(path)) is None:
+            raise UserError(
+                "the folder has no tokenizer", where=str(path), why=f"looked for {vocabulary.FILES[0]}, vocab.txt"
+            )
+        digests.append(digest)
+    return digests[0] == digests[1]
+
+
+_ORIGIN = {
+    "task": "fine-tune it first: compress finetune --model",
+    "mlm": "pretrain it first: compress pretrain --model",
+    "pair": "pretrain it first: compress pretrain --model",
+}
+
+
+def _require(opened: Opened, names: Collection[str]) -> None:
+    heads = opened.description.heads
+    for name in names:
+        if name not in HEAD_NAMES.values():
+            raise UserError(f"unknown head '{name}'", do=did_you_mean(name, HEAD_NAMES.values()))
+        if name not in heads:
+            raise UserError(
+                f"the model has no '{name}' head",
+                where=str(opened.path),
+                why=f"heads: {', '.join(heads) or 'none'}",
+                do=f"{_ORIGIN[name]} {opened.path}",
+            )
+
+
+def _kept(opened: Opened, keep: Collection[str] | None, fresh: Mapping[str, HeadConfig]) -> dict[str, HeadConfig]:
+    heads = opened.description.heads
+    if keep is not None:
+        _require(opened, keep)
+    return {name: head for name, head in heads.items() if name not in fresh and (keep is None or name in keep)}
+
+
+def _build(
+    config: EncoderConfig,
+    heads: Mapping[str, HeadConfig],
+    state: Mapping[str, Tensor],
+    fresh: Mapping[str, HeadConfig],
+    seed: int,
+) -> Model:
+    """A model around the given tensors, not copies of them; what has no tensor is initialised from the seed."""
+    with torch.device("meta"):
+        model = Model(config, heads)
+    wanted = set(model.state_dict())
+    new = [f"heads.{name}." for name in fresh]
+    if not any(name.startswith("encoder.pooler.") for name in state):
+        new.append("encoder.pooler.")
+    given = {name: t for name, t in state.items() if name in wanted and not name.startswith(tuple(new))}
+    model.load_state_dict(given, strict=False, assign=True)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    modules: list[nn.Module] = [model.heads[name] for name in sorted(fresh)]
+    if model.encoder.pooler is not None and "encoder.pooler." in new:
+        modules.append(model.encoder.pooler)
+    for module in modules:
+        fill(module.to_empty(device="cpu"), config.initializer_range, generator)
+    for name, tensor in model.state_dict().items():
+        assert not tensor.is_meta, f"{name} was neither loaded nor initialised"
+    return model.requires_grad_(True)

