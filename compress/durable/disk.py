@@ -1,0 +1,118 @@
+"""What the disk says, told to a person: free space, and every OSError of a write as one clear line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from compress.errors import ExitCode, UserError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_BROKEN = {errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENODEV}
+_HANDLES = {errno.EMFILE, errno.ENFILE}
+RESOURCE_ERRNOS = frozenset(_FULL | _BROKEN | _HANDLES | {errno.EROFS})
+"""Errors of the disk itself: whoever meets one while writing means the disk, whatever it was writing."""
+
+_WRONG_PATH = {
+    errno.EACCES: "no right to write here",
+    errno.EPERM: "no right to write here",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EISDIR: "is a folder, not a file",
+    errno.ELOOP: "the path runs through a loop of links",
+    errno.EEXIST: "exists already as something else",
+}
+
+
+def free_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes that this user may still write where `path` is, or will be once its missing parents are made."""
+    here = Path(os.path.abspath(path))
+    while not here.exists() and here != here.parent:
+        here = here.parent
+    return shutil.disk_usage(here).free
+
+
+def require_free(path: str | os.PathLike[str], needed: int) -> None:
+    """Refuse before any work when fewer than `needed` bytes are free at `path` (UserError, exit 5)."""
+    if free_bytes(path) < needed:
+        raise explain(OSError(errno.ENOSPC, "No space left on device"), path, needed)
+
+
+def explain(error: OSError, path: str | os.PathLike[str], needed: int | None = None) -> UserError:
+    """The OSError of a write to `path` as a UserError; `needed` is what the write would take, in bytes."""
+    where, code = os.fspath(path), error.errno or 0
+    if code in _FULL:
+        space = _space(path, needed)
+        do = "free some space or write somewhere else"
+        return UserError("the disk is full", where=where, why=space, do=do, code=ExitCode.RESOURCES)
+    if code == errno.EROFS:
+        what = "the file system is read-only"
+        return UserError(what, where=where, why=_space(path, needed), do="remount it", code=ExitCode.RESOURCES)
+    if code in _BROKEN:
+        what, why = f"the disk failed ({errno.errorcode[code]})", f"{error.strerror}; {_space(path, needed)}"
+        return UserError(what, where=where, why=why, do="check the disk or mount", code=ExitCode.RESOURCES)
+    if code in _HANDLES:
+        do = "raise the limit (ulimit -n) or use fewer workers"
+        return UserError("too many open files", where=where, do=do, code=ExitCode.RESOURCES)
+    if code == errno.ENOENT:
+        what = "the folder to write into is gone"
+        return UserError(what, where=where, do="was it moved, or unmounted?", code=ExitCode.RESOURCES)
+    what = _WRONG_PATH.get(code, "cannot be written")
+    return UserError(what, where=where, why=None if code in _WRONG_PATH else str(error), do="choose another path")
+
+
+@contextmanager
+def telling(path: str | os.PathLike[str], needed: int | None = None) -> Iterator[None]:
+    """Inside this block an OSError means that writing `path` failed, and leaves as a UserError that says so."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path, needed) from error
+
+
+def fsync_folder(path: str | os.PathLike[str]) -> None:
+    """Make the names inside the folder survive a power cut: a rename is durable only after this."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder `path` with its missing parents, durably; itself when it is there already."""
+    if "\0" in os.fspath(path):
+        raise UserError("a path cannot hold a NUL character", where=os.fspath(path), do="choose another path")
+    here = Path(os.path.abspath(path))
+    missing = []
+    with telling(here):
+        while not here.is_dir():
+            missing.append(here)
+            if here == here.parent:
+                break
+            here = here.parent
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            fsync_folder(folder.parent)
+    return Path(os.path.abspath(path))
+
+
+def human_bytes(count: float) -> str:
+    """1234567 → '1.2 MB' (powers of ten, as disks are sold)."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _space(path: str | os.PathLike[str], needed: int | None) -> str:
+    try:
+        free = f"{human_bytes(free_bytes(path))} free"
+    except OSError:
+        free = "free space unknown"
+    return free if not needed else f"at least {human_bytes(needed)} needed, {free}"
