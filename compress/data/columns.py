@@ -1,0 +1,139 @@
+"""Which column is the text, which the label: told by name, or by the names that data sets usually have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from compress.data.frame import Column, Frame
+from compress.errors import UserError, did_you_mean, printable
+
+TEXT = ("text", "sentence", "review", "content", "utterance", "query", "question", "comment", "tweet", "message")
+TEXT += ("document", "body", "passage", "sentence1", "text1", "title")
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text", "text_pair"),
+    ("text1", "text2"),
+    ("sentence_a", "sentence_b"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("query", "passage"),
+    ("query", "document"),
+)
+LABEL = ("label", "labels", "intent", "category", "target", "class", "sentiment", "gold_label", "topic", "emotion")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Columns that the user, or the data's own description, named; None: to be inferred."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+
+
+def choose_task(frame: Frame, asked: Asked) -> str:
+    """ "pair-classification" when two texts are named or usual column names come as a pair, else "classification"."""
+    pair = asked.text_pair is not None or (asked.text is None and _usual_pair(frame) is not None)
+    return "pair-classification" if pair else "classification"
+
+
+def roles(frame: Frame, wanted: Sequence[str], asked: Asked, where: str) -> tuple[dict[str, str], list[str]]:
+    """role → column for the `wanted` text roles and "label", and notes about what was inferred beyond the usual names.
+
+    "label" is left out when nothing looks like a label: the caller knows whether it needs one. Raises UserError
+    naming the columns there are.
+    """
+    found: dict[str, str] = {}
+    notes: list[str] = []
+    given = {"text": asked.text, "text_pair": asked.text_pair, "label": asked.label}
+    for role in (*wanted, "label"):
+        name = given[role]
+        if name is not None:
+            found[role] = _named(frame, name, role, where)
+    if "text_pair" in wanted:
+        _find_pair(frame, found, where)
+    elif "text" not in found:
+        found["text"] = _find_text(frame, where, notes)
+    if "label" not in found:
+        name = _usual(frame, LABEL)
+        if name is not None and name not in found.values():
+            found["label"] = name
+    if len(set(found.values())) < len(found):
+        shown = ", ".join(f"{role} = '{name}'" for role, name in found.items())
+        raise UserError("one column is named for two things", where=where, why=printable(shown), do=listed(frame))
+    return found, notes
+
+
+def listed(frame: Frame) -> str:
+    """`the columns are: a, b`."""
+    names = [printable(str(name), 40) for name in frame.columns]
+    return "the columns are: " + ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
+
+
+def _named(frame: Frame, name: str, role: str, where: str) -> str:
+    if name in frame.columns:
+        return name
+    near = did_you_mean(name, frame.columns)
+    do = f"{near} ({listed(frame)})" if near.startswith("did") else listed(frame)
+    raise UserError(f"there is no column '{printable(name, 60)}' for the {role.replace('_', ' ')}", where=where, do=do)
+
+
+def _usual(frame: Frame, names: Sequence[str]) -> str | None:
+    folded = {str(name).lower(): name for name in frame.columns}
+    return next((folded[name] for name in names if name in folded), None)
+
+
+def _usual_pair(frame: Frame) -> tuple[str, str] | None:
+    folded = {str(name).lower(): name for name in frame.columns}
+    return next(((folded[a], folded[b]) for a, b in PAIRS if a in folded and b in folded), None)
+
+
+def _find_pair(frame: Frame, found: dict[str, str], where: str) -> None:
+    """Fill in "text" and "text_pair", by a usual pair of names."""
+    if "text" in found and "text_pair" in found:
+        return
+    pairs = {a.lower(): b for a, b in PAIRS} if "text" in found else {b.lower(): a for a, b in PAIRS}
+    if "text" in found or "text_pair" in found:
+        have, miss = ("text", "text_pair") if "text" in found else ("text_pair", "text")
+        partner = _usual(frame, [pairs.get(found[have].lower(), "")])
+        if partner is None:
+            raise UserError(f"which column is the {miss.replace('_', ' ')}?", where=where, do=listed(frame))
+        found[miss] = partner
+        return
+    usual = _usual_pair(frame)
+    if usual is None:
+        raise UserError("no two columns look like a pair of texts", where=where, do=f"name both; {listed(frame)}")
+    found["text"], found["text_pair"] = usual
+
+
+def _find_text(frame: Frame, where: str, notes: list[str]) -> str:
+    name = _usual(frame, TEXT)
+    if name is not None:
+        return name
+    label = _usual(frame, LABEL)
+    texts = [name for name, column in frame.columns.items() if name != label and is_text(column)]
+    if len(texts) == 1:
+        notes.append(f"the text is column '{printable(texts[0], 60)}', the only one that holds text")
+        return texts[0]
+    raise UserError("which column is the text?", where=where, do=f"name it; {listed(frame)}")
+
+
+def is_text(column: Column) -> bool:
+    """Whether a column holds strings (and nothing else but None)."""
+    if isinstance(column, list):
+        return False
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def same_columns(frames: Mapping[str, Frame], chosen: Mapping[str, str], where: str) -> None:
+    """Every split has the chosen columns; the label may be missing where rows are unlabelled. Raises UserError."""
+    for split, frame in frames.items():
+        for role, name in chosen.items():
+            if name not in frame.columns and not (role == "label" and split == "unlabelled"):
+                raise UserError(f"split '{split}' has no column '{printable(name, 60)}'", where=where, do=listed(frame))

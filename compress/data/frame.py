@@ -1,0 +1,130 @@
+"""One split as it was read, before anybody knows which column means what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from compress.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+Column = pa.ChunkedArray | list[Any]  # a list where values of several types meet
+CHUNK = 10_000  # rows put into Arrow at once
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns of one length. class_names: column → names of its ids, where the source says so."""
+
+    columns: Mapping[str, Column]
+    rows: int
+    class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def from_dataset(cls, dataset: Dataset) -> Frame:
+        """The columns of a `datasets.Dataset`, memory-mapped where it is."""
+        from datasets import ClassLabel, Value
+
+        if dataset._indices is not None:  # a selection or shuffle that was saved as such
+            dataset = dataset.flatten_indices()
+        columns: dict[str, Column] = {}
+        names: dict[str, Sequence[str]] = {}
+        for name, feature in dataset.features.items():
+            if isinstance(feature, ClassLabel):
+                names[name] = list(feature.names)
+            if isinstance(feature, ClassLabel | Value) or not _is_json(feature):
+                columns[name] = dataset.data.column(name)
+            else:
+                columns[name] = [None if v is None else json.loads(v) for v in dataset.data.column(name).to_pylist()]
+        return cls(columns, len(dataset), names)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Mapping[str, Any]]) -> Frame:
+        builder = FrameBuilder()
+        for row in rows:
+            builder.add(row)
+        return builder.finish()
+
+
+def _is_json(feature: object) -> bool:
+    return type(feature).__name__ == "Json"
+
+
+class FrameBuilder:
+    """Rows one by one into columns; a key that a row lacks reads None there.
+
+    Types are never guessed or widened: a column whose values have several types stays a list, for whoever gives it a
+    role to judge. (1 beside "x" is a mistake in labels and harmless in a column that nobody reads.)
+    """
+
+    def __init__(self, where: str = "") -> None:
+        self._where = where
+        self._columns: dict[str, list[list[Any] | pa.Array]] = {}
+        self._open: dict[str, list[Any]] = {}
+        self._sizes: list[int] = []
+        self._count = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(self._sizes) + self._count
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for key in self._open.keys() - row.keys():
+            self._open[key].append(None)
+        for key, value in row.items():
+            if key not in self._open:
+                self._open[key] = [None] * self._count
+            self._open[key].append(value)
+        self._count += 1
+        if self._count == CHUNK:
+            self._close()
+
+    def finish(self) -> Frame:
+        if self._count:
+            self._close()
+        return Frame({name: self._joined(parts) for name, parts in self._columns.items()}, self.rows)
+
+    def _close(self) -> None:
+        for name, values in self._open.items():
+            # chunks from before this column was first seen
+            parts = self._columns.setdefault(name, [pa.nulls(size) for size in self._sizes])
+            parts.append(self._arrow(name, values))
+        for name in self._columns.keys() - self._open.keys():
+            self._columns[name].append(pa.nulls(self._count))
+        self._sizes.append(self._count)
+        self._open, self._count = {}, 0
+
+    def _arrow(self, name: str, values: list[Any]) -> pa.Array | list[Any]:
+        if len({type(value) for value in values} - {type(None)}) > 1:
+            return values
+        try:
+            return pa.array(values, from_pandas=False)
+        except UnicodeEncodeError as error:
+            row = next(i for i, value in enumerate(values) if _is_torn(value))
+            raise UserError(
+                f"the text in column '{name}' holds half a surrogate pair",
+                where=self._where or None,
+                why=f"row {sum(self._sizes) + row + 1}",
+                do="write the character as a whole \\u pair or as UTF-8",
+            ) from error
+        except (pa.ArrowException, OverflowError):  # integers above 64 bits, lists of mixed types
+            return values
+
+    @staticmethod
+    def _joined(parts: Sequence[list[Any] | pa.Array]) -> Column:
+        arrays = [part for part in parts if not isinstance(part, list)]
+        types = {part.type for part in arrays} - {pa.null()}
+        if len(types) > 1 or len(arrays) < len(parts):
+            return [v for part in parts for v in (part if isinstance(part, list) else part.to_pylist())]
+        kind = types.pop() if types else pa.null()
+        return pa.chunked_array([part.cast(kind) for part in arrays], kind)
+
+
+def _is_torn(value: Any) -> bool:
+    return isinstance(value, str) and any(0xD800 <= ord(c) <= 0xDFFF for c in value)

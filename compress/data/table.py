@@ -1,0 +1,105 @@
+"""A data set as the workbench holds it: columns by role, labels as numbers, and what was noticed on the way in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from compress.errors import UserError, did_you_mean
+
+UNLABELLED = -100  # the label of a row that only a teacher can label; also what torch's cross entropy skips
+SLICE = 2048  # rows handled at once: enough to amortise a call, few enough to stay in the cache
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split. columns: role ("text", "text_pair" ...) → values, all of one length N.
+
+    labels: (N,) int64, UNLABELLED where there is none.  numbers: (N,) int64, 1-based row numbers in the source.
+    """
+
+    columns: Mapping[str, pa.ChunkedArray]
+    labels: np.ndarray
+    numbers: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def texts(self) -> list[str]:
+        return self.columns["text"].to_pylist()
+
+    @property
+    def pairs(self) -> list[str] | None:
+        """The second texts, or None when rows have one text."""
+        column = self.columns.get("text_pair")
+        return None if column is None else column.to_pylist()
+
+    def slices(self, size: int = SLICE) -> Iterator[tuple[list[str], list[str] | None]]:
+        """(texts, second texts) of consecutive rows, so that a large split never becomes one Python list."""
+        for start in range(0, len(self), size):
+            part = {role: column.slice(start, size).to_pylist() for role, column in self.columns.items()}
+            yield part["text"], part.get("text_pair")
+
+    def take(self, indices: np.ndarray) -> Rows:
+        """The rows at `indices`, in that order."""
+        chosen = pa.array(indices)
+        columns = {role: column.take(chosen) for role, column in self.columns.items()}
+        return Rows(columns, self.labels[indices], self.numbers[indices])
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data set ready to encode.
+
+    splits: "train", "validation", "test" (and "unlabelled" where there is one) → rows.  columns: role → name in the
+    source.  fingerprint: sha256 of every value read, with roles and label names.  notes: what a person should hear.
+    """
+
+    splits: Mapping[str, Rows]
+    task: str
+    label_names: Sequence[str]
+    columns: Mapping[str, str]
+    fingerprint: str
+    name: str
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    def split(self, name: str) -> Rows:
+        """The rows of one split; UserError naming the splits there are."""
+        if name not in self.splits:
+            raise UserError(f"there is no split '{name}'", where=self.name, do=did_you_mean(name, self.splits))
+        return self.splits[name]
+
+    def noted(self, *notes: str) -> Table:
+        """The same table with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+
+def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str]) -> str:
+    """sha256 over the content: equal for the same values whatever file format or chunking brought them."""
+    digest = hashlib.sha256(json.dumps(["table-1", task, list(label_names)], ensure_ascii=True).encode())
+    for name in sorted(splits):
+        rows = splits[name]
+        digest.update(json.dumps([name, len(rows), sorted(rows.columns)]).encode())
+        for role in sorted(rows.columns):
+            for start in range(0, len(rows), SLICE):
+                values = rows.columns[role].slice(start, SLICE).to_pylist()
+                digest.update(json.dumps(values, ensure_ascii=True).encode())
+        digest.update(rows.labels.astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def first_rows(numbers: Sequence[int] | np.ndarray, limit: int = 3) -> str:
+    """`row 7` or `rows 7, 9, 12 …`: where a person starts to look."""
+    shown = ", ".join(str(int(n)) for n in numbers[:limit])
+    return f"row{'' if len(numbers) == 1 else 's'} {shown}{' …' if len(numbers) > limit else ''}"
+
+
+def counted(count: int, noun: str = "row") -> str:
+    """`1 row`, `1,234 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,207 @@
+"""The files of a tokenizer: read them from a folder, refuse what is hostile, leave out what does not belong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from compress.errors import UserError, printable
+
+NAMES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
+LIMIT = 64 << 20  # bytes of one file; the largest honest tokenizer.json known has 33 MB
+MOST_TOKENS = 2_000_000
+DEEPEST = 40
+_REPLACEMENT = 64  # characters a normalizer may put in for a match: above, a text could grow without bound
+_PATTERN = 1000  # characters of a regular expression
+
+# role → the names its token goes by, most usual first
+SPECIALS = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    """The tokenizer's files that are in `folder`. Raises UserError saying which were looked for."""
+    found: dict[str, bytes] = {}
+    for name in NAMES:
+        path = folder / name
+        if path.is_file():
+            if path.stat().st_size > LIMIT:
+                raise UserError("the file is too large", where=str(path), why=f"limit {LIMIT >> 20} MiB")
+            found[name] = path.read_bytes()
+    if "tokenizer.json" not in found and "vocab.txt" not in found:
+        raise UserError(
+            "there is no tokenizer here",
+            where=str(folder),
+            why="looked for tokenizer.json and vocab.txt" if folder.is_dir() else "no such folder",
+            do="save the tokenizer beside the model",
+        )
+    return found
+
+
+def normal(files: dict[str, bytes], where: str) -> dict[str, bytes]:
+    """The files with a tokenizer.json that neither truncates nor pads (else every user would inherit that)."""
+    for name, data in files.items():
+        if len(data) > LIMIT:
+            raise UserError("the file is too large", where=f"{where}: {name}", why=f"limit {LIMIT >> 20} MiB")
+    if "tokenizer.json" not in files:
+        return {"tokenizer.json": from_vocabulary(files, where), **files}
+    pipeline = parse(files["tokenizer.json"], f"{where}: tokenizer.json")
+    check(pipeline, f"{where}: tokenizer.json")
+    if pipeline.get("truncation") is not None or pipeline.get("padding") is not None:
+        pipeline["truncation"] = pipeline["padding"] = None
+        files["tokenizer.json"] = json.dumps(pipeline, ensure_ascii=False, indent=2).encode()
+    return files
+
+
+def from_vocabulary(files: Mapping[str, bytes], where: str) -> bytes:
+    """BERT's pipeline over vocab.txt alone; `do_lower_case` of tokenizer_config.json is kept (default true)."""
+    if "vocab.txt" not in files:
+        raise UserError("there is no tokenizer", where=where, why="neither tokenizer.json nor vocab.txt")
+    try:
+        tokens = files["vocab.txt"].decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError("this is not UTF-8 text", where=f"{where}: vocab.txt", why=f"byte {error.start:,}") from error
+    twice = len(tokens) - len(set(tokens))
+    missing = [names[0] for names in SPECIALS.values() if names[0] not in tokens]
+    if twice or missing:
+        why = f"{twice} tokens stand twice" if twice else "missing: " + ", ".join(missing)
+        raise UserError("this is not a BERT vocabulary", where=f"{where}: vocab.txt", why=why)
+    told = settings(files, where)
+    made = wordpiece(
+        {token: i for i, token in enumerate(tokens)},
+        lowercase=bool(told.get("do_lower_case", True)),
+        strip_accents=told.get("strip_accents"),
+        chinese=bool(told.get("tokenize_chinese_chars", True)),
+    )
+    return made.to_str(pretty=True).encode()
+
+
+def wordpiece(
+    vocabulary: dict[str, int], *, lowercase: bool, strip_accents: bool | None = None, chinese: bool = True
+) -> tokenizers.Tokenizer:
+    """BERT's tokenizer over a vocabulary that holds the five special tokens."""
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+    made = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
+    )
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece(prefix="##")
+    finish(made)
+    return made
+
+
+def finish(made: tokenizers.Tokenizer) -> None:
+    """Declare the five special tokens and wrap texts as [CLS] A [SEP] (B [SEP])."""
+    from tokenizers import processors
+
+    made.add_special_tokens([names[0] for names in SPECIALS.values()])
+    pairs = [(name, made.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=pairs
+    )
+
+
+def build(data: bytes, where: str) -> tokenizers.Tokenizer:
+    """The native tokenizer. It may panic, and a panic is no `Exception`: everything becomes a UserError."""
+    try:
+        return tokenizers.Tokenizer.from_buffer(data)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise UserError(
+            "cannot read this tokenizer", where=f"{where}: tokenizer.json", why=printable(str(error), 160)
+        ) from error
+
+
+# --- judging foreign files --------------------------------------------------------------------------------------
+
+
+def parse(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UserError("this is not JSON", where=where, why=printable(str(error), 120)) from error
+    if not isinstance(found, dict):
+        raise UserError("this is not a JSON object", where=where, why=f"found {type(found).__name__}")
+    return found
+
+
+def settings(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
+    """tokenizer_config.json over special_tokens_map.json, empty where neither is there."""
+    merged: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if name in files:
+            merged.update(parse(files[name], f"{where}: {name}"))
+    return merged
+
+
+def check(pipeline: Mapping[str, Any], where: str) -> None:
+    """Refuse a tokenizer.json that is made to blow up: growth by replacement, giant patterns, templates, ids."""
+    _walk(pipeline.get("normalizer"), where, 0)
+    _walk(pipeline.get("pre_tokenizer"), where, 0)
+    _walk(pipeline.get("decoder"), where, 0)
+    processor = pipeline.get("post_processor")
+    steps = processor.get("processors", [processor]) if isinstance(processor, dict) else []
+    for step in steps if isinstance(steps, list) else []:
+        for shape in ("single", "pair"):
+            if isinstance(step, dict) and isinstance(step.get(shape), list) and len(step[shape]) > 16:
+                raise UserError("the template adds too many tokens", where=where, why=f"{len(step[shape])}, limit 16")
+        tokens = step.get("special_tokens") if isinstance(step, dict) else None
+        for token in tokens.values() if isinstance(tokens, dict) else []:
+            if isinstance(token, dict) and len(token.get("ids") or ()) > 16:
+                raise UserError("a special token stands for too many ids", where=where, why="limit 16")
+    added = pipeline.get("added_tokens")
+    if isinstance(added, list) and len(added) > 10_000:
+        raise UserError("too many added tokens", where=where, why=f"{len(added):,}, limit 10,000")
+    for token in added if isinstance(added, list) else []:
+        number = token.get("id") if isinstance(token, dict) else None
+        if isinstance(number, int) and not 0 <= number < MOST_TOKENS:
+            raise UserError(f"an added token has the id {number:,}", where=where, why=f"allowed: below {MOST_TOKENS:,}")
+
+
+def _walk(node: Any, where: str, depth: int) -> None:
+    """Every Replace and Split below `node` within bounds."""
+    if depth > DEEPEST:
+        raise UserError("the tokenizer is nested too deeply", where=where, why=f"limit {DEEPEST}")
+    if isinstance(node, list):
+        if len(node) > 64:
+            raise UserError("the tokenizer has too many steps", where=where, why=f"{len(node)}, limit 64")
+        for item in node:
+            _walk(item, where, depth + 1)
+    elif isinstance(node, dict):
+        pattern = node.get("pattern")
+        text = next(iter(pattern.values()), "") if isinstance(pattern, dict) and pattern else ""
+        if isinstance(text, str) and len(text) > _PATTERN:
+            raise UserError("a pattern of the tokenizer is too long", where=where, why=f"{len(text):,} characters")
+        for key in ("content", "prepend"):
+            value = node.get(key)
+            grows = node.get("type") == "Replace" and not text and value  # put in at every place of the text
+            if isinstance(value, str) and (len(value) > _REPLACEMENT or grows):
+                raise UserError("a step of the tokenizer makes texts grow too much", where=where, why=f"'{key}'")
+        for key, value in node.items():
+            if key != "precompiled_charsmap":
+                _walk(value, where, depth + 1)
+
+
+def special_tokens(told: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, int]:
+    """role → id, by the names the configuration gives, else the usual ones. Roles without a token are left out."""
+    found: dict[str, int] = {}
+    for role, usual in SPECIALS.items():
+        own = told.get(f"{role}_token")
+        own = own.get("content") if isinstance(own, dict) else own
+        for name in (own, *usual):
+            if isinstance(name, str) and name in vocabulary:
+                found[role] = vocabulary[name]
+                break
+    return found
