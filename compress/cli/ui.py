@@ -1,0 +1,78 @@
+"""Serve the MLflow page of the runs, and print the link that opens it."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli.main import debug_option
+
+if TYPE_CHECKING:
+    from compress.tracking.listing import Page
+    from compress.tracking.store import Store
+
+
+@click.command()
+@click.option("--experiment", metavar="NAME", help="Experiment to open; not given: the one of the newest run.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on; not given: 5000 or the next free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
+@click.option("--expose", is_flag=True, help="Allow a --host that other machines reach. The page has no login.")
+@click.option(
+    "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
+)
+@debug_option
+def command(experiment: str | None, port: int | None, host: str, expose: bool, tracking_uri: str | None) -> None:
+    """Serve the MLflow page of the runs until Ctrl-C, and print the link that opens it.
+
+    The link opens quality against latency and megabytes, not MLflow's start page.
+    """
+    from compress.console import Console
+    from compress.tracking.listing import find_page
+    from compress.tracking.server import check_host
+    from compress.tracking.store import resolve_store
+
+    check_host(host, expose)
+    store = resolve_store(tracking_uri)
+    console = Console()
+    page = find_page(store, experiment)
+    if page is None:
+        console.note(f"no run in {store.shown} yet; one is made by: compress distill --recipe distilbert")
+    if store.is_server:
+        console.result(_link(store.shown, None, page))
+        return
+    _serve(store, host, port, page, console)
+
+
+def _serve(store: Store, host: str, port: int | None, page: Page | None, console) -> None:
+    from compress.errors import ExitCode, UserError, printable
+    from compress.tracking.server import choose_port, serving
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)  # the server must not outlive us
+    try:
+        with serving(store, host, choose_port(host, port)) as server:
+            console.result(_link(server.address, None, page))
+            console.note(f"serving {store.shown}; Ctrl-C ends it")
+            code = server.wait()
+            last = printable(server.said[-1], 300) if server.said else "it said nothing"
+            raise UserError(
+                f"the MLflow server ended by itself with code {code}",
+                why=f"its last line: {last}",
+                code=ExitCode.ENVIRONMENT,
+            )
+    except KeyboardInterrupt:
+        console.note("ended")
+
+
+def _link(host: str, port: int | None, page: Page | None) -> str:
+    from compress.tracking.view import deep_link
+
+    if page is None:
+        return f"{host}/#/experiments?workflowType=machine_learning"
+    return deep_link(host, port, page.experiment_id, page.view)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

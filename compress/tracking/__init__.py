@@ -1,0 +1,29 @@
+"""Runs, their figures and their models in MLflow. The only code that imports mlflow, and only when it is used.
+
+Training writes to a journal in the run's own folder; a thread carries the journal to the store. So a dead server, a
+locked or broken database, a full disk of another machine never stop or slow a training, and `compress sync` sends later
+what was missed.
+"""
+
+from compress.tracking.records import FAILED, FINISHED, KILLED, RUNNING
+from compress.tracking.run import Ending, Parent, TrackedRun, open_run
+from compress.tracking.store import Store, resolve_store
+from compress.tracking.sync import Synced, sync
+from compress.tracking.view import deep_link, ui_lines
+
+__all__ = [
+    "FAILED",
+    "FINISHED",
+    "KILLED",
+    "RUNNING",
+    "Ending",
+    "Parent",
+    "Store",
+    "Synced",
+    "TrackedRun",
+    "deep_link",
+    "open_run",
+    "resolve_store",
+    "sync",
+    "ui_lines",
+]

@@ -1,0 +1,141 @@
+"""Models in the store: a LoggedModel made from a model folder as it lies on disk (no pickle, no flavour), and its
+versions in the registry."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.tracking.batch import METRICS_PER_CALL, Point
+from compress.tracking.records import Record
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from compress.tracking.replay import Replay
+
+KEY_TAG = "compress.key"
+VERSIONS_TAG = "mlflow.modelVersions"  # where the page of a LoggedModel looks for its versions
+UPLOAD_SECONDS = "120"
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Longer time-outs while files travel: a server answers a large upload late and is not dead for it."""
+    names = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT")
+    before = {n: os.environ.get(n) for n in names}
+    os.environ.update(dict.fromkeys(names, UPLOAD_SECONDS))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def attach_model(replay: Replay, client: MlflowClient, record: Record, points: Sequence[Point]) -> None:
+    """Makes the LoggedModel of a journal's `model` record, or goes on with the one that was begun."""
+    folder = replay.place(record["folder"])
+    if not folder.is_dir():
+        raise FileNotFoundError(f"model folder {folder} is gone")
+    model_id = _model_id(replay, client, record)
+    with patience():
+        client.log_model_artifacts(model_id, str(folder))
+    client.finalize_logged_model(model_id, "READY")
+    _show_on_run(replay, client, model_id)
+    dataset = {}
+    if record["dataset"]:
+        dataset = {"dataset_name": record["dataset"][0], "dataset_digest": record["dataset"][1]}
+    for i in range(0, len(points), METRICS_PER_CALL):
+        piece = points[i : i + METRICS_PER_CALL]
+        metrics = [replay.metric(p, model_id=model_id, **dataset) for p in piece]
+        client.log_batch(replay.run_id, metrics=metrics, synchronous=True)
+
+
+def _model_id(replay: Replay, client: MlflowClient, record: Record) -> str:
+    key = record["key"]
+    if key not in replay.state.models:
+        replay.state.models[key] = _find(replay, client, key) or _create(replay, client, record)
+        replay.save()
+    return replay.state.models[key]
+
+
+def _find(replay: Replay, client: MlflowClient, key: str) -> str | None:
+    assert replay.state.experiment_id is not None
+    found = client.search_logged_models(
+        [replay.state.experiment_id], filter_string=f"tags.`{KEY_TAG}` = '{key}'", max_results=1
+    )
+    return found[0].model_id if found else None
+
+
+def _create(replay: Replay, client: MlflowClient, record: Record) -> str:
+    assert replay.state.experiment_id is not None
+    return client.create_logged_model(
+        experiment_id=replay.state.experiment_id,
+        name=record["name"],
+        source_run_id=replay.run_id,
+        tags={**replay.role_tags, KEY_TAG: record["key"]},
+        params=record["params"],
+        model_type=record["model_type"],
+    ).model_id
+
+
+def _show_on_run(replay: Replay, client: MlflowClient, model_id: str) -> None:
+    from mlflow.entities import LoggedModelOutput
+
+    outputs = client.get_run(replay.run_id).outputs
+    if outputs is None or all(m.model_id != model_id for m in outputs.model_outputs):
+        client.log_outputs(replay.run_id, [LoggedModelOutput(model_id, step=0)])
+
+
+def register_model(replay: Replay, client: MlflowClient, record: Record) -> None:
+    """A version of a registered model from a LoggedModel of this run, and its alias."""
+    model_id = replay.state.models.get(record["model"])
+    if model_id is None:
+        raise FileNotFoundError("the model to register was never logged")
+    name = record["name"]
+    _ensure_name(client, name)
+    version = _version_of(client, name, record["model"]) or _new_version(replay, client, record, model_id)
+    if record["alias"]:
+        client.set_registered_model_alias(name, record["alias"], version)
+
+
+def _ensure_name(client: MlflowClient, name: str) -> None:
+    try:
+        client.create_registered_model(name)
+    except Exception as error:
+        if getattr(error, "error_code", None) != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _version_of(client: MlflowClient, name: str, key: str) -> str | None:
+    quoted = name.replace("'", "\\'")
+    for found in client.search_model_versions(f"name = '{quoted}'"):
+        if found.tags.get(KEY_TAG) == key:
+            return str(found.version)
+    return None
+
+
+def _new_version(replay: Replay, client: MlflowClient, record: Record, model_id: str) -> str:
+    model = client.get_logged_model(model_id)
+    # A server finds a model by its id; a database opened directly would look for it in the process's default store.
+    source = f"models:/{model_id}" if replay.store.is_server else model.artifact_location
+    made = client.create_model_version(
+        record["name"], source=source, run_id=replay.run_id, tags={KEY_TAG: record["model"]}
+    )
+    versions = json.loads(model.tags.get(VERSIONS_TAG) or "[]")
+    versions.append({"name": record["name"], "version": str(made.version)})
+    client.set_logged_model_tags(model_id, {VERSIONS_TAG: json.dumps(versions)})
+    return str(made.version)
+
+
+def relative_to(folder: Path, path: Path) -> str:
+    """`path` as a record holds it: relative when it lies in the run's folder, else absolute."""
+    absolute, base = path.absolute(), folder.absolute()
+    return str(absolute.relative_to(base)) if absolute.is_relative_to(base) else str(absolute)

@@ -1,0 +1,121 @@
+"""What a figure, a parameter, a tag may look like in the store, and what must never get there.
+
+MLflow cuts or refuses what is too long and stores infinity as 1.8e308 (which then ranks first), so values are put in
+shape here, before they reach the journal: a journal holds only what the store will take.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+KEY_LIMIT = 250
+PARAM_LIMIT = 6000
+TAG_LIMIT = 8000
+DIGEST_LIMIT = 36
+DATASET_NAME_LIMIT = 500
+SOURCE_LIMIT = 60_000
+NONFINITE = "nonfinite/"
+
+# Runs are told apart by colour only: the teacher dark, controls grey, each method its own.
+_COLOURS = {
+    "teacher": "#1f2937",
+    "control": "#9ca3af",
+    "distill": "#2563eb",
+    "finetune": "#0891b2",
+    "pretrain": "#7c3aed",
+    "share": "#d97706",
+    "prune-layers": "#dc2626",
+    "prune-width": "#db2777",
+    "quantize": "#16a34a",
+    "fit": "#65a30d",
+}
+_SPARE = ("#0d9488", "#c026d3", "#ea580c", "#4f46e5", "#be123c", "#15803d", "#a16207", "#0369a1")
+
+_BAD_KEY = re.compile(r"[^/\w.\- :]", re.ASCII)
+_CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/\s@]*@")
+_SECRET_VARIABLES = re.compile(r"(TOKEN|PASSWORD|SECRET|ACCESS_KEY|API_KEY|CREDENTIAL)", re.IGNORECASE)
+
+
+def colour(method: str, role: str = "student") -> str:
+    """`#rrggbb` of a run; the same method always has the same one."""
+    for name in (role, method):
+        if name in _COLOURS:
+            return _COLOURS[name]
+    return _SPARE[zlib.crc32(method.encode()) % len(_SPARE)]
+
+
+def clean_key(key: str) -> str:
+    """`key` as the store takes it: letters, digits and `_ - . : /` and space, no `..` or `//` in it, not too long."""
+    text = _BAD_KEY.sub("_", str(key))
+    parts = [p for p in text.split("/") if p not in ("", ".", "..")]
+    return "/".join(parts)[:KEY_LIMIT] or "unnamed"
+
+
+def cut(text: str, limit: int) -> str:
+    """`text`, cut to `limit` characters with an ellipsis that shows it."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def rounded(value: float) -> float:
+    """Six significant digits, whole numbers exact: the table prints every digit it is given."""
+    if value == int(value) and abs(value) < 2**53:
+        return float(value)
+    return float(f"{value:.6g}")
+
+
+def split_metrics(values: Mapping[str, float], step: int | None) -> tuple[dict[str, float], dict[str, str], list[str]]:
+    """(metrics, tags, names of what is no number): infinities and NaN become tags `nonfinite/<key>`."""
+    finite: dict[str, float] = {}
+    tags: dict[str, str] = {}
+    bad: list[str] = []
+    for key, raw in values.items():
+        name = clean_key(key)
+        try:
+            value = float(raw)
+        except (TypeError, ValueError, OverflowError):
+            bad.append(name)
+            continue
+        if math.isfinite(value):
+            finite[name] = rounded(value)
+        else:
+            tags[NONFINITE + name] = str(value) if step is None else f"{value} at step {step}"
+    return finite, tags, bad
+
+
+def secrets() -> list[str]:
+    """Values of the environment that must not be written down anywhere, longest first."""
+    found = {v for k, v in os.environ.items() if _SECRET_VARIABLES.search(k) and len(v) >= 8}
+    return sorted(found, key=len, reverse=True)
+
+
+def redact(text: str, hidden: Sequence[str] | None = None) -> str:
+    """`text` without user names and passwords of addresses and without secrets of the environment."""
+    text = _CREDENTIALS.sub(lambda m: m["scheme"] + "***@", text)
+    for secret in secrets() if hidden is None else hidden:
+        text = text.replace(secret, "***")
+    return text
+
+
+def text_values(values: Mapping[str, Any], limit: int) -> dict[str, str]:
+    """Parameters or tags as the store takes them: clean keys, no secrets, not too long."""
+    hidden = secrets()
+    return {clean_key(k): cut(redact(_as_text(v), hidden), limit) for k, v in values.items()}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def slug(name: str) -> str:
+    """`name` as a folder name: nothing that a file system, a shell or an address could misread."""
+    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80]
+    if clean == name:
+        return clean
+    return f"{clean or 'x'}-{zlib.crc32(name.encode()):08x}"

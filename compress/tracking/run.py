@@ -1,0 +1,316 @@
+"""One tracked run, as the pipeline sees it: every call appends to a local journal and returns at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from compress.durable.journal import Journal
+from compress.durable.lock import run_lock
+from compress.errors import Stopped, printable
+from compress.tracking import records as rec
+from compress.tracking.models import relative_to
+from compress.tracking.names import (
+    NONFINITE,
+    PARAM_LIMIT,
+    TAG_LIMIT,
+    clean_key,
+    colour,
+    cut,
+    redact,
+    split_metrics,
+    text_values,
+)
+from compress.tracking.replay import dataset_record
+from compress.tracking.sender import INTERVAL, Sender
+from compress.tracking.state import not_beyond
+from compress.tracking.store import Store, import_mlflow, resolve_store
+from compress.tracking.view import DEFAULT_QUALITY, ui_lines
+
+log = logging.getLogger("compress.tracking")
+
+FLUSH_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run left the store. left: records that are only in the journal; `sync` is the command that sends them."""
+
+    status: str
+    run_id: str | None
+    left: int
+    sync: str | None
+
+
+@dataclass(frozen=True)
+class Parent:
+    """What a run needs to know of the run above it."""
+
+    key: str
+    experiment: str
+
+
+class TrackedRun:
+    """A `contracts.RunLog`, and what beside it the pipeline says about data sets, models and the end.
+
+    Nothing here raises for the store's sake, and nothing waits for it except `finish`, which is bounded.
+    As a context manager it finishes by itself: FINISHED, FAILED on an exception, KILLED when the run was stopped.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        start: rec.Record,
+        journal: Journal,
+        written: int,
+        sender: Sender | None,
+        warn: Callable[[str], None],
+        store: Store,
+        held: ExitStack,
+    ) -> None:
+        self._held = held
+        self.folder, self.store = folder, store
+        self.key: str = start["key"]
+        self.name: str = start["name"]
+        self.experiment: str = start["experiment"]
+        self._journal, self._written, self._sender, self._tell = journal, written, sender, warn
+        self._nonfinite: set[str] = set()
+        self._said: set[str] = set()
+        self._lost = 0
+        self._ending: Ending | None = None
+
+    @property
+    def run_id(self) -> str | None:
+        """The run's id in the store, once the store knows it."""
+        return self._sender.run_id if self._sender else None
+
+    @property
+    def parent(self) -> Parent:
+        """This run as the parent of another: `open_run(..., parent=run.parent)`."""
+        return Parent(self.key, self.experiment)
+
+    # --- what a run says ------------------------------------------------------------------------------------------
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Few and short; a value that differs from an earlier one becomes the tag `changed/<key>`."""
+        self._append({"op": "params", "values": text_values(values, PARAM_LIMIT)})
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        self._append({"op": "tags", "values": text_values(values, TAG_LIMIT)})
+
+    def metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Figures at a step, or final ones (no step: the page draws them as bars). A (key, step) is kept once."""
+        finite, nonfinite, bad = split_metrics(values, step)
+        if finite:
+            self._append({"op": "metrics", "values": finite, "step": step})
+        new = {k: v for k, v in nonfinite.items() if k not in self._nonfinite}
+        if new:
+            self._nonfinite.update(new)
+            self._append({"op": "tags", "values": new})
+        if bad:
+            self._warn_once(f"tracking: not a number, left out: {', '.join(bad)}")
+
+    def artifact(self, path: Path, folder: str = "") -> None:
+        """A file or folder, read when it is sent: leave it where it is."""
+        self._append({"op": "artifact", "path": relative_to(self.folder, Path(path)), "folder": folder})
+
+    def note(self, markdown: str) -> None:
+        """The description on the run's page."""
+        self._append({"op": "note", "text": cut(redact(markdown), TAG_LIMIT)})
+
+    def dataset(self, name: str, digest: str, source: str = "", context: str = "evaluation") -> None:
+        """A data set the run reads. context: `training`, `validation`, `evaluation` …"""
+        self._append(dataset_record(name, digest, source, context))
+
+    def model(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        model_type: str,
+        params: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        dataset: tuple[str, str] | None = None,
+    ) -> str:
+        """A model folder becomes a LoggedModel with its final figures (they become the run's too), tied to the data
+        set (name, digest). Returns the key that `register` takes."""
+        key = rec.new_key()
+        finite, nonfinite, _ = split_metrics(metrics or {}, None)
+        if nonfinite:
+            self._append({"op": "tags", "values": nonfinite})
+        tied = dataset_record(dataset[0], dataset[1], "", "") if dataset else None
+        self._append(
+            {
+                "op": "model",
+                "key": key,
+                "folder": relative_to(self.folder, Path(folder)),
+                "name": _model_name(name),
+                "model_type": printable(model_type, 250),
+                "params": text_values(params or {}, PARAM_LIMIT),
+                "metrics": finite,
+                "dataset": [tied["name"], tied["digest"]] if tied else None,
+            }
+        )
+        return key
+
+    def register(self, model: str, name: str, alias: str | None = None) -> None:
+        """The model with this key becomes the newest version of a registered model, and bears the alias."""
+        self._append({"op": "register", "model": model, "name": name, "alias": alias})
+
+    # --- its end --------------------------------------------------------------------------------------------------
+
+    def finish(self, status: str = rec.FINISHED, seconds: float = FLUSH_SECONDS) -> Ending:
+        """Ends the run and waits at most `seconds` for the store. A second call only tells the ending again."""
+        if self._ending is not None:
+            return self._ending
+        self._append({"op": "finish", "status": status})
+        if self._sender is not None:
+            self._sender.flush(seconds)
+            self._sender.close()
+        sent = self._sender.sent if self._sender else 0
+        left = max(self._written - sent, 0)
+        sync = f"compress sync {_shell(self.folder)}" if left else None
+        self._ending = Ending(status, self.run_id, left, sync)
+        if sync:
+            self._warn_once(f"tracking: {left} records are not in the store yet; send them with: {sync}")
+        try:
+            self._journal.close()
+        except Exception as error:
+            self._warn_once(f"tracking: the journal could not be closed: {error}")
+        self._held.close()
+        return self._ending
+
+    def ui_lines(self) -> list[str]:
+        """The lines to type to see this run."""
+        return ui_lines(self.store, self.experiment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish(rec.FINISHED)
+        elif issubclass(kind, (Stopped, KeyboardInterrupt)):
+            self.finish(rec.KILLED)
+        else:
+            self.finish(rec.FAILED)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _append(self, record: rec.Record) -> None:
+        if self._ending is not None:
+            self._warn_once("tracking: the run has ended, later figures are left out")
+            return
+        try:
+            self._journal.append({"t": rec.now_ms(), **record})
+            self._written += 1
+        except Exception as error:  # a full disk must not end a training
+            self._lost += 1
+            self._warn_once(f"tracking: the journal in {self.folder / rec.FOLDER} cannot be written: {error}")
+
+    def _warn_once(self, text: str) -> None:
+        if text in self._said:
+            return
+        self._said.add(text)
+        try:
+            self._tell(text)
+        except Exception:
+            log.exception("the warning could not be shown: %s", text)
+
+
+def open_run(
+    folder: Path,
+    *,
+    experiment: str,
+    name: str,
+    method: str,
+    role: str = "student",
+    parent: Parent | None = None,
+    tags: Mapping[str, str] | None = None,
+    store: Store | None = None,
+    quality: str = DEFAULT_QUALITY,
+    command: str | None = None,
+    warn: Callable[[str], None] | None = None,
+    interval: float = INTERVAL,
+) -> TrackedRun:
+    """Begins the run of `folder`, or goes on with the one that was begun there.
+
+    role: teacher, student or control.  quality: the metric of the saved view's quality axis.  command: what the source
+    column shows (default: this process's command line).  warn: takes one line for a person; called from another thread.
+    UserError: the store's address cannot be one, or the journal in the folder is not ours.
+    """
+    store = store or resolve_store()
+    warn = warn or log.warning
+    folder = Path(folder)
+    own_tags = _tags(folder, method, role, command, tags)
+    start = rec.start_record(experiment, printable(name, 250), own_tags, _parent(parent), quality, store.shown)
+    with ExitStack() as scope:
+        scope.enter_context(run_lock(folder / rec.FOLDER))
+        journal = rec.open_journal(folder)
+        start, written = _begin(folder, journal, start)
+        held = scope.pop_all()
+    sender = _sender(folder, store, warn, interval)
+    return TrackedRun(folder, start, journal, written, sender, warn, store, held)
+
+
+def _begin(folder: Path, journal: Journal, start: rec.Record) -> tuple[rec.Record, int]:
+    """Writes the first record of a new journal, or the one that goes on; (the run's start, records so far)."""
+    if not rec.has_journal(folder):
+        journal.append(start)
+        return start, 1
+    known = rec.read(folder)
+    not_beyond(rec.state_path(folder), len(known.records))
+    journal.append(rec.resume_record(start["store"]))
+    return known.start, len(known.records) + 1
+
+
+def _sender(folder: Path, store: Store, warn: Callable[[str], None], interval: float) -> Sender | None:
+    try:
+        import_mlflow()
+        sender = Sender(folder, store, warn, interval)
+        sender.start()
+        return sender
+    except Exception as error:  # a broken installation of mlflow, or no more threads
+        warn(f"tracking: mlflow cannot be used ({printable(str(error), 200)}); figures are kept in the journal only")
+        return None
+
+
+def _parent(parent: Parent | None) -> dict[str, str] | None:
+    return {"key": parent.key, "experiment": parent.experiment} if parent else None
+
+
+def _tags(folder: Path, method: str, role: str, command: str | None, more: Mapping[str, str] | None) -> dict[str, str]:
+    own = {
+        "compress.method": method,
+        "compress.role": role,
+        "compress.folder": str(folder.absolute()),
+        "mlflow.runColor": colour(method, role),
+        "mlflow.source.name": command or rec.command_line(),
+        "mlflow.source.type": "LOCAL",
+        "mlflow.user": rec.user_name(),
+    }
+    return text_values({**own, **(more or {})}, TAG_LIMIT)
+
+
+def _model_name(name: str) -> str:
+    """MLflow allows no `/ : . % " '` in the name of a model."""
+    return "".join("-" if c in "/:.%\"'" else c for c in printable(clean_key(name), 200))
+
+
+def _shell(folder: Path) -> str:
+    import shlex
+
+    absolute, here = folder.absolute(), Path.cwd()
+    return shlex.quote(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))
+
+
+def nonfinite_tag(key: str) -> str:
+    """The tag that tells of a figure that was infinite or not a number."""
+    return NONFINITE + clean_key(key)

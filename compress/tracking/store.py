@@ -1,0 +1,178 @@
+"""Where runs are kept: which store, how it is opened, and what its address may show.
+
+The default is one sqlite file per project, `mlruns/mlflow.db`, with the artifacts beside it. A fresh sqlite store that
+several processes open at once is broken for good (mlflow/mlflow#24321), so every opening happens under a file lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.durable.lock import file_lock
+from compress.errors import ExitCode, UserError, printable
+from compress.tracking.names import redact, slug
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+# A dead server must cost seconds in the background, not mlflow's own four minutes a call. Whoever set more keeps it.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+
+VARIABLE = "MLFLOW_TRACKING_URI"
+SERVERS = ("http", "https")
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+LOCK_SECONDS = 120.0
+_SQLITE = "sqlite:///"
+_opening = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Store:
+    """An address of a store. `uri` may hold a password: show and write `shown` only.
+
+    chosen: what named it: `--tracking-uri`, `MLFLOW_TRACKING_URI`, `default`, or `recorded` (in a run's folder).
+    """
+
+    uri: str
+    chosen: str = "default"
+
+    @property
+    def shown(self) -> str:
+        return redact(self.uri, [])
+
+    @property
+    def has_secret(self) -> bool:
+        return self.shown != self.uri
+
+    @property
+    def is_server(self) -> bool:
+        return self.uri.split(":", 1)[0] in SERVERS
+
+    @property
+    def database(self) -> Path | None:
+        """The sqlite file, or None for another kind of store."""
+        if not self.uri.startswith(_SQLITE):
+            return None
+        return Path(self.uri[len(_SQLITE) :].split("?", 1)[0])
+
+    def artifact_location(self, experiment: str) -> str | None:
+        """Folder of an experiment's artifacts beside the database; None: the server decides."""
+        if self.database is None:
+            return None
+        return (self.database.parent / "artifacts" / slug(experiment)).as_uri()
+
+    def client(self) -> MlflowClient:
+        """Opens the store, making it when it is not there. Any error of mlflow or the database comes through."""
+        import_mlflow()
+        silence()
+        from mlflow import MlflowClient
+
+        database = self.database
+        if database is None:
+            return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with _opening, file_lock(database.with_name(database.name + ".lock"), timeout=LOCK_SECONDS):
+            return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
+
+
+def open_client(store: Store) -> MlflowClient:
+    """The store for a person who waits for it: UserError when it does not open."""
+    try:
+        return store.client()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            "the store does not open",
+            where=store.shown,
+            why=short(error),
+            do="see that the server answers, or that the file is a database of MLflow",
+            code=ExitCode.ENVIRONMENT,
+        ) from error
+
+
+def short(error: BaseException) -> str:
+    """The first line of an error, without secrets: mlflow's go on for pages."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return printable(redact(lines[0]), 200)
+
+
+def _touched(client: MlflowClient) -> MlflowClient:
+    client.search_experiments(max_results=1)
+    return client
+
+
+def project_store(project: Path | None = None) -> Store:
+    """The store of the project folder (default: the current folder)."""
+    database = (project or Path.cwd()).resolve() / "mlruns" / "mlflow.db"
+    return Store(_SQLITE + str(database))
+
+
+def resolve_store(uri: str | None = None, project: Path | None = None) -> Store:
+    """`--tracking-uri` if given, else MLFLOW_TRACKING_URI, else the project's own. UserError for an address that
+    cannot be one."""
+    if uri is not None:
+        return _checked(uri, "--tracking-uri")
+    from_environment = os.environ.get(VARIABLE, "").strip()
+    if from_environment:
+        return _checked(from_environment, VARIABLE)
+    return project_store(project)
+
+
+def _checked(uri: str, chosen: str) -> Store:
+    scheme = uri.split(":", 1)[0].split("+", 1)[0].lower() if ":" in uri else ""
+    shown = redact(uri, [])
+    if scheme == "sqlite":
+        if not uri.startswith(_SQLITE) or uri == _SQLITE:
+            raise UserError(f"'{shown}' names no database file", where=chosen, do="write sqlite:///path/to/mlflow.db")
+        path, _, query = uri[len(_SQLITE) :].partition("?")
+        return Store(_SQLITE + str(Path(path).expanduser().absolute()) + (f"?{query}" if query else ""), chosen)
+    if scheme in SERVERS:
+        if not re.match(r"https?://[^/\s]+", uri):
+            raise UserError(f"'{shown}' names no host", where=chosen, do="write http://host:port")
+        return Store(uri.rstrip("/"), chosen)
+    if scheme in DATABASES or scheme == "databricks" or uri == "databricks":
+        return Store(uri, chosen)
+    if scheme == "file" or not scheme:
+        raise UserError(
+            f"'{shown}' is a folder, and MLflow keeps runs in a database or on a server",
+            where=chosen,
+            do="write sqlite:///path/to/mlflow.db or http://host:port",
+        )
+    raise UserError(
+        f"unknown kind of store '{shown}'",
+        where=chosen,
+        why=f"found '{scheme}:', allowed are {', '.join((*SERVERS, *DATABASES))}",
+        do="write sqlite:///path/to/mlflow.db or http://host:port",
+    )
+
+
+def import_mlflow() -> None:
+    """Imports mlflow, about a second. Call it on the main thread first: imports of the libraries below it that run in
+    two threads at once can see half-made modules."""
+    silence()
+    import mlflow
+    import mlflow.entities
+    import mlflow.store.tracking.sqlalchemy_store
+    import mlflow.tracking  # noqa: F401
+
+    silence()  # again: the import sets up loggers of its own
+
+
+def silence() -> None:
+    """Keeps mlflow's own noise off the terminal: it prints a traceback of 6 kB for every call that fails, and we report
+    a failure once, in one line. Warnings that are not ours are dropped by name."""
+    for name in ("mlflow", "alembic", "urllib3.connectionpool"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # sqlalchemy 2.1 on mlflow 3.17's mappers; the category is not importable without sqlalchemy, the text is enough
+    warnings.filterwarnings("ignore", message=r"The ``noload`` loader strategy is deprecated")
+    warnings.filterwarnings("ignore", module=r"(mlflow|alembic|sqlalchemy|pydantic)(\..*)?")

@@ -1,0 +1,116 @@
+"""`compress sync`: what a dead server, a lost network or a killed process kept from the store, sent later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.durable.lock import run_lock
+from compress.errors import ExitCode, UserError
+from compress.tracking import records as rec
+from compress.tracking.replay import Replay
+from compress.tracking.state import not_beyond
+from compress.tracking.store import Store, resolve_store, short
+
+DEPTH = 6  # folders below the one that is named
+
+
+@dataclass(frozen=True)
+class Synced:
+    """folder: of the run.  sent: records sent now.  refused: records the store will never take.  live: left alone, as
+    its process still runs."""
+
+    folder: Path
+    name: str
+    run_id: str | None
+    status: str
+    sent: int
+    refused: int
+    live: bool = False
+
+
+def tracked_folders(top: Path) -> list[Path]:
+    """Folders of runs in `top` and below, those begun first first: a parent before its children."""
+    found = [p.parent.parent for p in _journals(top, DEPTH)]
+    starts = {folder: rec.read(folder).start["t"] for folder in found if rec.has_journal(folder)}
+    return sorted(starts, key=lambda folder: starts[folder])
+
+
+def _journals(folder: Path, depth: int) -> Iterator[Path]:
+    journal = rec.journal_path(folder)
+    if journal.is_file():
+        yield journal
+    if depth > 0:
+        for child in sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink() and p.name[0] != "."):
+            yield from _journals(child, depth - 1)
+
+
+def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[Synced]:
+    """Sends what is missing of every run in `folder`; a run whose process died becomes KILLED.
+
+    Sending twice changes nothing. UserError: no run here; the store cannot be named, or does not answer.
+    """
+    if not folder.is_dir():
+        raise UserError("no such folder", where=str(folder), do="name the folder of a run")
+    folders = tracked_folders(folder)
+    if not folders:
+        raise UserError("no tracked run here", where=str(folder), why=f"no {rec.FOLDER}/journal.jsonl in it or below")
+    return [sync_run(one, uri=uri, warn=warn) for one in folders]
+
+
+def sync_run(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> Synced:
+    """`sync` for one run's folder."""
+    journal = rec.read(folder)
+    store = store_of(journal, uri)
+    try:
+        with run_lock(folder / rec.FOLDER):
+            return _send(folder, store, warn)
+    except UserError as error:
+        if error.code != ExitCode.REFUSED:
+            raise
+        return Synced(folder, journal.start["name"], None, rec.RUNNING, 0, 0, live=True)
+
+
+def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> Synced:
+    journal = rec.read(folder)  # again, now that nobody else may write
+    not_beyond(rec.state_path(folder), len(journal.records))
+    if journal.status == rec.RUNNING:
+        _bury(folder, journal)
+    replay = Replay(folder, store, warn)
+    before = replay.state.sent
+    try:
+        replay.send_all()
+    except Exception as error:
+        raise UserError(
+            f"{store.shown} does not take the figures",
+            where=str(folder),
+            why=short(error),
+            do="see that the store answers, then run the same command again; nothing is lost",
+            code=ExitCode.ENVIRONMENT,
+        ) from error
+    state = replay.state
+    status = rec.read(folder).status
+    sent = state.sent - (before if before <= state.sent else 0)
+    return Synced(folder, journal.start["name"], state.run_id, status, sent, state.refused)
+
+
+def _bury(folder: Path, journal: rec.Journalled) -> None:
+    """Writes the ending that a killed process could not: at the time of its last sign of life."""
+    own = rec.open_journal(folder)
+    own.append({"op": "finish", "t": journal.records[-1]["t"], "status": rec.KILLED})
+    own.close()
+
+
+def store_of(journal: rec.Journalled, uri: str | None) -> Store:
+    """The store to send to: the one named now, else the environment's, else the one the run wrote to."""
+    named = resolve_store(uri)
+    if named.chosen != "default":
+        return named
+    if "***@" in journal.store:
+        raise UserError(
+            f"the run was sent to {journal.store}, whose password is not kept",
+            where=rec.FOLDER,
+            do="set MLFLOW_TRACKING_URI to the whole address",
+        )
+    return Store(journal.store, "recorded")
