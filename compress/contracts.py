@@ -78,11 +78,13 @@ class Override:
     """A value that replaces one of the recipe's. origin: what an error blames, e.g. `--seed 1.5`.
 
     path: keys and list positions joined by dots; `*` stands for every item of a list.
+    required: whether a path that leads nowhere is an error.
     """
 
     path: str
     value: Any
     origin: str
+    required: bool = True
 
 
 @dataclass(frozen=True)
@@ -294,6 +296,11 @@ class TrainingPlan(Frozen):
             raise ValueError("give exactly one of epochs and steps")
         return self
 
+    @property
+    def length(self) -> str:
+        """`500 steps` or `3 epochs`, for people."""
+        return f"{self.steps:,} steps" if self.steps else f"{self.epochs:g} epochs"
+
 
 class MaskingSpec(Frozen):
     """Which pieces of a text masked-LM hides: the `masking:` block of the stages that read a corpus."""
@@ -310,8 +317,6 @@ class MaskingSpec(Frozen):
     """Share of the chosen that becomes another piece."""
     keep: float = Field(default=0.1, ge=0, le=1)
     """Share of the chosen that stays as it is."""
-    rarity: float = Field(default=0.7, ge=0, le=2)
-    """Of `distilbert`: a piece seen `count` times is drawn with probability proportional to count ** -rarity."""
 
     @model_validator(mode="after")
     def _shares(self) -> MaskingSpec:

@@ -78,6 +78,9 @@ class Spec(StageSpec):
     def needs(self) -> frozenset[str]:
         return self.reads | {"corpus" if self.level == "corpus" else "data"}
 
+    def masking_or_default(self) -> MaskingSpec:
+        return self.masking or MaskingSpec()
+
     @model_validator(mode="after")
     def _level(self) -> Spec:
         corpus = self.level == "corpus"

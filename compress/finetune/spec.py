@@ -17,4 +17,6 @@ class Spec(StageSpec):
     kind: Literal["finetune"]
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """null: as in the model that it starts from."""
+    new_head: bool = False
+    """Replace a task head that answers other labels by a new one."""
     training: TrainingPlan

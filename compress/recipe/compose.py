@@ -63,7 +63,7 @@ def apply(root: Value, override: Override) -> None:
     if not all(steps):
         raise UserError("an empty key in the path", where=str(place), why=f"found '{printable(override.path, 100)}'")
     targets = list(_targets(root, steps[:-1], (), place))
-    if not targets:
+    if not targets and override.required:
         raise UserError(f"{dotted(steps)}: nothing in the recipe has this path", where=str(place))
     for parent, at in targets:
         _put(parent, steps[-1], tree(override.value, place), at, place)

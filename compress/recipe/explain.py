@@ -90,6 +90,9 @@ def _explain(problem: Problem, root: Value) -> UserError:
         return _missing_block(context, root)
     value, _ = locate(root, path)
     found = problem["input"]
+    if kind == "unknown_name":
+        why = f"found {describe(found)}, allowed: {', '.join(context['known'])}"
+        return UserError(dotted(path), where=str(value.place), why=why, do=_near(found, context["known"]))
     return UserError(
         dotted(path) or "recipe", where=str(value.place), why=_why(kind, problem, found), do=_hint(kind, found, context)
     )
@@ -154,8 +157,7 @@ def _choices(context: Mapping[str, Any]) -> str:
 def _hint(kind: str, found: Any, context: Mapping[str, Any]) -> str | None:
     """The nearest right thing, where one can be named."""
     if kind == "literal_error" and isinstance(found, str):
-        hit = nearest(found, _choices(context).split(", "))
-        return f"did you mean '{hit}'?" if hit else None
+        return _near(found, _choices(context).split(", "))
     if kind == "string_type" and isinstance(found, bool | int | float):
         return f"quote it: '{describe(found)}'"
     if kind in ("int_type", "float_type") and isinstance(found, str):
@@ -165,6 +167,11 @@ def _hint(kind: str, found: Any, context: Mapping[str, Any]) -> str | None:
         meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(found.lower())
         return f"write {meant}" if meant else None
     return None
+
+
+def _near(found: str, known: Sequence[str]) -> str | None:
+    hit = nearest(found, known)
+    return f"did you mean '{hit}'?" if hit else None
 
 
 def _number(text: str, kind: type[int] | type[float]) -> int | float | None:

@@ -36,14 +36,15 @@ def names() -> list[str]:
 
 
 def list_recipes() -> list[Entry]:
-    """The shipped recipes with what they say about themselves, read without validating them."""
-    from compress.recipe.document import read
+    """The shipped recipes with what they say about themselves, not validated."""
+    from compress.recipe.compose import compose
 
     entries = []
     for name in names():
-        path = folder() / f"{name}.yaml"
-        said = read(path, shown(path)).plain()
-        entries.append(Entry(name, path, str(said.get("description", "")), str(said.get("method", ""))))
+        said = compose(name).plain()
+        entries.append(
+            Entry(name, folder() / f"{name}.yaml", str(said.get("description", "")), str(said.get("method", "")))
+        )
     return entries
 
 

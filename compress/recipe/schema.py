@@ -7,12 +7,12 @@ import json
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from compress.contracts import Frozen, ListOf, StageSpec
 from compress.recipe.document import is_text
-from compress.registry import RowOf
+from compress.registry import RowOf, parts
 
 HASH_VERSION = "recipe-1"
 """Part of every hash: raised when equal recipes no longer give equal results."""
@@ -28,7 +28,8 @@ class DataSpec(Frozen):
 
     source: Text
     """An embedded set, a file or folder (jsonl, csv, parquet, arrow), or `hf:name[/config]`."""
-    task: Literal["classification", "pair-classification"] | None = None
+    task: Text | None = None
+    """A file of compress/data/tasks, with dashes."""
     text_column: Text | None = None
     text_pair_column: Text | None = None
     label_column: Text | None = None
@@ -43,6 +44,16 @@ class DataSpec(Frozen):
     """Most rows taken of each split."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
     """Most pieces of one text, [CLS] and [SEP] included; longer ones are cut."""
+    bad_rows: Literal["refuse", "drop"] = "refuse"
+    """Rows without text or label."""
+
+    @field_validator("task")
+    @classmethod
+    def _task(cls, task: str | None) -> str | None:
+        known = [kind.replace("_", "-") for kind in parts("compress.data.tasks")]
+        if task is not None and task not in known:
+            raise PydanticCustomError("unknown_name", "unknown task", {"known": known})
+        return task
 
 
 class CorpusSpec(Frozen):

@@ -1,0 +1,24 @@
+"""Print the shell code that completes commands, options and recipe names.
+
+bash: add `eval "$(compress completion bash)"` to ~/.bashrc; zsh likewise in ~/.zshrc;
+fish: `compress completion fish > ~/.config/fish/completions/compress.fish`.
+"""
+
+from __future__ import annotations
+
+import click
+
+from compress.errors import UserError
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    from click.shell_completion import get_completion_class
+
+    root = context.find_root()
+    completer = get_completion_class(shell)
+    if completer is None:
+        raise UserError(f"no completion for {shell}", do="use bash, zsh or fish")
+    print(completer(root.command, {}, "compress", "_COMPRESS_COMPLETE").source())

@@ -1,0 +1,231 @@
+"""Say what this machine has: versions, devices, threads, store, disk, and what is missing for which extra."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from compress import __version__
+from compress.cli.options import shared
+from compress.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+DISTRIBUTION = "compress-bert"
+CPU_FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx_vnni",
+    "avx512_bf16",
+    "amx_bf16",
+    "amx_int8",
+    "asimd",
+    "bf16",
+    "i8mm",
+)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "headless_shell")
+ENOUGH_DISK_GB = 5
+
+State = Literal["ok", "note", "missing"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. state: missing means that something which was asked for cannot work."""
+
+    subject: str
+    found: str
+    state: State = "ok"
+    do: str = ""
+
+
+@click.command()
+@shared("tracking")
+def command(options: RunOptions) -> int:
+    from compress.console import Console
+
+    findings = [*_system(), *_compute(), *_store(options.tracking_uri), *_disk(), *_packages(), _browser()]
+    console = Console(quiet=options.quiet, json=options.json)
+    marks = {"ok": "ok", "note": "note", "missing": "MISSING"}
+    console.table("", ["", "found", "", "what to do"], [[f.subject, f.found, marks[f.state], f.do] for f in findings])
+    console.document([asdict(f) for f in findings])
+    return ExitCode.ENVIRONMENT if any(f.state == "missing" for f in findings) else ExitCode.OK
+
+
+def _system() -> Iterator[Finding]:
+    yield Finding("compress", __version__)
+    yield Finding("python", f"{platform.python_version()} at {sys.executable}")
+    yield Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
+
+
+# --- compute ----------------------------------------------------------------------------------------------------
+
+
+def _compute() -> Iterator[Finding]:
+    yield Finding("cpu", f"{_cpu_name()}, {_cores()} of {os.cpu_count()} cores usable")
+    flags = _cpu_flags()
+    yield Finding("cpu instructions", " ".join(flags) if flags else "unknown", "ok" if flags else "note")
+    memory = _memory_gb()
+    if memory:
+        yield Finding("memory", "{:.1f} GB, {:.1f} GB free".format(*memory))
+    try:
+        import torch
+    except ImportError as error:
+        yield Finding("torch", f"cannot be imported: {error}", "missing", "pip install torch")
+        return
+    yield Finding("torch", f"{torch.__version__}, uses {torch.backends.cpu.get_cpu_capability()}")
+    yield Finding("threads", f"{torch.get_num_threads()} (change with --threads)")
+    yield from _gpus()
+
+
+def _gpus() -> Iterator[Finding]:
+    import torch
+
+    if not torch.cuda.is_available():
+        why = "torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
+        yield Finding("gpu", f"none: {why}", "note", "runs use the CPU")
+        return
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        bf16 = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no bf16"
+        found = f"{card.name}, {card.total_memory / 1e9:.0f} GB, compute {card.major}.{card.minor}, {bf16}"
+        yield Finding(f"gpu {index}", found)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_name() -> str:
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_flags() -> list[str]:
+    here = set((_cpu_info("flags") or _cpu_info("Features") or "").split())
+    return [flag for flag in CPU_FLAGS if flag in here]
+
+
+def _cpu_info(key: str) -> str | None:
+    """One entry of Linux' /proc/cpuinfo; None on other systems."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(rf"^{key}\s*: (.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else None
+
+
+def _memory_gb() -> tuple[float, float] | None:
+    try:
+        import psutil
+    except ImportError:
+        return None  # `_packages` says so
+    memory = psutil.virtual_memory()
+    return memory.total / 1e9, memory.available / 1e9
+
+
+# --- store and disk ---------------------------------------------------------------------------------------------
+
+
+def _store(uri: str | None) -> Iterator[Finding]:
+    from compress.tracking.store import resolve_store
+
+    try:
+        store = resolve_store(uri)
+    except UserError as error:
+        yield Finding("store", error.line(), "missing")
+        return
+    where = store.shown if store.chosen == "default" else f"{store.shown} (by {store.chosen})"
+    if store.database is None:
+        yield Finding("store", where, "ok", "not contacted here; `compress ui` opens it")
+    elif not store.database.exists():
+        yield Finding("store", f"{where}: not made yet", "ok", "the first run makes it")
+    else:
+        yield _database(store.database, where)
+
+
+def _database(path: Path, where: str) -> Finding:
+    """State of a sqlite store, read without touching it."""
+    try:
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=2)
+        try:
+            runs = connection.execute("select count(*) from runs").fetchone()[0]
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        do = "try again when no run is writing; else move it away, `compress sync` refills a new one from the runs"
+        return Finding("store", f"{where}: cannot be read: {error}", "missing", do)
+    return Finding(
+        "store", f"{where}: {runs:,} runs, {path.stat().st_size / 1e6:.1f} MB", "ok", "`compress ui` opens it"
+    )
+
+
+def _disk() -> Iterator[Finding]:
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free / 1e9
+    few = free < ENOUGH_DISK_GB
+    yield Finding(
+        "disk", f"{free:.1f} GB free at {here}", "note" if few else "ok", "little for checkpoints" if few else ""
+    )
+    if not os.access(here, os.W_OK):
+        yield Finding("folder", f"{here} cannot be written", "note", "work in another folder, or give --output")
+
+
+# --- packages ---------------------------------------------------------------------------------------------------
+
+
+def _packages() -> Iterator[Finding]:
+    """Dependencies, and per extra what is not installed, from the package's own metadata."""
+    try:
+        required = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        yield Finding("packages", f"{DISTRIBUTION} is not installed", "note", "pip install -c constraints.txt -e .")
+        return
+    for extra, names in _by_extra(required).items():
+        versions = {name: _version(name) for name in names}
+        absent = [name for name, version in versions.items() if version is None]
+        subject = f"extra {extra}" if extra else "core packages"
+        if absent:
+            do = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {' '.join(absent)}"
+            yield Finding(subject, f"not installed: {', '.join(absent)}", "note" if extra else "missing", do)
+        else:
+            yield Finding(subject, ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def _by_extra(required: list[str]) -> dict[str, list[str]]:
+    """Requirement lines → names by extra ("" = core); an extra that includes another one of ours is not repeated."""
+    groups: dict[str, list[str]] = {}
+    for line in required:
+        name = re.match(r"[A-Za-z0-9._-]+", line)
+        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", line)
+        if name and name[0] != DISTRIBUTION:
+            groups.setdefault(extra[1] if extra else "", []).append(name[0])
+    return groups
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _browser() -> Finding:
+    """Needed by nobody but the test of the tracking page."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        return Finding("chromium", "not found", "note", "only the browser test of `compress ui` needs it")
+    return Finding("chromium", found)

@@ -1,0 +1,186 @@
+"""`compress`: a group whose commands are the files beside this one, imported only when they are chosen."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import errno
+import importlib
+import io
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+
+from compress import __version__
+from compress.errors import ExitCode, Stopped, UserError, did_you_mean, nearest, printable
+
+FOLDER = Path(__file__).parent
+NOT_COMMANDS = ("main", "options")
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
+
+
+@dataclass
+class State:
+    """What the top level must know when a command failed."""
+
+    debug: bool = False
+
+
+def debug_option(function: Any) -> Any:
+    """`--debug`, on the group and on every command."""
+
+    def remember(context: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            context.ensure_object(State).debug = True
+
+    text = "Show the traceback of an error."
+    return click.option("--debug", is_flag=True, expose_value=False, is_eager=True, callback=remember, help=text)(
+        function
+    )
+
+
+class Commands(click.Group):
+    """Commands by file name: `prune_layers.py` holds `command`, and is called `prune-layers`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_files())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _files():
+            return None
+        module = importlib.import_module(f"compress.cli.{_files()[cmd_name].stem}")
+        command: click.Command = module.command
+        command.help = command.help or module.__doc__
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        name = args[0]
+        if name not in _files() and not name.startswith("-"):
+            raise click.UsageError(f"no such command '{printable(name, 60)}'; {did_you_mean(name, _files())}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line per command, read from the files without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _first_line(path)) for name, path in sorted(_files().items())])
+
+
+@cache
+def _files() -> dict[str, Path]:
+    """Command name → its file."""
+    found = (path for path in FOLDER.glob("*.py") if path.stem not in NOT_COMMANDS and not path.stem.startswith("_"))
+    return {path.stem.replace("_", "-"): path for path in found}
+
+
+def _first_line(path: Path) -> str:
+    """The first line of a file's docstring, without its full stop."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0].rstrip(".")
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="compress")
+@debug_option
+def cli() -> None:
+    """Make BERT-family encoders smaller and faster, and measure what that costs.
+
+    Start with `compress distill --recipe distilbert`; `compress recipes list` shows the other recipes.
+    """
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; every error leaves as one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
+            stream.reconfigure(errors="backslashreplace")
+    state = State()
+    try:
+        result = cli.main(args, prog_name="compress", standalone_mode=False, obj=state)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else ExitCode.OK
+    except BaseException as error:  # native code raises outside Exception too (tokenizers' PanicException)
+        return _leave(error, state)
+
+
+def _leave(error: BaseException, state: State) -> int:
+    """Tell the error in one line; returns the exit code."""
+    if isinstance(error, SystemExit):
+        raise error
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has seen enough (`| head`); nothing more can be said to them.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    if state.debug:
+        import traceback
+
+        traceback.print_exception(error)
+    line, code = _told(error, state)
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
+    return code
+
+
+def _told(error: BaseException, state: State) -> tuple[str, int]:
+    if isinstance(error, UserError):
+        return f"error: {error.line()}", error.code
+    if isinstance(error, Stopped):
+        resume = f"; continue with: {error.resume}" if error.resume else ""
+        return printable(f"stopped: {error.reason}{resume}"), ExitCode.STOPPED
+    if isinstance(error, KeyboardInterrupt | EOFError | click.Abort):
+        return "stopped: interrupted", ExitCode.STOPPED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message(), ExitCode.INPUT
+    if isinstance(error, click.ClickException):
+        return f"error: {_usage(error)}", ExitCode.INPUT
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        where = f" at {error.filename}" if error.filename else ""
+        return printable(f"error: no room left on the disk{where}; free some space and run again"), ExitCode.RESOURCES
+    if isinstance(error, MemoryError) or any(sign in str(error) for sign in NO_MEMORY):
+        do = "lower the memory need, e.g. --set stages.*.training.max_tokens=2048, or close other programs"
+        return f"error: out of memory; {do}", ExitCode.RESOURCES
+    what = printable(f"{type(error).__name__}: {error}", 300)
+    do = "please report it" if state.debug else f"{_keep(error)}; please report it"
+    return f"error: internal error: {what}; {do}", ExitCode.BUG
+
+
+def _usage(error: click.ClickException) -> str:
+    """click's own complaint in our style."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        near = nearest(error.option_name, _options(error.ctx))
+        message = f"no such option '{printable(error.option_name, 60)}'"
+        if near:
+            return f"{message}; did you mean '{near}'?"
+    context = getattr(error, "ctx", None)
+    message = printable(message[:1].lower() + message[1:])
+    if "did you mean" in message or context is None:
+        return message
+    return f"{message}; see `{context.command_path} --help`"
+
+
+def _options(context: click.Context | None) -> list[str]:
+    parameters = context.command.get_params(context) if context else []
+    return [name for p in parameters if isinstance(p, click.Option) for name in (*p.opts, *p.secondary_opts)]
+
+
+def _keep(error: BaseException) -> str:
+    """Save the traceback, since the run that it belongs to may have been long; says where it is."""
+    import tempfile
+    import traceback
+
+    from compress.durable.atomic import write_text
+
+    path = Path(tempfile.gettempdir()) / f"compress-error-{os.getpid()}.txt"
+    try:
+        write_text(path, "".join(traceback.format_exception(error)))
+    except (OSError, UserError):
+        return "run again with --debug for the traceback"
+    return f"the traceback is in {path}"

@@ -1,0 +1,202 @@
+"""Flags that commands share, declared once, gathered into one `RunOptions`.
+
+    @click.command()
+    @shared("recipe", "data", "teacher", "compute", "output", "tracking")
+    def command(options: RunOptions) -> None: ...
+
+A flag that is a value of the recipe (--seed, --data, --teacher …) becomes an override that blames that flag.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from compress.cli.main import debug_option
+
+if TYPE_CHECKING:
+    from compress.contracts import Override, RunOptions
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DATA_ANSWERS = (
+    "task", "text_column", "text_pair_column", "label_column",
+    "train_split", "validation_split", "test_split", "unlabelled_split", "labels",
+)  # fmt: skip
+"""Keys of `data:` that describe one source and say nothing about another."""
+
+
+class RecipeName(click.ParamType):
+    """A shipped recipe's name, or the path of a recipe file."""
+
+    name = "recipe"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from compress.recipe.library import is_path, names
+
+        if is_path(incomplete) or incomplete.startswith((".", "~")):
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
+class ModelName(click.ParamType):
+    """A model folder, or the name of a recipe that makes a model."""
+
+    name = "model"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from compress.recipe.library import names
+
+        recipes = [CompletionItem(name) for name in names() if incomplete and name.startswith(incomplete)]
+        return recipes or [CompletionItem(incomplete, type="dir")]
+
+
+GROUPS: Mapping[str, tuple[Any, ...]] = {
+    "recipe": (
+        click.option("--recipe", type=RecipeName(), help="A recipe's name, or the path of your own."),
+        click.option(
+            "--set",
+            "set_",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Change a value of the recipe, e.g. stages.0.training.epochs=1.",
+        ),
+        click.option("--seed", type=int, help="Seed of data order, masking and new weights."),
+    ),
+    "data": (
+        click.option(
+            "--data", metavar="DATA", help="An embedded set, a file or folder (jsonl, csv, parquet, arrow), or hf:name."
+        ),
+        click.option("--text-column", metavar="NAME", help="Column of the text; inferred when not given."),
+        click.option("--text-pair-column", metavar="NAME", help="Column of the second text of a pair."),
+        click.option("--label-column", metavar="NAME", help="Column of the label; inferred when not given."),
+        click.option("--max-length", type=int, help="Most pieces of one text; longer texts are cut."),
+        click.option("--limit", type=int, help="Most rows taken of each split."),
+    ),
+    "model": (click.option("--model", type=ModelName(), help="The model folder to start from."),),
+    "teacher": (
+        click.option("--teacher", type=ModelName(), help="A model folder, or a recipe that makes the teacher."),
+    ),
+    "compute": (
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "cuda"]),
+            default="auto",
+            show_default=True,
+            help="Where to compute; auto: the GPU if there is one.",
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(["auto", "fp32", "bf16"]),
+            help="Of the matrix products; not given: as the recipe says.",
+        ),
+        click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; not given: torch decides."),
+    ),
+    "output": (
+        click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the results go."),
+        click.option("--resume", is_flag=True, help="Go on where the run in the output folder stopped."),
+        click.option("--dry-run", is_flag=True, help="Show the resolved recipe, the sizes and the plan; run nothing."),
+    ),
+    "tracking": (
+        click.option(
+            "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
+        ),
+        click.option("--experiment", metavar="NAME", help="MLflow experiment to log into."),
+    ),
+    "display": (
+        click.option("--json", is_flag=True, help="The result as one JSON document."),
+        click.option("--quiet", "-q", is_flag=True, help="No notes and no progress."),
+        debug_option,
+    ),
+}
+
+
+def shared(*groups: str) -> Callable[[Function], Function]:
+    """Give a command the flags of `groups` (and always --json, --quiet, --debug); it receives `options: RunOptions`."""
+    flags = [flag for name in (*groups, "display") for flag in GROUPS[name]]
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def run(*args: Any, **values: Any) -> Any:
+            own = {name: values.pop(name) for name in list(values) if name not in _NAMES}
+            return function(*args, options=run_options(values), **own)
+
+        for flag in reversed(flags):
+            run = flag(run)
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def run_options(values: Mapping[str, Any]) -> RunOptions:
+    """What the flags said, checked as far as no recipe is needed. Raises UserError without the asked-for device."""
+    from compress.contracts import RunOptions
+
+    context = click.get_current_context(silent=True)
+    debug = context is not None and bool(getattr(context.find_root().obj, "debug", False))
+    plain = {name: values[name] for name in _PLAIN if values.get(name) is not None}
+    if "device" in plain:
+        plain["device"] = resolve_device(plain["device"], values.get("threads"))
+    return RunOptions(overrides=tuple(_overrides(values)), debug=debug, **plain)
+
+
+def resolve_device(asked: str, threads: int | None = None) -> str:
+    """`cpu` or `cuda`; sets torch's threads. Raises UserError (exit 6) when CUDA was asked for and is not there."""
+    import torch
+
+    from compress.errors import ExitCode, UserError
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    there = torch.cuda.is_available()
+    if asked == "cuda" and not there:
+        why = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
+        raise UserError(
+            "no CUDA here", where="--device cuda", why=why, do="use --device cpu", code=ExitCode.ENVIRONMENT
+        )
+    return "cuda" if asked != "cpu" and there else "cpu"
+
+
+_PLAIN = (
+    "recipe",
+    "device",
+    "precision",
+    "threads",
+    "output",
+    "resume",
+    "dry_run",
+    "json",
+    "quiet",
+    "tracking_uri",
+    "experiment",
+)
+_RECIPE_VALUES = {
+    "seed": "seed", "model": "model", "teacher": "teacher", "data": "data.source", "text_column": "data.text_column",
+    "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
+    "limit": "data.limit",
+}  # fmt: skip
+_NAMES = {*_PLAIN, *_RECIPE_VALUES, "set_"}
+
+
+def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:
+    """Flags first, then --set: the more exact one has the last word."""
+    from compress.contracts import Override
+
+    if values.get("data") is not None:
+        for key in DATA_ANSWERS:  # what the recipe knew about its own data does not hold for other data
+            yield Override(f"data.{key}", None, f"--data {values['data']}")
+    for name, path in _RECIPE_VALUES.items():
+        if values.get(name) is not None:
+            yield Override(path, values[name], f"--{name.replace('_', '-')} {values[name]}")
+    if values.get("precision") is not None:
+        origin = f"--precision {values['precision']}"
+        yield Override("stages.*.training.precision", values["precision"], origin, required=False)
+    if values.get("set_"):
+        from compress.recipe import parse_override
+
+        yield from (parse_override(text) for text in values["set_"])

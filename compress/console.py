@@ -1,0 +1,239 @@
+"""What a person sees: notes and progress on stderr, results on stdout. The only file that imports rich, and late.
+
+On a terminal progress is a live bar; elsewhere (a log file, a pipe, TERM=dumb) it is one plain line every few seconds.
+Text from outside (labels, file names, data) is shown as it is: no markup, control characters escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from compress.contracts import Progress
+from compress.errors import printable
+
+if TYPE_CHECKING:
+    import rich.console
+    import rich.progress
+
+PLAIN_SECONDS = 5.0
+"""Between two progress lines where there is no terminal."""
+
+WIDE = 10_000
+"""Columns of a table that no terminal shows: nothing is cut or wrapped in a file or a pipe."""
+
+
+class Console:
+    """Two streams and how much to say on them.
+
+    quiet: no notes, no progress; warnings and results stay.  json: results are one JSON document, tables are left out.
+    """
+
+    def __init__(
+        self, *, quiet: bool = False, json: bool = False, out: TextIO | None = None, err: TextIO | None = None
+    ) -> None:
+        self.quiet, self.json = quiet, json
+        self._out, self._err = out, err
+
+    # Looked up at each use: tests and shells replace the streams of a running process.
+    @property
+    def out(self) -> TextIO:
+        return self._out or sys.stdout
+
+    @property
+    def err(self) -> TextIO:
+        return self._err or sys.stderr
+
+    def note(self, text: str) -> None:
+        """One line of what is going on (stderr)."""
+        if not self.quiet:
+            self._say(text)
+
+    def warn(self, text: str) -> None:
+        """One line that must not be missed (stderr, also when quiet)."""
+        self._say(f"warning: {text}")
+
+    def result(self, text: str) -> None:
+        """Lines that the command was run for (stdout); left out under --json."""
+        if not self.json:
+            lines = "\n".join(printable(line) for line in text.split("\n"))
+            print(lines, file=self.out, flush=True)
+
+    def document(self, data: Any) -> None:
+        """The result for machines: one JSON document on stdout; left out without --json."""
+        if self.json:
+            text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+            print(text, file=self.out, flush=True)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A result as a table (stdout); numbers stand right. Left out under --json."""
+        if self.json:
+            return
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        cells = [[_cell(value) for value in row] for row in rows]
+        table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+        for index, name in enumerate(columns):
+            numeric = bool(rows) and all(_is_figure(row[index]) for row in rows)
+            table.add_column(Text(printable(name)), justify="right" if numeric else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*(Text(cell) for cell in row))
+        screen = self._rich(self.out)
+        if not screen.is_terminal:
+            screen.width = WIDE
+        with screen.capture() as captured:
+            screen.print(table)
+        # rich fills every line up to the table's width; the blanks at the end only disturb a diff.
+        print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")), file=self.out, flush=True)
+
+    @contextmanager
+    def progress(self, label: str, total: int | None) -> Iterator[Progress]:
+        """Progress over `total` steps (None: unknown). The first `update` says where it starts (after a resume)."""
+        if self.quiet:
+            yield _Silent()
+        elif self.live:
+            with _bar(self._rich(self.err), printable(label), total) as bar:
+                yield bar
+        else:
+            yield _Lines(self._say, label, total)
+
+    @property
+    def live(self) -> bool:
+        """Whether stderr is a terminal that can redraw a line."""
+        return self.err.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+
+    def _say(self, text: str) -> None:
+        print(printable(text), file=self.err, flush=True)
+
+    def _rich(self, stream: TextIO) -> rich.console.Console:
+        from rich.console import Console as Screen
+
+        return Screen(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+class _Silent:
+    def update(self, done: int, **figures: float | str) -> None:
+        pass
+
+
+class _Rate:
+    """Steps per second since the first report, and the time left."""
+
+    def __init__(self, total: int | None) -> None:
+        self.total, self.first, self.began = total, 0, 0.0
+
+    def start(self, done: int) -> None:
+        self.first, self.began = done, time.monotonic()
+
+    def figures(self, done: int) -> tuple[float | None, float | None]:
+        """(steps per second, seconds left), None while unknown."""
+        steps, seconds = done - self.first, time.monotonic() - self.began
+        if steps <= 0 or seconds <= 0:
+            return None, None
+        rate = steps / seconds
+        return rate, None if self.total is None else max(0.0, (self.total - done) / rate)
+
+
+class _Lines:
+    """Progress without a terminal: a line at the start, every few seconds, and at the end."""
+
+    def __init__(self, say: Any, label: str, total: int | None) -> None:
+        self.say, self.label, self.rate = say, label, _Rate(total)
+        self.next = -math.inf
+        self.started = False
+
+    def update(self, done: int, **figures: float | str) -> None:
+        now = time.monotonic()
+        last = self.rate.total is not None and done >= self.rate.total
+        if not self.started:
+            self.rate.start(done)
+            self.started = True
+        elif now < self.next and not last:
+            return
+        self.next = now + PLAIN_SECONDS
+        self.say(" ".join([self.label, *_progress_words(done, self.rate, figures)]))
+
+
+def _progress_words(done: int, rate: _Rate, figures: Mapping[str, float | str]) -> list[str]:
+    total = rate.total
+    words = [str(done)] if total is None else [f"{done}/{total}", f"{100 * done / max(1, total):.0f}%"]
+    words += [f"{name} {_cell(value)}" for name, value in figures.items()]
+    speed, left = rate.figures(done)
+    if speed is not None:
+        words.append(f"{speed:.3g}/s")
+    if left is not None and total is not None and done < total:
+        words.append(f"{_clock(left)} left")
+    return words
+
+
+class _Bar:
+    """Progress on a terminal. `update` only stores; rich redraws from its own thread, a few times a second."""
+
+    def __init__(self, bar: rich.progress.Progress, task: rich.progress.TaskID, total: int | None) -> None:
+        self.bar, self.task, self.rate, self.started = bar, task, _Rate(total), False
+
+    def update(self, done: int, **figures: float | str) -> None:
+        if not self.started:
+            self.rate.start(done)
+            self.started = True
+        words = _progress_words(done, self.rate, figures)
+        self.bar.update(self.task, completed=done, words=" ".join(words))
+
+
+@contextmanager
+def _bar(screen: rich.console.Console, label: str, total: int | None) -> Iterator[_Bar]:
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    # TextColumn fills its format with the task's fields and, with markup off, shows foreign text as it is.
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[words]}", markup=False),
+    )
+    with Progress(*columns, console=screen, refresh_per_second=4) as bar:
+        yield _Bar(bar, bar.add_task(label, total=total, words=""), total)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return printable(str(value))
+
+
+def _is_figure(value: object) -> bool:
+    """A number, or text that starts like one (`91.2 ± 0.4`, `3.1×`)."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return True
+    text = str(value).lstrip("+-−")
+    return text[:1].isdigit() or text == "–"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _finite(data: Any) -> Any:
+    """`data` with the numbers that JSON cannot say as null."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, Mapping):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(item) for item in data]
+    return data
