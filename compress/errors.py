@@ -7,8 +7,9 @@ The command line prints that line and leaves with the error's exit code; a trace
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -82,3 +83,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if hit is not None:
         return f"did you mean '{hit}'?"
     return "known: " + ", ".join(known) if known else "none is known"
+
+
+def describe(value: Any) -> str:
+    """A value that was found in a recipe or a file, for messages."""
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the text '{printable(value, 60)}'"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return str(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import errno
-import importlib
 import io
 import os
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 import click
 
-from compress import __version__
+from compress import __version__, registry
 from compress.errors import ExitCode, Stopped, UserError, did_you_mean, nearest, printable
 
 FOLDER = Path(__file__).parent
@@ -55,7 +54,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _files():
             return None
-        module = importlib.import_module(f"compress.cli.{_files()[cmd_name].stem}")
+        module = registry.module("compress.cli", _files()[cmd_name].stem)
         command: click.Command = module.command
         command.help = command.help or module.__doc__
         return command

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, ListOf, MaskingSpec, StageSpec, TrainingPlan
-from compress.errors import did_you_mean
+from compress.errors import describe, nearest
 from compress.registry import RowOf
 
 LAYER_RULES = ("every-other", "first", "last", "uniform")
@@ -33,13 +33,12 @@ class StudentSpec(Frozen):
     @classmethod
     def _layers(cls, layers: Any) -> Any:
         """Checked by hand, since a union of two types would give two errors for one mistake."""
-        if isinstance(layers, str):
-            if layers not in LAYER_RULES:
-                raise ValueError(f"found '{layers}', allowed: {', '.join(LAYER_RULES)} or a list of layer numbers"
-                                 + _near(layers))  # fmt: skip
+        if isinstance(layers, str) and layers in LAYER_RULES:
             return layers
         if not isinstance(layers, list | tuple):
-            raise ValueError(f"found {layers}, allowed: {', '.join(LAYER_RULES)} or a list of layer numbers")
+            what = f"found {describe(layers)}, allowed: {', '.join(LAYER_RULES)} or a list of layer numbers"
+            near = nearest(layers, LAYER_RULES) if isinstance(layers, str) else None
+            raise ValueError(f"{what}; did you mean '{near}'?" if near else what)
         _check_numbers(layers)
         return tuple(layers)
 
@@ -89,11 +88,6 @@ class Spec(StageSpec):
         if wrong:
             raise ValueError(f"{wrong[0]} belongs to level {'task' if corpus else 'corpus'}, this is {self.level}")
         return self
-
-
-def _near(rule: str) -> str:
-    hint = did_you_mean(rule, LAYER_RULES)
-    return f"; {hint}" if hint.startswith("did") else ""
 
 
 def _check_numbers(layers: list[Any] | tuple[Any, ...]) -> None:

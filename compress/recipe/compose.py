@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from compress.contracts import Override
-from compress.errors import UserError, did_you_mean, printable
-from compress.recipe.document import Place, Value, describe, parse, read, tree
+from compress.errors import UserError, describe, did_you_mean, printable
+from compress.recipe.document import Place, Value, parse, read, tree
 from compress.recipe.explain import dotted, explain
 from compress.recipe.library import find_recipe, shown
 from compress.recipe.schema import Recipe

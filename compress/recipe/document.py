@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from compress.errors import ExitCode, UserError, printable
+from compress.errors import ExitCode, UserError, describe, printable
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -92,21 +92,6 @@ def read(path: Path, shown: str) -> Value:
 def parse(text: str, source: str, *, lines: bool = True) -> Value | None:
     """The one document in `text`, None when there is none. lines=False: positions inside `source` mean nothing."""
     return _Builder(text, source, lines).document()
-
-
-def describe(value: Any) -> str:
-    """A found value, for messages."""
-    if value is None:
-        return "nothing (null)"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f"the text '{printable(value, 60)}'"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    return str(value)
 
 
 # --- bytes → text -----------------------------------------------------------------------------------------------

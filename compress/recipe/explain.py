@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from compress.errors import UserError, did_you_mean, nearest, printable
-from compress.recipe.document import Place, Value, describe
+from compress.errors import UserError, describe, did_you_mean, nearest, printable
+from compress.recipe.document import Place, Value
 
 WANTED = {
     "int": "a whole number",
@@ -34,7 +34,7 @@ Path = tuple[str | int, ...]
 
 def explain(error: ValidationError, root: Value) -> UserError:
     """The error to show for a recipe that is not valid: the one nearest to its cause, and how many others there are."""
-    problems = sorted(_causes(error.errors(include_url=False)), key=_rank)
+    problems = sorted(_causes(error.errors(include_url=False)), key=lambda problem: _rank(problem, root))
     first = _explain(problems[0], root)
     others = len(problems) - 1
     if others:
@@ -71,11 +71,11 @@ def _causes(problems: Sequence[Any]) -> list[Problem]:
     ]
 
 
-def _rank(problem: Problem) -> int:
-    """Misspelt keys first: each also shows up as a missing one."""
-    return {"unknown_key": 0, "unknown_kind": 1, "no_kind": 1}.get(
-        problem["type"], 3 if problem["type"] == "missing" else 2
-    )
+def _rank(problem: Problem, root: Value) -> tuple[int, int, int]:
+    """Misspelt keys first, since each also shows up as a missing one; then as they stand in the file."""
+    urgency = {"unknown_key": 0, "unknown_kind": 1, "no_kind": 1, "missing": 3}.get(problem["type"], 2)
+    place = locate(root, problem["loc"])[0].place
+    return urgency, place.line, place.column
 
 
 def _explain(problem: Problem, root: Value) -> UserError:
@@ -88,13 +88,17 @@ def _explain(problem: Problem, root: Value) -> UserError:
         return _missing(path if kind == "missing" else (*path, "kind"), context, root)
     if kind == "missing_block":
         return _missing_block(context, root)
-    value, _ = locate(root, path)
+    value, exists = locate(root, path)
+    while not exists and not isinstance(value.content, dict):  # pydantic adds which member of a union it tried
+        path = path[:-1]
+        value, exists = locate(root, path)
     found = problem["input"]
     if kind == "unknown_name":
         why = f"found {describe(found)}, allowed: {', '.join(context['known'])}"
         return UserError(dotted(path), where=str(value.place), why=why, do=_near(found, context["known"]))
+    place = _start(value) if kind == "value_error" and exists and isinstance(value.content, dict) else value.place
     return UserError(
-        dotted(path) or "recipe", where=str(value.place), why=_why(kind, problem, found), do=_hint(kind, found, context)
+        dotted(path) or "recipe", where=str(place), why=_why(kind, problem, found), do=_hint(kind, found, context)
     )
 
 

@@ -100,8 +100,8 @@ class Recipe(Frozen):
     """Colour and tag of its runs in MLflow, e.g. distill."""
     paper: str | None = None
     prerequisites: str | None = None
-    expected: str | dict[str, Any] | None = None
-    """The figures that a run reached, and on what."""
+    expected: Any = None
+    """The figures that a run reached, and on what: text or a mapping."""
     seed: int = Field(default=0, ge=0, lt=2**32)
     model: Text | None = None
     """The model folder that the first stage starts from, where it starts from one."""
@@ -144,8 +144,7 @@ class Recipe(Frozen):
 
     def dump_yaml(self) -> str:
         """The resolved recipe, every default spelled out; loading it gives an equal recipe."""
-        data = self.model_dump(mode="json")
-        return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+        return dump(self.model_dump(mode="json"))
 
 
 def json_schema() -> dict[str, Any]:
@@ -163,9 +162,12 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes what `document.parse` reads back as the same values."""
+def dump(data: Any) -> str:
+    """YAML that `document.parse` reads back equal."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
+
+class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 

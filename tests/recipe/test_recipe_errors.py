@@ -1,0 +1,235 @@
+"""Every mistake in a recipe: one line with place, key path, found against allowed, and the nearest right thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compress.contracts import Override
+from compress.errors import ExitCode, UserError
+from compress.recipe import load_recipe, parse_override
+
+BASE = """\
+name: x
+seed: 1
+corpus: {source: opinions-corpus}
+data: {source: opinions}
+stages:
+  - kind: pretrain
+    encoder: {layers: 2, hidden: 32, heads: 2, feed_forward: 64}
+    training:
+      steps: 10
+      learning_rate: 1e-3
+  - kind: distill
+    level: task
+    student: {layers: [0, 1]}
+    objectives:
+      - kind: soft_targets
+        temperature: 2
+    training: {epochs: 1}
+"""
+
+KINDS = "distill, finetune, pretrain, tokenizer"
+RULES = "every-other, first, last, uniform or a list of layer numbers"
+
+# (text in BASE, what replaces it, the whole message)
+MISTAKES = [
+    # unknown names, with the nearest right one
+    ("seed: 1", "sed: 1", "x.yaml:2:1: sed: unknown key; did you mean 'seed'?"),
+    ("hidden: 32", "hiden_size: 32", "x.yaml:7:26: stages.0.encoder.hiden_size: unknown key; did you mean 'hidden'?"),
+    ("steps: 10", "step: 10", "x.yaml:9:7: stages.0.training.step: unknown key; did you mean 'steps'?"),
+    (
+        "temperature: 2",
+        "temprature: 2",
+        "x.yaml:16:9: stages.1.objectives.0.temprature: unknown key; did you mean 'temperature'?",
+    ),
+    (
+        "kind: pretrain",
+        "kind: pretain",
+        "x.yaml:6:11: stages.0.kind: unknown kind: found the text 'pretain'; did you mean 'pretrain'?",
+    ),
+    (
+        "kind: soft_targets",
+        "kind: soft_target",
+        "x.yaml:15:15: stages.1.objectives.0.kind: unknown kind: "
+        "found the text 'soft_target'; did you mean 'soft_targets'?",
+    ),
+    ("kind: pretrain", "kind: 5", f"x.yaml:6:11: stages.0.kind: unknown kind: found 5; known: {KINDS}"),
+    ("kind: pretrain", "knd: pretrain", f"x.yaml:6:5: stages.0.kind: missing key; known: {KINDS}"),
+    (
+        "data: {source: opinions}",
+        "data: {source: opinions, task: clasification}",
+        "x.yaml:4:32: data.task: found the text 'clasification', "
+        "allowed: classification, pair-classification; did you mean 'classification'?",
+    ),
+    # missing
+    ("stages:", "stags:", "x.yaml:5:1: stags: unknown key; did you mean 'stages'?"),
+    ("    level: task\n", "", "x.yaml:11:5: stages.1.level: missing key; add `level:`"),
+    (
+        "corpus: {source: opinions-corpus}",
+        "",
+        "x.yaml:6:5: corpus: missing key: stages.0 (pretrain) reads it; add `corpus:`",
+    ),
+    ("steps: 10", "", "x.yaml:8:5: stages.0.training: give exactly one of epochs and steps"),
+    # wrong types
+    ("seed: 1", "seed: 1.5", "x.yaml:2:7: seed: found 1.5, allowed: a whole number"),
+    ("seed: 1", "seed: true", "x.yaml:2:7: seed: found true, allowed: a whole number"),
+    ("seed: 1", "seed: '1'", "x.yaml:2:7: seed: found the text '1', allowed: a whole number; write 1"),
+    ("seed: 1", "seed: 010", "x.yaml:2:7: seed: found the text '010', allowed: a whole number; write 10"),
+    ("seed: 1", "seed: 1_000", "x.yaml:2:7: seed: found the text '1_000', allowed: a whole number; write 1000"),
+    ("seed: 1", "seed: 12:30", "x.yaml:2:7: seed: found the text '12:30', allowed: a whole number"),
+    ("seed: 1", "seed: null", "x.yaml:2:7: seed: found nothing (null), allowed: a whole number"),
+    ("seed: 1", "seed: [1]", "x.yaml:2:7: seed: found a list, allowed: a whole number"),
+    ("name: x", "name: true", "x.yaml:1:7: name: found true, allowed: text; quote it: 'true'"),
+    ("name: x", "name: 5", "x.yaml:1:7: name: found 5, allowed: text; quote it: '5'"),
+    ("name: x", "name: ''", "x.yaml:1:7: name: found an empty text"),
+    ("1e-3", "fast", "x.yaml:10:22: stages.0.training.learning_rate: found the text 'fast', allowed: a number"),
+    (
+        "level: task",
+        "level: task\n    control: yes",
+        "x.yaml:13:14: stages.1.control: found the text 'yes', allowed: true or false; write true",
+    ),
+    ("training: {epochs: 1}", "training: 3", "x.yaml:17:15: stages.1.training: found 3, allowed: a mapping"),
+    ("data: {source: opinions}", "data: opinions", "x.yaml:4:7: data: found the text 'opinions', allowed: a mapping"),
+    ("- kind: soft_targets\n        temperature: 2", "- soft_targets", "x.yaml:15:9: stages.1.objectives.0: "
+     "found the text 'soft_targets', allowed: a mapping"),
+    # out of range
+    ("seed: 1", "seed: -1", "x.yaml:2:7: seed: found -1, allowed: >= 0"),
+    ("steps: 10", "steps: 0", "x.yaml:9:14: stages.0.training.steps: found 0, allowed: > 0"),
+    ("1e-3", "5", "x.yaml:10:22: stages.0.training.learning_rate: found 5, allowed: < 1"),
+    ("epochs: 1", "epochs: -1", "x.yaml:17:24: stages.1.training.epochs: found -1, allowed: > 0"),
+    (
+        "temperature: 2",
+        "temperature: 0",
+        "x.yaml:16:22: stages.1.objectives.0.temperature: found 0, allowed: > 0",
+    ),
+    (
+        "feed_forward: 64",
+        "feed_forward: 64, norm: pots",
+        "x.yaml:7:72: stages.0.encoder.norm: found the text 'pots', allowed: post, pre; did you mean 'post'?",
+    ),
+    (
+        "heads: 2",
+        "heads: 5",
+        "x.yaml:7:45: stages.0.encoder.heads: hidden 32 is not divisible by 5 heads; the nearest that fits is 4",
+    ),
+    ("source: opinions}", "source: opinions, max_length: 2}", "x.yaml:4:38: data.max_length: found 2, allowed: >= 3"),
+    # layer maps
+    ("[0, 1]", "[1, 0]", "x.yaml:13:23: stages.1.student.layers: layer 0 stands after 1; "
+     "list the layers in rising order"),
+    ("[0, 1]", "[1, 1]", "x.yaml:13:23: stages.1.student.layers: layer 1 is named twice"),
+    ("[0, 1]", "[0, -1]", "x.yaml:13:23: stages.1.student.layers: found -1 among the layers, "
+     "allowed: whole numbers from 0"),
+    ("[0, 1]", "[]", "x.yaml:13:23: stages.1.student.layers: found an empty list; a student needs at least one layer"),
+    ("[0, 1]", "frst", f"x.yaml:13:23: stages.1.student.layers: found the text 'frst', allowed: {RULES}; "
+     "did you mean 'first'?"),
+    ("[0, 1]", "2", f"x.yaml:13:23: stages.1.student.layers: found 2, allowed: {RULES}"),
+    ("[0, 1]", "first", "x.yaml:13:14: stages.1.student.count: layers 'first' needs a number of layers"),
+    ("{layers: [0, 1]}", "{layers: [0, 1], count: 3}", "x.yaml:13:38: stages.1.student.count: found 3, "
+     "but 2 layers are listed; leave it out"),
+    # blocks that do not go together
+    ("level: task", "level: task\n    masking: {}", "x.yaml:11:5: stages.1: masking belongs to level corpus, "
+     "this is task"),
+    ("level: task", "level: corpus\n    control: true", "x.yaml:11:5: stages.1: control belongs to level task, "
+     "this is corpus"),
+    # extends
+    ("name: x", "extends: [a]", "x.yaml:1:10: extends: must name one recipe: found a list"),
+    ("name: x", "extends: smok", "x.yaml:1:10: extends: unknown recipe 'smok'; did you mean 'smoke'?"),
+    ("name: x", "extends: x.yaml", "x.yaml:1:10: extends: recipes extend each other in a circle: x → x"),
+    # more than one mistake
+    ("seed: 1", "seed: -1\npaper: 3", "x.yaml:2:7: seed: found -1, allowed: >= 0; and 1 more problem"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("old", "new", "message"), MISTAKES, ids=[f"{o[:20]}→{n[:24]}" for o, n, _ in MISTAKES])
+def test_mistakes(old: str, new: str, message: str, folder: Path) -> None:
+    assert old in BASE
+    (folder / "x.yaml").write_text(BASE.replace(old, new, 1))
+    with pytest.raises(UserError) as caught:
+        load_recipe("./x.yaml")
+    assert str(caught.value) == message
+    assert caught.value.code == ExitCode.INPUT
+
+
+def test_the_base_is_valid(folder: Path) -> None:
+    (folder / "x.yaml").write_text(BASE)
+    assert [stage.kind for stage in load_recipe("./x.yaml").stages] == ["pretrain", "distill"]
+
+
+FLAGS = [
+    ("seed=1.5", "--set seed=1.5: seed: found 1.5, allowed: a whole number"),
+    ("sed=1", "--set sed=1: sed: unknown key; did you mean 'seed'?"),
+    ("seed", "--set seed: not of the form key=value; e.g. --set stages.0.training.learning_rate=1e-4"),
+    ("=1", "--set =1: not of the form key=value; e.g. --set stages.0.training.learning_rate=1e-4"),
+    ("seed.x=1", "--set seed.x=1: seed: not a mapping: it is 1"),
+    ("a..b=1", "--set a..b=1: an empty key in the path: found 'a..b'"),
+    ("stages.5.training.steps=1", "--set stages.5.training.steps=1: stages.5: no such item: allowed: 0..1"),
+    (
+        "stages.-1.training.steps=1",
+        "--set stages.-1.training.steps=1: stages.-1: '-1' is not a list position; did you mean '1'?",
+    ),
+    (
+        "stages.distill.training.steps=1",
+        "--set stages.distill.training.steps=1: stages.distill: 'distill' is not a list position; known: 0, 1",
+    ),
+    ("stages.*.x.y=1", "--set stages.*.x.y=1: stages.*.x.y: nothing in the recipe has this path"),
+    (
+        "stages.*.training.precision=b16",
+        "--set stages.*.training.precision=b16: stages.0.training.precision: "
+        "found the text 'b16', allowed: auto, fp32, bf16; did you mean 'bf16'? (and 1 more problem)",
+    ),
+    ("stages.0.training=[1", "--set stages.0.training=[1: not valid YAML: expected ',' or ']', but got '<stream end>'"),
+    ("data=&a [*a]", "--set data=&a [*a]: anchors are not allowed; write the value again, or use `extends:`"),
+    ("data={a: 1, a: 2}", "--set data={a: 1, a: 2}: duplicate key 'a': twice in one mapping; keep one"),
+    ("stages.0.encoder.layers=", "--set stages.0.encoder.layers=: stages.0.encoder.layers: "
+     "found nothing (null), allowed: a whole number"),
+    ("seed=\x1b[31m", "--set seed=\\x1b[31m: character U+001B is not allowed in YAML"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("flag", "message"), FLAGS, ids=[f[:30] for f, _ in FLAGS])
+def test_mistakes_of_flags_name_the_flag(flag: str, message: str, folder: Path) -> None:
+    (folder / "x.yaml").write_text(BASE)
+    with pytest.raises(UserError) as caught:
+        load_recipe("./x.yaml", [parse_override(flag)])
+    assert str(caught.value) == message
+
+
+def test_another_flag_is_named_too(folder: Path) -> None:
+    (folder / "x.yaml").write_text(BASE)
+    with pytest.raises(UserError, match=r"^--seed -4: seed: found -4, allowed: >= 0$"):
+        load_recipe("./x.yaml", [Override("seed", -4, "--seed -4")])
+
+
+def test_a_mistake_in_the_extended_file_names_that_file(folder: Path) -> None:
+    (folder / "base.yaml").write_text(BASE.replace("seed: 1", "seed: x"))
+    (folder / "x.yaml").write_text("extends: base.yaml\n")
+    with pytest.raises(UserError, match=r"^base.yaml:2:7: seed: found the text 'x', allowed: a whole number$"):
+        load_recipe("./x.yaml")
+
+
+def test_unknown_recipes(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"^--recipe: unknown recipe 'distlbert'; did you mean 'distilbert'\?$"):
+        load_recipe("distlbert", where="--recipe")
+    (folder / "mine.yaml").write_text(BASE)
+    with pytest.raises(UserError, match=r"^unknown recipe 'mine'; for your own file write \./mine\.yaml$"):
+        load_recipe("mine")
+    with pytest.raises(
+        UserError, match=r"^no recipe file '\./mime\.yaml': looked for .*; did you mean 'mine\.yaml'\?$"
+    ):
+        load_recipe("./mime.yaml")
+    with pytest.raises(UserError, match=r"^not a recipe's name: found ' '$"):
+        load_recipe(" ")
+
+
+def test_a_name_that_drives_terminals_is_shown_escaped() -> None:
+    with pytest.raises(UserError) as caught:
+        load_recipe("\x1b[2Jx")
+    assert "\x1b" not in str(caught.value)
