@@ -41,6 +41,10 @@ _SIGNATURES = (
     (rb"\{\s*\"", "JSON text"),
 )
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN|-?\d[\d.eE+-]*', re.DOTALL)
+# an escaped backslash, a proper pair, or (group 1) half of one
+_SURROGATE = re.compile(
+    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
 _COLON = re.compile(r"\s*:")
 
 
@@ -53,14 +57,14 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[FileIO, int]]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise _unopened(where, error) from error
-    with FileIO(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise UserError("is a folder, not a file", where=where)
-        if not stat.S_ISREG(status.st_mode):
-            raise UserError("is not a plain file", where=where)
-        if status.st_size == 0:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
+        os.close(descriptor)
+        if status.st_size == 0 and stat.S_ISREG(status.st_mode):
             raise UserError("the file is empty", where=where, do="copy or download it again")
+        what = "is a folder, not a file" if stat.S_ISDIR(status.st_mode) else "is not a plain file"
+        raise UserError(what, where=where)
+    with FileIO(descriptor, "rb") as file:
         try:
             yield file, status.st_size
         except OSError as error:
@@ -127,7 +131,7 @@ def parse_json(data: bytes | str, where: str, *, depth: int = 64) -> Any:
     if not isinstance(content, dict):
         raise UserError("not a JSON object", where=where, why=f"found a {_name(content)}", do="expected { … }")
     _check_depth(content, where, depth)
-    _check_characters(content, text, where)
+    _check_characters(text, where)
     return content
 
 
@@ -184,7 +188,9 @@ def _not_json(text: str, where: str, error: json.JSONDecodeError) -> UserError:
     kind = kind_of(text[:HEAD].encode(errors="replace"))
     if kind is not None and kind != "JSON text":
         return wrong_kind(kind, where, "a JSON file")
-    found = printable(text[error.pos : error.pos + 20]) or "end of file"
+    found = printable(text[error.pos : error.pos + 20].partition("\n")[0]) or "end of line"
+    if error.pos >= len(text.rstrip()):
+        found = "end of file"
     return UserError("not valid JSON", where=position(where, text, error.pos), why=f"{error.msg}, found '{found}'")
 
 
@@ -226,16 +232,12 @@ def _check_depth(content: Any, where: str, depth: int) -> None:
     raise _too_deep(where, depth)
 
 
-def _check_characters(content: Any, text: str, where: str) -> None:
+def _check_characters(text: str, where: str) -> None:
     """Half a surrogate pair is a string that nothing can print, hash or store."""
-    escape = re.search(r"\\u[dD][89a-fA-F]", text)
-    if escape is None:
-        return
-    try:
-        json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    lone = next((match for match in _SURROGATE.finditer(text) if match.group(1)), None)
+    if lone is not None:
         what = "a string holds half a character (a lone surrogate)"
-        raise UserError(what, where=position(where, text, escape.start())) from None
+        raise UserError(what, where=position(where, text, lone.start()))
 
 
 def _name(value: Any) -> str:

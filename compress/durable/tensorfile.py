@@ -199,11 +199,13 @@ def _info(name: str, row: Any, where: str) -> TensorInfo:
         dtype, shape, (start, end) = row["dtype"], tuple(row["shape"]), row["data_offsets"]
         if any(type(n) is not int or not 0 <= n < 1 << 62 for n in (*shape, start, end)) or len(shape) > 64:
             raise ValueError
+        if not isinstance(dtype, str):
+            raise ValueError
     except (TypeError, ValueError):
         why = f"tensor '{printable(name, 80)}' has no proper dtype, shape and data_offsets"
         raise UserError("damaged safetensors header", where=where, why=why) from None
     if dtype not in _DTYPES:
-        why = f"tensor '{printable(name, 80)}' is {printable(str(dtype), 20)}; known: {', '.join(_DTYPES)}"
+        why = f"tensor '{printable(name, 80)}' is {printable(dtype, 20)}; known: {', '.join(_DTYPES)}"
         raise UserError("unknown dtype in a safetensors file", where=where, why=why)
     if math.prod(n for n in shape if n) >= 1 << 62:
         raise UserError("damaged safetensors header", where=where, why=f"tensor '{printable(name, 80)}' is too large")

@@ -206,9 +206,11 @@ def test_what_we_did_not_write_is_never_replaced_or_removed(tmp_path: Path) -> N
 
 
 def test_a_folder_made_by_someone_else_meanwhile_stays(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="exists already"), atomic.new_folder(tmp_path / "x") as temp:
-        (temp / "ours").write_text("ours")
-        folder_at(tmp_path / "x", "theirs")
+    ours = atomic.new_folder(tmp_path / "x")
+    (ours.__enter__() / "ours").write_text("ours")
+    folder_at(tmp_path / "x", "theirs")
+    with pytest.raises(UserError, match="exists already"):
+        ours.__exit__(None, None, None)
     assert (tmp_path / "x" / "a.txt").read_text() == "theirs"
     assert os.listdir(tmp_path) == ["x"]
 

@@ -28,7 +28,7 @@ def test_it_fires_at_the_nth_hit_and_only_there() -> None:
     with faults.armed(POINT, "raise", nth=3):
         faults.fault(POINT)
         faults.fault(POINT)
-        with pytest.raises(faults.InjectedFault, match="tests.somewhere"):
+        with pytest.raises(faults.InjectedFault, match=r"tests\.somewhere"):
             faults.fault(POINT)
         faults.fault(POINT)
     faults.fault(POINT)
@@ -61,7 +61,7 @@ def test_the_environment_arms_a_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", ["x", "x:1", "x:0:kill", "x:one:kill", "x:1:explode", "x:1:sleep=long"])
 def test_a_fault_that_says_nothing_is_refused(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPRESS_FAULT", spec)
-    with pytest.raises(UserError, match="COMPRESS_FAULT: '.*' is not a fault: expected name:nth:action"):
+    with pytest.raises(UserError, match=r"COMPRESS_FAULT: '.*' is not a fault: expected name:nth:action"):
         faults.fault(POINT)
 
 
@@ -69,7 +69,7 @@ def test_names_are_declared_once_and_never_misspelt() -> None:
     with pytest.raises(ValueError, match="declared by both"):
         faults.point("file.after_fsync")
     with (
-        pytest.raises(KeyError, match="did you mean 'file.after_fsync'"),
+        pytest.raises(KeyError, match=r"did you mean 'file\.after_fsync'"),
         faults.armed("file.after_fsink", "kill"),
     ):
         pass

@@ -70,7 +70,8 @@ def check_after(scenario: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("scenario", ["save", "replace", "replace_without_exchange", "remove", "write_file", "clean"])
 def test_killed_at_every_point_leaves_old_or_new_whole(
-    scenario: str, prepared: Path, tmp_path: Path, server: Server) -> None:
+    scenario: str, prepared: Path, tmp_path: Path, server: Server
+) -> None:
     hits = passes(scenario, prepared, tmp_path / "recorded")
     assert len(hits) >= 4
     for i, (name, nth) in enumerate(hits):
@@ -85,7 +86,9 @@ def test_killed_at_every_point_leaves_old_or_new_whole(
 
 @pytest.mark.parametrize("action", ["raise", "enospc", "eio"])
 @pytest.mark.parametrize("scenario", ["save", "replace", "replace_without_exchange", "remove", "write_file"])
-def test_an_error_at_every_point_leaves_old_or_new_whole(scenario: str, action: str, prepared: Path, tmp_path: Path) -> None:
+def test_an_error_at_every_point_leaves_old_or_new_whole(
+    scenario: str, action: str, prepared: Path, tmp_path: Path
+) -> None:
     kind = faults.InjectedFault if action == "raise" else UserError
     for i, (name, nth) in enumerate(passes(scenario, prepared, tmp_path / "recorded")):
         folder = tmp_path / str(i)

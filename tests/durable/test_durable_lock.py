@@ -48,7 +48,9 @@ def test_the_second_is_refused_within_two_seconds_and_told_who_has_it(tmp_path: 
         assert time.monotonic() - begun < 2
         assert caught.value.code == ExitCode.REFUSED == 3
         line = caught.value.line()
-        assert line.startswith(f"{tmp_path}: another run uses this folder: process {first.pid} on {socket.gethostname()}")
+        assert line.startswith(
+            f"{tmp_path}: another run uses this folder: process {first.pid} on {socket.gethostname()}"
+        )
         assert status(tmp_path).state == "running"
         first.communicate("")
     assert status(tmp_path).state == "none"

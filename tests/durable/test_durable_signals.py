@@ -81,7 +81,6 @@ def test_another_thread_may_use_it_without_handlers() -> None:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_second_signal_leaves_at_once_with_75(number: signal.Signals) -> None:
-    # str * int holds the main thread in C code, where no Python handler can run.
     body = """
         with StopFlag() as flag:
             print("ready", flush=True)

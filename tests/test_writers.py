@@ -1,0 +1,240 @@
+"""Only `compress.durable` writes files: anywhere else a raw write is an error, found in the source before it is run.
+
+What a raw write costs: a file half written when the process dies, a checkpoint destroyed by a full disk, a mode of
+0600, a pickle. `compress.durable.atomic` and `compress.durable.journal` are the ways to write.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXEMPT = ROOT / "compress" / "durable"
+
+# Modules whose very import says what is about to happen.
+PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "dbm"}
+
+# Functions by their full name, whatever they were imported as.
+FUNCTIONS = {
+    "json.dump",
+    "numpy.save",
+    "numpy.savetxt",
+    "numpy.savez",
+    "numpy.savez_compressed",
+    "os.remove",
+    "os.removedirs",
+    "os.rename",
+    "os.renames",
+    "os.replace",
+    "os.rmdir",
+    "os.symlink",
+    "os.truncate",
+    "os.unlink",
+    "os.write",
+    "safetensors.numpy.save_file",
+    "safetensors.torch.save_file",
+    "safetensors.torch.save_model",
+    "shutil.copy",
+    "shutil.copy2",
+    "shutil.copyfile",
+    "shutil.copyfileobj",
+    "shutil.copytree",
+    "shutil.make_archive",
+    "shutil.move",
+    "shutil.rmtree",
+    "tempfile.NamedTemporaryFile",
+    "tempfile.mkstemp",
+    "torch.save",
+    "torch.jit.save",
+    "torch.distributed.checkpoint.save",
+}
+
+# Methods, on whatever object: nothing that we use has another meaning for these names.
+METHODS = {
+    "save_file",
+    "save_model",
+    "save_pretrained",
+    "save_to_disk",
+    "savez",
+    "symlink_to",
+    "to_csv",
+    "to_excel",
+    "to_feather",
+    "to_parquet",
+    "to_pickle",
+    "tofile",
+    "touch",
+    "unlink",
+    "write_bytes",
+    "write_text",
+}
+
+# These write when they are given somewhere to write, and return a string otherwise: (name, place of that argument).
+TO_A_STREAM = {"yaml.dump": 1, "yaml.safe_dump": 1, "yaml.dump_all": 1, "yaml.safe_dump_all": 1}
+
+OPENERS = {"open", "io.open", "builtins.open", "gzip.open", "bz2.open", "lzma.open", "os.fdopen", "zipfile.ZipFile"}
+
+
+def raw_writes(source: str) -> Iterator[tuple[int, str]]:
+    """(line, what) of everything in `source` that writes, moves or removes a file by itself, or pickles."""
+    tree = ast.parse(source)
+    names = dict(_imports(tree))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                modules = [alias.name for alias in aliases]
+            case ast.ImportFrom(module=str(module), level=0):
+                modules = [module]
+            case ast.Call():
+                modules = []
+                if what := _writes(node, names):
+                    yield node.lineno, what
+            case _:
+                continue
+        yield from ((node.lineno, f"import {m}") for m in modules if m.partition(".")[0] in PICKLES)
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Every imported name with what it stands for: `from os import replace as r` gives r → os.replace."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (first, first)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _writes(call: ast.Call, names: dict[str, str]) -> str | None:
+    name = _full_name(call.func, names)
+    if name.startswith(("compress.", "evaluation.")) or _is_device(call):
+        return None  # ours is looked at where it is defined
+    if name in FUNCTIONS:
+        return name
+    if name in TO_A_STREAM:
+        return name if len(call.args) > TO_A_STREAM[name] or any(k.arg == "stream" for k in call.keywords) else None
+    if name == "os.open":
+        return (
+            name if "O_WRONLY" in ast.dump(call) or "O_RDWR" in ast.dump(call) or "O_CREAT" in ast.dump(call) else None
+        )
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else None
+    if name in OPENERS or method == "open":
+        return (
+            f"{name or '….open'} for writing" if _mode(call, first=method == "open" and name not in OPENERS) else None
+        )
+    return f"….{method}()" if method in METHODS else None
+
+
+def _is_device(call: ast.Call) -> bool:
+    """`open("/proc/…")`, `os.open(os.devnull)`: no file on a disk."""
+    target = ast.unparse(call.args[0]) if call.args else ""
+    return target.strip("'\"").startswith(("/proc/", "/dev/")) or target == "os.devnull"
+
+
+def _full_name(function: ast.expr, names: dict[str, str]) -> str:
+    """`np.savez` → numpy.savez; empty for a method of an object."""
+    parts: list[str] = []
+    while isinstance(function, ast.Attribute):
+        parts.insert(0, function.attr)
+        function = function.value
+    if not isinstance(function, ast.Name):
+        return ""
+    if parts and function.id not in names:
+        return ""
+    return ".".join([names.get(function.id, function.id), *parts])
+
+
+def _mode(call: ast.Call, first: bool) -> bool:
+    """Whether the mode, the second argument of `open` and the first of `Path.open`, says write; or cannot be read."""
+    place = 0 if first else 1
+    given = [k.value for k in call.keywords if k.arg == "mode"] + call.args[place : place + 1]
+    if not given:
+        return False
+    mode = given[0]
+    if not (isinstance(mode, ast.Constant) and isinstance(mode.value, str)):
+        return not first  # `x.open(something)` need not be a file
+    return len(mode.value) <= 3 and bool(set(mode.value) & set("wax+"))
+
+
+def sources() -> list[Path]:
+    found = [p for package in ("compress", "evaluation") for p in sorted((ROOT / package).rglob("*.py"))]
+    return [p for p in found if EXEMPT not in p.parents]
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_raw_write(path: Path) -> None:
+    found = [f"{path.relative_to(ROOT)}:{line}: {what}" for line, what in raw_writes(path.read_text(encoding="utf-8"))]
+    assert not found, "only compress.durable writes files: " + "; ".join(found)
+
+
+def test_the_sources_were_found() -> None:
+    assert len(sources()) > 10
+    assert any(raw_writes((EXEMPT / "atomic.py").read_text())), "the one that writes is seen to write"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(p, 'w')",
+        "open(p, mode='ab')",
+        "open(p, 'r+')",
+        "open(p, mode)",
+        "import io\nio.open(p, 'x')",
+        "path.open('w')",
+        "Path(p).open(mode='wb')",
+        "import gzip\ngzip.open(p, 'wt')",
+        "path.write_text('x')",
+        "(folder / 'x').write_bytes(b'')",
+        "import torch\ntorch.save(x, p)",
+        "import torch as t\nt.save(x, p)",
+        "from torch import save\nsave(x, p)",
+        "from safetensors.torch import save_file\nsave_file(x, p)",
+        "import safetensors.torch\nsafetensors.torch.save_file(x, p)",
+        "import json\njson.dump(x, f)",
+        "from json import dump as d\nd(x, f)",
+        "frame.to_csv(p)",
+        "model.save_pretrained(p)",
+        "import numpy as np\nnp.savez(p, x)",
+        "import yaml\nyaml.safe_dump(x, f)",
+        "import yaml\nyaml.dump(x, stream=f)",
+        "import os\nos.replace(a, b)",
+        "import os\nos.open(p, os.O_WRONLY)",
+        "import shutil\nshutil.rmtree(p)",
+        "path.unlink()",
+        "import pickle",
+        "def f():\n    from joblib.numpy_pickle import dump",
+        "import tempfile\ntempfile.NamedTemporaryFile()",
+    ],
+)
+def test_a_raw_write_is_seen(source: str) -> None:
+    assert list(raw_writes(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(p)",
+        "open(p, 'rb')",
+        "path.open()",
+        "path.open('r', encoding='utf-8')",
+        "webbrowser.open('http://wax')",
+        "import json\njson.dumps(x)",
+        "import yaml\nyaml.safe_dump(x, sort_keys=False)",
+        "from compress.durable import atomic\natomic.write_text(p, 'x')\natomic.write_bytes(p, b'')",
+        "from compress.durable.atomic import write_bytes\nwrite_bytes(p, b'')",
+        "from safetensors.torch import save\nsave(tensors)",
+        "'a'.replace('a', 'b')",
+        "import os\nos.open(p, os.O_RDONLY)",
+        "import os\nos.open(os.devnull, os.O_WRONLY)",
+        "open('/proc/self/clear_refs', 'w')",
+        "from compress import modelfolder\nmodelfolder.save_model(p, model)",
+        "import sys\nsys.stdout.write('x')",
+    ],
+)
+def test_what_writes_no_file_is_left_alone(source: str) -> None:
+    assert not list(raw_writes(source))
