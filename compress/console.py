@@ -91,8 +91,9 @@ class Console:
             screen.width = WIDE
         with screen.capture() as captured:
             screen.print(table)
-        # rich fills every line up to the table's width; the blanks at the end only disturb a diff.
-        print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")), file=self.out, flush=True)
+        # rich pads every line to the table's width and frames it with empty ones, which only disturbs a diff.
+        lines = (line.rstrip() for line in captured.get().split("\n"))
+        print("\n".join(line for line in lines if line), file=self.out, flush=True)
 
     @contextmanager
     def progress(self, label: str, total: int | None) -> Iterator[Progress]:

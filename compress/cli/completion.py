@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import click
 
+from compress.cli.main import COMPLETE, debug_option
 from compress.errors import UserError
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@debug_option
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
     from click.shell_completion import get_completion_class
@@ -21,4 +23,4 @@ def command(context: click.Context, shell: str) -> None:
     completer = get_completion_class(shell)
     if completer is None:
         raise UserError(f"no completion for {shell}", do="use bash, zsh or fish")
-    print(completer(root.command, {}, "compress", "_COMPRESS_COMPLETE").source())
+    print(completer(root.command, {}, "compress", COMPLETE).source())

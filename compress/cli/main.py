@@ -21,6 +21,9 @@ from compress.errors import ExitCode, Stopped, UserError, did_you_mean, nearest,
 FOLDER = Path(__file__).parent
 NOT_COMMANDS = ("main", "options")
 
+COMPLETE = "_COMPRESS_COMPLETE"
+"""The variable by which a shell asks for completions."""
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
 
@@ -101,11 +104,25 @@ def main(args: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     state = State()
     try:
-        result = cli.main(args, prog_name="compress", standalone_mode=False, obj=state)
+        result = _run(sys.argv[1:] if args is None else list(args), state)
         sys.stdout.flush()
         return result if isinstance(result, int) else ExitCode.OK
     except BaseException as error:  # native code raises outside Exception too (tokenizers' PanicException)
         return _leave(error, state)
+
+
+def _run(args: list[str], state: State) -> Any:
+    """What click's own `main` does, without its answers to interrupts and broken pipes."""
+    asked = os.environ.get(COMPLETE)
+    if asked:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "compress", COMPLETE, asked)
+    try:
+        with cli.make_context("compress", args, obj=state) as context:
+            return cli.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
 
 
 def _leave(error: BaseException, state: State) -> int:
@@ -160,7 +177,7 @@ def _usage(error: click.ClickException) -> str:
             return f"{message}; did you mean '{near}'?"
     context = getattr(error, "ctx", None)
     message = printable(message[:1].lower() + message[1:])
-    if "did you mean" in message or context is None:
+    if "did you mean" in message or "; known: " in message or context is None:
         return message
     return f"{message}; see `{context.command_path} --help`"
 

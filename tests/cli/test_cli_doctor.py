@@ -1,0 +1,132 @@
+"""`compress doctor`: what is there, what is missing, and whether a run could start."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from compress.cli import doctor
+from compress.cli.main import main
+from compress.errors import ExitCode
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return tmp_path
+
+
+def report(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> dict[str, dict[str, str]]:
+    assert main(["doctor", "--json", *args]) == code
+    return {row["subject"]: row for row in json.loads(capsys.readouterr().out)}
+
+
+def test_it_covers_the_machine(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = report(capsys)
+    wanted = {
+        "compress",
+        "python",
+        "system",
+        "cpu",
+        "cpu instructions",
+        "torch",
+        "threads",
+        "store",
+        "disk",
+        "chromium",
+    }
+    assert wanted <= rows.keys()
+    assert any(name.startswith("gpu") for name in rows)
+    assert all(row["found"] for row in rows.values())
+    assert list(folder.iterdir()) == [], "looking leaves nothing behind"
+
+
+def test_for_people_it_is_a_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "what to do" in out
+    assert "python" in out
+
+
+def test_a_store_that_is_not_made_yet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(capsys)["store"]["found"] == f"sqlite:///{folder}/mlruns/mlflow.db: not made yet"
+
+
+def test_a_store_with_runs_is_read_not_touched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "x.db"
+    with sqlite3.connect(path) as database:
+        database.execute("create table runs (run_uuid text)")
+        database.execute("insert into runs values ('a'), ('b')")
+    database.close()
+    before = path.read_bytes()
+    row = report(capsys, "--tracking-uri", f"sqlite:///{path}")["store"]
+    assert row["found"].startswith(f"sqlite:///{path} (by --tracking-uri): 2 runs, ")
+    assert path.read_bytes() == before
+
+
+def test_a_broken_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "x.db"
+    path.write_bytes(b"not a database, surely not" * 100)
+    row = report(capsys, "--tracking-uri", f"sqlite:///{path}", code=ExitCode.ENVIRONMENT)["store"]
+    assert row["found"] == f"sqlite:///{path} (by --tracking-uri): cannot be read: file is not a database"
+    assert row["state"] == "missing"
+
+
+def test_an_address_that_cannot_be_a_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = report(capsys, "--tracking-uri", "sqlit:///x", code=ExitCode.ENVIRONMENT)["store"]
+    assert "--tracking-uri: unknown kind of store" in row["found"]
+
+
+REQUIRES = [
+    "torch<2.15,>=2.10",
+    "no-such-core>=1",
+    'transformers<6,>=5; extra == "hf"',
+    'compress-bert[hf]; extra == "dev"',
+    "no-such-tool>=1; extra == 'dev'",
+    "pytest; extra == 'dev'",
+]
+
+
+def test_what_is_missing_for_which_extra(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    versions = {"torch": "2.13.0", "transformers": "5.2", "pytest": "9"}
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: REQUIRES)
+    monkeypatch.setattr(doctor, "_version", versions.get)
+    rows = report(capsys, code=ExitCode.ENVIRONMENT)
+    assert rows["extra hf"]["found"] == "transformers 5.2"
+    assert (rows["extra dev"]["found"], rows["extra dev"]["do"], rows["extra dev"]["state"]) == (
+        "not installed: no-such-tool",
+        "pip install 'compress-bert[dev]'",
+        "note",
+    )
+    assert (rows["core packages"]["found"], rows["core packages"]["state"]) == (
+        "not installed: no-such-core",
+        "missing",
+    )
+
+
+def test_from_a_bare_checkout(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def absent(name: str) -> None:
+        raise doctor.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "requires", absent)
+    assert report(capsys)["packages"]["found"] == "compress-bert is not installed"
+
+
+def test_a_folder_without_room_or_right(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usage = type(doctor.shutil.disk_usage("/"))
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage(10**10, 10**10, 10**8))
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    rows = report(capsys)
+    assert rows["disk"]["found"] == f"0.1 GB free at {folder}"
+    assert rows["disk"]["do"] == "little for checkpoints"
+    assert rows["folder"]["found"] == f"{folder} cannot be written"

@@ -1,0 +1,127 @@
+"""Shared flags become one `RunOptions`; those that are recipe values become overrides that blame their flag."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from compress.cli import main as frame
+from compress.cli.options import DATA_ANSWERS, GROUPS, run_options, shared
+from compress.contracts import Override, RunOptions
+from compress.errors import ExitCode, UserError
+from compress.recipe import DataSpec, load_recipe
+
+EVERYTHING = tuple(GROUPS)
+
+
+def told(*args: str, groups: tuple[str, ...] = EVERYTHING) -> RunOptions:
+    seen: list[RunOptions] = []
+
+    @click.command()
+    @shared(*(g for g in groups if g not in ("display", "overrides")))
+    @click.option("--own")
+    def command(options: RunOptions, own: str | None) -> None:
+        seen.append(options)
+
+    result = CliRunner().invoke(command, list(args), obj=frame.State(), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return seen[0]
+
+
+def test_nothing_given() -> None:
+    options = told("--device", "cpu")
+    assert options == RunOptions()
+
+
+def test_plain_flags() -> None:
+    options = told(
+        "--recipe", "smoke", "--device", "cpu", "--output", "o", "--resume", "--dry-run", "--json", "-q",
+        "--tracking-uri", "sqlite:///x.db", "--experiment", "e", "--debug",
+    )  # fmt: skip
+    assert options == RunOptions(
+        recipe="smoke", output=Path("o"), resume=True, dry_run=True, json=True, quiet=True,
+        tracking_uri="sqlite:///x.db", experiment="e", debug=True,
+    )  # fmt: skip
+
+
+def test_recipe_values_become_overrides_and_set_has_the_last_word() -> None:
+    options = told("--device", "cpu", "--set", "seed=3", "--seed", "2", "--teacher", "t", "--precision", "bf16")
+    assert options.precision == "bf16"
+    assert [(o.path, o.value, o.origin) for o in options.overrides] == [
+        ("seed", 2, "--seed 2"),
+        ("teacher", "t", "--teacher t"),
+        ("stages.*.training.precision", "bf16", "--precision bf16"),
+        ("seed", 3, "--set seed=3"),
+    ]
+    recipe = load_recipe("smoke", options.overrides)
+    assert (recipe.seed, recipe.teacher) == (3, "t")
+    assert {stage.training.precision for stage in recipe.stages} == {"bf16"}
+
+
+def test_other_data_drops_what_the_recipe_said_about_its_own() -> None:
+    options = told("--device", "cpu", "--data", "mine.csv", "--label-column", "y", "--limit", "5")
+    data = load_recipe("distilbert", options.overrides).data
+    assert data == DataSpec(source="mine.csv", label_column="y", limit=5, max_length=64)
+    assert load_recipe("distilbert").data.unlabelled_split == "unlabelled"  # type: ignore[union-attr]
+
+
+def test_what_describes_a_source_is_listed_whole() -> None:
+    kept = {"source", "limit", "max_length", "bad_rows"}
+    assert set(DataSpec.model_fields) == kept | set(DATA_ANSWERS)
+
+
+def test_a_wrong_value_blames_its_flag() -> None:
+    options = told("--device", "cpu", "--max-length", "1")
+    with pytest.raises(UserError, match=r"^--max-length 1: data\.max_length: found 1, allowed: >= 3$"):
+        load_recipe("smoke", options.overrides)
+
+
+@pytest.mark.parametrize("built", [None, "13.0"])
+def test_no_cuda_when_asked_for(built: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", built)
+    with pytest.raises(UserError) as caught:
+        run_options({"device": "cuda"})
+    why = "this torch is built without CUDA" if built is None else "torch finds no GPU"
+    assert str(caught.value) == f"--device cuda: no CUDA here: {why}; use --device cpu"
+    assert caught.value.code == ExitCode.ENVIRONMENT
+    assert run_options({"device": "auto"}).device == "cpu"
+
+
+def test_no_cuda_from_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert frame.main(["distill", "--device", "cuda"]) == ExitCode.ENVIRONMENT
+    assert capsys.readouterr().err == (
+        "error: --device cuda: no CUDA here: this torch is built without CUDA; use --device cpu\n"
+    )
+
+
+def test_auto_takes_the_gpu_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert run_options({"device": "auto"}).device == "cuda"
+    assert run_options({"device": "cpu"}).device == "cpu"
+
+
+def test_threads_are_set_at_once() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        assert told("--device", "cpu", "--threads", "1").threads == 1
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_overrides_are_plain_values() -> None:
+    assert Override("a", 1, "--a 1") == Override("a", 1, "--a 1")

@@ -1,0 +1,189 @@
+"""What reaches which stream, in a terminal, in a pipe and for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from compress import console as module
+from compress.console import Console
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """`time.monotonic` that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module.time, "monotonic", clock)
+    return clock
+
+
+def made(**how: bool) -> tuple[Console, io.StringIO, io.StringIO]:
+    out, err = io.StringIO(), io.StringIO()
+    return Console(out=out, err=err, **how), out, err
+
+
+def test_notes_go_to_stderr_and_results_to_stdout() -> None:
+    console, out, err = made()
+    console.note("working")
+    console.warn("careful")
+    console.result("line one\nline two")
+    assert err.getvalue() == "working\nwarning: careful\n"
+    assert out.getvalue() == "line one\nline two\n"
+
+
+def test_quiet_leaves_warnings_and_results() -> None:
+    console, out, err = made(quiet=True)
+    console.note("working")
+    console.warn("careful")
+    console.result("done")
+    with console.progress("train", 3) as progress:
+        progress.update(3)
+    assert (err.getvalue(), out.getvalue()) == ("warning: careful\n", "done\n")
+
+
+def test_json_is_the_only_thing_on_stdout() -> None:
+    console, out, _ = made(json=True)
+    console.result("done")
+    console.table("t", ["a"], [[1]])
+    console.document({"a": float("nan"), "b": (1.5, {"c": float("-inf")}), "path": io, "é": "模型"})
+    data = json.loads(out.getvalue())
+    assert data["a"] is None
+    assert data["b"] == [1.5, {"c": None}]
+    assert data["é"] == "模型"
+
+
+def test_a_document_is_left_out_for_people() -> None:
+    console, out, _ = made()
+    console.document({"a": 1})
+    assert out.getvalue() == ""
+
+
+def test_a_table_in_a_pipe_is_whole_and_numbers_stand_right() -> None:
+    console, out, _ = made()
+    console.table("models", ["name", "params"], [["x" * 200, 1_234_567], ["模型", 12], ["[red]b[/red]", None]])
+    title, *lines = out.getvalue().split("\n")
+    assert title.strip() == "models"
+    head, rule, long, chinese, markup, *_ = lines
+    assert head.split() == ["name", "params"]
+    assert set(rule.strip()) == {"─"}
+    assert "x" * 200 in long
+    assert long.endswith("1,234,567")
+    assert "[red]b[/red]" in markup, "foreign text is not markup"
+    # Two columns of the terminal for each CJK letter: the numbers still end in one column.
+    assert chinese.endswith(" 12")
+    assert len(long) == len(chinese) + 2
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_table_escapes_what_drives_terminals() -> None:
+    console, out, _ = made()
+    console.table("", ["a\x1b[2J"], [["x\x1b]0;evil\x07y\nz"]])
+    assert "\x1b" not in out.getvalue()
+    assert "x\\x1b]0;evil\\x07y\\nz" in out.getvalue()
+
+
+def test_an_empty_table_has_its_head() -> None:
+    console, out, _ = made()
+    console.table("", ["a", "b"], [])
+    assert out.getvalue().split()[:2] == ["a", "b"]
+
+
+def test_colours_are_off_in_a_pipe_and_by_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, out, _ = made()
+    console.table("t", ["a"], [[1]])
+    assert "\x1b" not in out.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal = Terminal()
+    Console(out=terminal).table("t", ["a"], [[1]])
+    assert "\x1b[3" not in terminal.getvalue(), "no colour"
+
+
+# --- progress ---------------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_a_line_every_few_seconds(clock: Clock) -> None:
+    console, _, err = made()
+    with console.progress("train", 100) as progress:
+        for step in range(101):
+            progress.update(step, loss=1 / (step + 1), stage="a")
+            clock.now += 0.2
+    lines = err.getvalue().splitlines()
+    assert lines[0] == "train 0/100 0% loss 1 stage a"
+    assert lines[1] == "train 25/100 25% loss 0.03846 stage a 5/s 0:15 left"
+    assert lines[-1] == "train 100/100 100% loss 0.009901 stage a 5/s"
+    assert len(lines) == 5
+
+
+def test_the_rate_does_not_count_what_was_done_before_a_resume(clock: Clock) -> None:
+    console, _, err = made()
+    with console.progress("train", 2000) as progress:
+        progress.update(1000)
+        clock.now += 10
+        progress.update(1100)
+    assert err.getvalue().splitlines() == ["train 1000/2000 50%", "train 1100/2000 55% 10/s 1:30 left"]
+
+
+def test_an_unknown_total_shows_no_time_left(clock: Clock) -> None:
+    console, _, err = made()
+    with console.progress("read", None) as progress:
+        progress.update(0)
+        clock.now += 10
+        progress.update(50, text="é\x1b")
+    assert err.getvalue().splitlines() == ["read 0", "read 50 text é\\x1b 5/s"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (75, "1:15"), (3661, "1:01:01")])
+def test_clock(seconds: float, text: str) -> None:
+    assert module._clock(seconds) == text
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    console = Console(err=terminal)
+    assert console.live
+    with console.progress("train [x]", 10) as progress:
+        progress.update(0, loss=2.0)
+        progress.update(10, loss=1.0)
+    assert "train [x]" in terminal.getvalue()
+    assert "10/10 100% loss 1" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["dumb", "unknown", ""])
+def test_a_dumb_terminal_gets_lines(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", kind)
+    assert not Console(err=Terminal()).live
+
+
+def test_an_error_inside_progress_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    with pytest.raises(KeyError), Console(err=Terminal()).progress("x", 1):
+        raise KeyError("k")
+
+
+def test_updates_are_cheap() -> None:
+    import time
+
+    console, _, _ = made()
+    with console.progress("train", 10**9) as progress:
+        began = time.perf_counter()
+        for step in range(10_000):
+            progress.update(step, loss=1.0)
+        assert (time.perf_counter() - began) / 10_000 < 50e-6

@@ -1,0 +1,198 @@
+"""The house's rules about imports, read from the files themselves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+VERBS = tuple(sorted(p.parent.name for p in (ROOT / "compress").glob("*/spec.py")))
+
+# A part imports from tiers above its own in this list, never from its own.
+TIERS: tuple[tuple[str, ...], ...] = (
+    ("__version__",),
+    ("errors",),
+    ("contracts",),
+    ("registry",),
+    ("encoder", "durable"),
+    ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
+    ("stages", "predictor", "modelnames", "report"),  # what several verbs or commands share
+    VERBS,
+    ("measure", "runfolder"),
+    ("publish",),
+    (
+        "pipeline",
+        "standalone",
+        "prediction",
+    ),  # one run from request to table; measuring and predicting without a recipe
+    ("cli",),
+    ("__main__",),
+)
+TIER = {part: number for number, tier in enumerate(TIERS) for part in tier}
+
+HEAVY = {
+    "torch", "torch_pruning", "mlflow", "datasets", "transformers", "tokenizers", "safetensors", "numpy", "pandas",
+    "scipy", "sklearn", "matplotlib", "pyarrow", "rich", "psutil",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: what, where, and whether it runs when the file is imported."""
+
+    file: Path
+    line: int
+    name: str
+    at_import: bool
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.name}"
+
+
+def files(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(file: Path) -> Iterator[Import]:
+    yield from _walk(ast.parse(file.read_text(encoding="utf-8")), file, at_import=True)
+
+
+def _walk(node: ast.AST, file: Path, at_import: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(file, child.lineno, alias.name, at_import) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            base = _absolute(child, file)
+            yield from (Import(file, child.lineno, f"{base}.{alias.name}", at_import) for alias in child.names)
+        else:
+            later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _for_type_checkers(child)
+            yield from _walk(child, file, at_import and not later)
+
+
+def _absolute(node: ast.ImportFrom, file: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    package = file.relative_to(ROOT).with_suffix("").parts[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def _for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def part_of(file: Path) -> str:
+    """errors for compress/errors.py, durable for compress/durable/atomic.py, __version__ for compress/__init__.py."""
+    inside = file.relative_to(ROOT / "compress").with_suffix("").parts
+    return "__version__" if inside == ("__init__",) else inside[0]
+
+
+OURS = files("compress")
+INSTRUMENTS = files("evaluation")
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(OURS) > 40
+    assert len(INSTRUMENTS) > 5
+    assert {"tokenizer", "pretrain", "finetune", "distill"} <= set(VERBS)
+
+
+def test_every_part_has_a_tier() -> None:
+    homeless = {part_of(file) for file in OURS} - TIER.keys()
+    assert not homeless, f"say in TIERS where {', '.join(sorted(homeless))} stands"
+
+
+def test_imports_go_down_only_never_sideways() -> None:
+    wrong = []
+    for file in OURS:
+        here = part_of(file)
+        for found in imports(file):
+            if not found.name.startswith("compress."):
+                continue
+            there = found.name.split(".")[1]
+            if there != here and TIER.get(there, 99) >= TIER[here]:
+                wrong.append(str(found))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_evaluation_imports_nothing_of_ours() -> None:
+    assert not [str(i) for file in INSTRUMENTS for i in imports(file) if i.name.split(".")[0] == "compress"]
+
+
+@pytest.mark.parametrize(("library", "home"), [("mlflow", "tracking"), ("rich", "console"), ("torch_pruning", "prune")])
+def test_one_home_for_a_library(library: str, home: str) -> None:
+    everything = [*OURS, *INSTRUMENTS]
+    guests = [
+        str(i)
+        for file in everything
+        for i in imports(file)
+        if i.name.split(".")[0] == library and not (file in OURS and part_of(file) == home)
+    ]
+    assert not guests, "\n".join(guests)
+
+
+def test_light_files_import_nothing_heavy() -> None:
+    """What `compress --help` and recipe checks read must not pull torch or mlflow in."""
+    light = [f for f in OURS if part_of(f) in ("cli", "errors", "contracts", "registry", "recipe", "console")]
+    light += [ROOT / "compress" / verb / "spec.py" for verb in VERBS]
+    light += [ROOT / "compress" / "__init__.py", *(ROOT / "compress" / verb / "__init__.py" for verb in VERBS)]
+    wrong = [str(i) for file in light for i in imports(file) if i.at_import and i.name.split(".")[0] in HEAVY]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_command_files_import_only_light_parts_of_ours() -> None:
+    allowed = ("compress.errors", "compress.cli.", "compress.registry", "compress.__version__")
+    wrong = [
+        str(i)
+        for file in OURS
+        if part_of(file) == "cli"
+        for i in imports(file)
+        if i.at_import and i.name.startswith("compress.") and not i.name.startswith(allowed)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_registry_is_the_only_dynamic_import() -> None:
+    wrong = []
+    for file in OURS:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+                wrong.append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert [w.split(":")[0] for w in wrong] == ["compress/registry.py"], wrong
+
+
+def test_only_durable_writes_files() -> None:
+    """Everything else hands it bytes, so that nothing is ever half written."""
+    wrong = []
+    for file in [*OURS, *INSTRUMENTS]:
+        if file in OURS and part_of(file) == "durable":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and _writes(node):
+                wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)[:60]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _writes(node: ast.Call) -> bool:
+    name = _called(node)
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if name in ("write_text", "write_bytes"):
+        return owner is not None and not (isinstance(owner, ast.Name) and owner.id == "atomic")
+    if name in ("to_csv", "to_parquet", "save_file", "save_to_disk", "save_pretrained"):
+        return True
+    if name in ("save", "dump") and isinstance(owner, ast.Name):
+        return owner.id in ("torch", "np", "numpy", "json", "pickle")
+    first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
+    if str(first).startswith(("/proc/", "/sys/")):  # switches of the kernel, not files
+        return False
+    if name == "open" and (owner is None or not (isinstance(owner, ast.Name) and owner.id == "os")):
+        modes = [a.value for a in [*node.args, *(k.value for k in node.keywords)] if isinstance(a, ast.Constant)]
+        return any(isinstance(m, str) and set(m) <= set("rwxabt+") and set(m) & set("wxa+") for m in modes)
+    return False
