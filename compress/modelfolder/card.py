@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from compress.errors import printable
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 
+_LINKS = {"://": "&#58;//", "www.": "www&#46;", "@": "&#64;"}
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~])")
 
 # Metric → heading and number format of the measured table; other metrics follow under their own names.
@@ -45,7 +46,15 @@ class Facts:
 def escape(text: str, limit: int = 200) -> str:
     """Foreign text as plain markdown text on one line."""
     clean = printable(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN.sub(r"\\\1", clean)
+    clean = _MARKDOWN.sub(r"\\\1", clean)
+    for mark, entity in _LINKS.items():  # else a bare address becomes a link
+        clean = clean.replace(mark, entity)
+    return clean
+
+
+def _digest(text: str) -> str:
+    """The start of a fingerprint, as code: a code span knows no escapes, so only what a digest is made of may enter."""
+    return f"`{re.sub(r'[^0-9a-zA-Z]', '', text)[:16]}`"
 
 
 def render(meta: FolderMeta, facts: Facts) -> str:
@@ -138,15 +147,15 @@ def _cell(metric: str, form: str, note: MeasurementNote) -> str:
 def _origin(meta: FolderMeta) -> str:
     lines = []
     for parent in meta.lineage:
-        lines.append(f"- {escape(parent.role)}: {escape(parent.name)} (`{escape(parent.fingerprint[:16])}`)")
+        lines.append(f"- {escape(parent.role)}: {escape(parent.name)} ({_digest(parent.fingerprint)})")
     if meta.recipe:
         stage = f", stage {escape(meta.recipe.stage)}" if meta.recipe.stage else ""
-        digest = f" (`{escape(meta.recipe.sha256[:16])}`)" if meta.recipe.sha256 else ""
+        digest = f" ({_digest(meta.recipe.sha256)})" if meta.recipe.sha256 else ""
         lines.append(f"- recipe: {escape(meta.recipe.name)}{stage}{digest}; in full in `compress.json`")
     if meta.data:
         rows = ", ".join(f"{escape(split)} {count:,}" for split, count in meta.data.rows.items())
-        digest = escape(meta.data.fingerprint[:16])
-        lines.append(f"- data: {escape(meta.data.name)} (`{digest}`){f', rows: {rows}' if rows else ''}")
+        rows = f", rows: {rows}" if rows else ""
+        lines.append(f"- data: {escape(meta.data.name)} ({_digest(meta.data.fingerprint)}){rows}")
     if meta.software:
         lines.append("- software: " + ", ".join(f"{escape(k)} {escape(v)}" for k, v in sorted(meta.software.items())))
     return "\n".join(["## Where it comes from", "", *lines]) if lines else ""

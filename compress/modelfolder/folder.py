@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from compress.encoder.config import HEAD_NAMES, EncoderConfig, HeadConfig
+from compress.encoder.config import HEAD_NAMES, EncoderConfig, HeadConfig, HeadStyle
 from compress.encoder.layers import fill
 from compress.encoder.model import Model
 from compress.errors import UserError, did_you_mean
@@ -86,6 +86,11 @@ class FolderInfo:
     meta: FolderMeta
     notes: tuple[str, ...]
 
+    @property
+    def head_style(self) -> HeadStyle:
+        """The style of a new task head with which a stock class can still compute the model: DistilBERT has its own."""
+        return "bert" if self.config.pooler or self.config.segments else "distilbert"
+
 
 def load_model(
     path: Path | str,
@@ -130,7 +135,7 @@ def load_model(
 
 def inspect(path: Path | str) -> FolderInfo:
     """What `load_model` would load, with the same checks but without reading a tensor."""
-    opened = open_folder(Path(path))
+    opened = open_folder(Path(path), verify=False)
     config, heads = opened.description.encoder, opened.description.heads
     count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
     native = opened.family.model_type == NATIVE

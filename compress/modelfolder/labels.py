@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,18 +24,16 @@ def read_names(values: Mapping[str, Any], count: int, where: str) -> list[str]:
 
     Raises UserError when the names are not those of ids 0..count-1, or when the two maps disagree.
     """
-    id2label = values.get("id2label")
+    id2label = _id2label(values, where)
     if id2label is None:
         return default_names(count)
-    if not isinstance(id2label, dict) or not all(isinstance(v, str | int | float) for v in id2label.values()):
-        raise UserError("id2label must map ids to names", where=where)
     by_id = {_id(key, where): str(name) for key, name in id2label.items()}
     if sorted(by_id) != list(range(count)):
         found = ", ".join(map(str, sorted(by_id)[:8])) or "none"
         raise UserError(f"id2label has ids {found}", where=where, why=f"the classifier answers 0..{count - 1}")
     names = [by_id[i] for i in range(count)]
     if len(set(names)) != count:
-        twice = next(n for n in names if names.count(n) > 1)
+        twice = next(name for name, times in Counter(names).items() if times > 1)
         raise UserError(f"id2label names two labels '{printable(twice, 40)}'", where=where)
     label2id = values.get("label2id")
     if label2id is not None and label2id != {name: i for i, name in enumerate(names)}:
@@ -44,12 +43,11 @@ def read_names(values: Mapping[str, Any], count: int, where: str) -> list[str]:
 
 def count_labels(values: Mapping[str, Any], where: str) -> int:
     """How many labels a config speaks of, before its weights were looked at (transformers' default is 2)."""
-    id2label = values.get("id2label")
-    count = values.get("num_labels", len(id2label) if isinstance(id2label, dict) else 2)
+    id2label = _id2label(values, where)
+    count = values.get("num_labels", 2 if id2label is None else len(id2label))
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_LABELS:
-        raise UserError(
-            f"the number of labels is {printable(repr(count), 40)}", where=where, why=f"allowed: 1..{MAX_LABELS}"
-        )
+        found = printable(repr(count), 40)
+        raise UserError(f"the number of labels is {found}", where=where, why=f"allowed: 1..{MAX_LABELS}")
     return count
 
 
@@ -58,7 +56,7 @@ def read_problem(values: Mapping[str, Any], count: int, where: str) -> Problem:
     problem = values.get("problem_type")
     if problem is None:
         return "regression" if count == 1 else "single_label"
-    if problem not in PROBLEMS:
+    if not isinstance(problem, str) or problem not in PROBLEMS:
         raise UserError(
             f"problem_type {printable(repr(problem), 60)} is not supported",
             where=where,
@@ -74,6 +72,15 @@ def write_names(names: Sequence[str], problem: str) -> dict[str, Any]:
         "label2id": {name: i for i, name in enumerate(names)},
         "problem_type": next(theirs for theirs, ours in PROBLEMS.items() if ours == problem),
     }
+
+
+def _id2label(values: Mapping[str, Any], where: str) -> dict[str, Any] | None:
+    found = values.get("id2label")
+    if found is None:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(name, str | int | float) for name in found.values()):
+        raise UserError("id2label must map ids to names", where=where)
+    return found
 
 
 def _id(key: object, where: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +85,11 @@ class FolderMeta(_Note):
     software: dict[str, str] = Field(default_factory=dict)
 
     def measured(self, model: Measurement, baseline: Measurement | None = None) -> FolderMeta:
-        """The same, with what was measured."""
+        """The same, with what was measured; a figure that is not a finite number is left out."""
 
         def note(m: Measurement) -> MeasurementNote:
-            return MeasurementNote(values=dict(m.values), context=dict(m.context))
+            finite = {name: value for name, value in m.values.items() if math.isfinite(value)}  # JSON has no others
+            return MeasurementNote(values=finite, context=dict(m.context))
 
         return self.model_copy(
             update={"measurement": note(model), "baseline": None if baseline is None else note(baseline)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ CONFIG_BYTES = 16 * 2**20
 class Opened:
     """A folder whose config, labels, tokenizer and tensor headers agree with each other.
 
-    values: config.json.  stored: canonical tensor name → where it lies.  has_meta: there is a compress.json.
+    values: config.json.  stored: canonical tensor name → where it lies.
     """
 
     path: Path
@@ -36,14 +37,17 @@ class Opened:
     stored: dict[str, Stored]
     files: list[Path]
     meta: FolderMeta
-    has_meta: bool
     tokenizer_files: dict[str, bytes]
     vocabulary: dict[str, int] | None
     notes: tuple[str, ...]
 
 
-def open_folder(path: Path) -> Opened:
-    """Raises UserError for a folder that is missing, incomplete, contradictory, or beyond what the encoder can say."""
+def open_folder(path: Path, *, verify: bool = True) -> Opened:
+    """Look at everything but the tensors.
+
+    Raises UserError for a folder that is missing, incomplete, contradictory, or beyond what the encoder can say.
+    verify: where a manifest of ours lies, also compare the sha256 of weights and tokenizer with it.
+    """
     path = Path(path)
     _check_place(path)
     config = path / CONFIG
@@ -52,7 +56,8 @@ def open_folder(path: Path) -> Opened:
     family = families.of_config(values, str(config))
     files = weights.weight_files(path)
     stored = weights.read_shapes(files, family)
-    description = family.describe(fields, {name: entry.shape for name, entry in stored.items()})
+    with _said_of(str(config)):
+        description = family.describe(fields, {name: entry.shape for name, entry in stored.items()})
     notes = weights.check(description, stored, str(files[0]))
     if "auto_map" in values:
         notes.append("config.json asks for code of its own (auto_map); it was not run")
@@ -63,7 +68,8 @@ def open_folder(path: Path) -> Opened:
         notes.append("the folder has no tokenizer")
     else:
         vocabulary.check_fits(tokens, description.encoder.vocabulary, str(path))
-    _check_unchanged(path, [*(file.name for file in files), *tokenizer_files], ours=found is not None)
+    if verify:
+        _check_unchanged(path, [*(file.name for file in files), *tokenizer_files], ours=found is not None)
     return Opened(
         path=path,
         values=values,
@@ -72,7 +78,6 @@ def open_folder(path: Path) -> Opened:
         stored=stored,
         files=files,
         meta=_with_labels(found or FolderMeta(), fields, family, description),
-        has_meta=found is not None,
         tokenizer_files=tokenizer_files,
         vocabulary=tokens,
         notes=tuple(notes),
@@ -94,6 +99,18 @@ def _check_place(path: Path) -> None:
         inner = sorted(p.parent.name for p in path.glob(f"*/{CONFIG}"))
         do = f"did you mean '{path / inner[0]}'?" if inner else None
         raise UserError(f"no {CONFIG}: not a model folder", where=str(path), do=do)
+
+
+@contextmanager
+def _said_of(file: str) -> Iterator[None]:
+    """The encoder's own refusals name its keys; a person needs the file as well."""
+    try:
+        yield
+    except UserError as error:
+        if error.where and error.where.startswith(file):
+            raise
+        where = f"{file}: {error.where}" if error.where else file
+        raise UserError(error.what, where=where, why=error.why, do=error.do, code=error.code) from None
 
 
 def _with_labels(found: FolderMeta, fields: Fields, family: Family, description: Description) -> FolderMeta:

@@ -41,7 +41,8 @@ def save_model(
 
     The folder is a stock transformers one of `meta.family` where that family computes the model, else of another stock
     family, else in our own format, and the card says which and why. Heads: config.json names the class of the task head
-    where there is one; the others stay in the file under their stock names, where their own classes find them.
+    where there is one; the others stay in the file under their stock names, where their own classes find them (and a
+    class without a pooler reports one as unexpected).
     tokenizer_files: by name, written as given.  card: README.md; None for the card made from `meta`.  replace: allows a
     folder that we wrote to be replaced. Raises UserError for numbers that are not finite, label names that do not fit,
     a tokenizer that does not fit the word table, an existing target.

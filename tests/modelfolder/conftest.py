@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,15 @@ DISTILBERT = {
     "max_position_embeddings": POSITIONS,
     "initializer_range": 0.3,
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """What a power cut leaves is tested with the writer; here a flush is only slow."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(os, "fsync", lambda descriptor: None)
+    yield
+    patch.undo()
 
 
 @pytest.fixture(autouse=True)

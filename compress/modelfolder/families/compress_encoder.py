@@ -19,7 +19,6 @@ from compress.modelfolder.family import Description, Shapes
 from compress.modelfolder.fields import Fields
 
 VERSION = 1
-MAX_LABELS = 100_000
 
 
 class Family(family.Family):
@@ -34,15 +33,13 @@ class Family(family.Family):
                 why=f"this version reads {VERSION}",
                 do="upgrade compress",
             )
-        encoder, heads = fields.values.get("encoder"), fields.values.get("heads")
-        if not isinstance(encoder, Mapping) or not isinstance(heads, Mapping):
-            raise UserError("encoder and heads must be objects", where=fields.where)
-        try:
-            config = EncoderConfig.from_dict(encoder)
-            built = {name: HeadConfig.from_dict(values) for name, values in heads.items()}
-        except UserError as error:
-            where = f"{fields.where}: {error.where}" if error.where else fields.where
-            raise UserError(error.what, where=where, why=error.why, do=error.do, code=error.code) from None
+        encoder: Any = fields.values.get("encoder")
+        heads: Any = fields.values.get("heads")
+        rows = [encoder, heads, *(heads.values() if isinstance(heads, Mapping) else [])]
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise UserError("encoder, heads and each head must be objects", where=fields.where)
+        config = EncoderConfig.from_dict(encoder)
+        built = {name: HeadConfig.from_dict(values) for name, values in heads.items()}
         return Description(config, built, self.names(config, built))
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
