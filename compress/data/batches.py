@@ -118,7 +118,8 @@ class CorpusBatches(_Ordered):
 
     masking: "dynamic" draws anew at every step from (seed, epoch, index); "static" hides the same tokens
     in every epoch.
-    choice: see `masking`.  pairs: "none", "nsp" or "sop".
+    choice: see `masking`.  pairs: "none", "nsp" or "sop".  rate: of tokens that are predicted; shares: of those,
+    that become [MASK] or a random token.
     """
 
     def __init__(
@@ -134,9 +135,10 @@ class CorpusBatches(_Ordered):
         choice: str = "token",
         pairs: str = "none",
         rate: float = 0.15,
+        shares: tuple[float, float] = (0.8, 0.1),
         across_documents: bool = False,
     ) -> None:
-        _check(masking, choice, pairs, rate, across_documents)
+        _check(masking, choice, pairs, rate, shares, across_documents)
         self._tokens, self._static = tokens, masking == "static"
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
         self._special_count = 2 if pairs == "none" else 3
@@ -145,12 +147,20 @@ class CorpusBatches(_Ordered):
         super().__init__(len(self.blocks), rows_per_step, max_tokens, seed, "corpus")
         size = tokenizer.vocabulary_size
         counts = tokens.counts(size) if choice == "distilbert" else None
-        self._rule = Rule(tokenizer.mask_id, size, choice, rate, counts)
+        self._rule = Rule(tokenizer.mask_id, size, choice, rate, counts, *shares)
         self._special = tokenizer.special_mask(tokens.ids)  # a corpus may spell out "[SEP]"
         self._hidden = self._hide_once() if self._static else None
         self._draws: tuple[int, np.ndarray] | None = None
         self.fingerprint = self._mark(
-            tokens.fingerprint, tokenizer.fingerprint, block_length, masking, choice, pairs, rate, across_documents
+            tokens.fingerprint,
+            tokenizer.fingerprint,
+            block_length,
+            masking,
+            choice,
+            pairs,
+            rate,
+            *shares,
+            across_documents,
         )
 
     def _make_pairer(self, kind: str, block_length: int) -> pairs.Pairer | None:
@@ -268,7 +278,7 @@ class _Assembled:
         )
 
 
-def _check(mode: str, choice: str, kind: str, rate: float, across: bool) -> None:
+def _check(mode: str, choice: str, kind: str, rate: float, shares: tuple[float, float], across: bool) -> None:
     for value, known, what in (
         (mode, ("dynamic", "static"), "masking"),
         (choice, masking.CHOICES, "choice of tokens"),
@@ -278,6 +288,10 @@ def _check(mode: str, choice: str, kind: str, rate: float, across: bool) -> None
             raise UserError(f"unknown {what} '{value}'", do=did_you_mean(value, known))
     if not 0 < rate < 1:
         raise UserError(f"a masking rate of {rate} is not possible", why="allowed: above 0, below 1")
+    if min(shares) < 0 or sum(shares) > 1:
+        raise UserError(
+            f"shares of [MASK] and random tokens of {shares} are not possible", why="each 0 or more, 1 in all"
+        )
     if mode == "static" and choice == "distilbert":
         raise UserError("distilbert's choice is drawn over a batch, so it cannot be static", do="use dynamic masking")
     if across and kind != "none":

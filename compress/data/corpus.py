@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compress.data import columns, files, sources, splitting, texts
+from compress.data import columns, files, places, splitting, texts
 from compress.data.columns import Asked
 from compress.data.frame import Frame, FrameBuilder
 from compress.data.table import Rows
@@ -22,6 +22,7 @@ from compress.errors import UserError
 # The end of a sentence: a mark and white space after it (no space in Chinese), or the end of a line.
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\s*\n\s*")
 AT_ONCE = 256  # documents tokenized together
+LONGEST = 5000  # characters of a sentence
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,16 @@ class Corpus:
             yield from part
 
 
-def open_corpus(name: str, *, text_column: str | None = None, seed: int = 0, limit: int | None = None) -> Corpus:
+def open_corpus(
+    name: str, *, text_column: str | None = None, split: str | None = None, seed: int = 0, limit: int | None = None
+) -> Corpus:
     """Open running text: a .txt file (blank lines part documents), a table with a text column, a folder, `hf:name`,
-    or the embedded `opinions-corpus`. A missing validation split is cut from train, aloud. Raises UserError.
+    or the embedded `opinions-corpus`. A missing validation split is cut from train, aloud.
+
+    split: the source's split to train on, where it is not called train.  limit: most documents. Raises UserError.
     """
     notes: list[str] = []
-    frames, found = _read(name, notes)
+    frames, found = _read(name, notes, {"train": split} if split else None)
     first = frames["train"] if "train" in frames else next(iter(frames.values()))
     asked = Asked(text=text_column or _described(found))
     roles, more = columns.roles(first, ("text",), asked, name)
@@ -65,12 +70,14 @@ def open_corpus(name: str, *, text_column: str | None = None, seed: int = 0, lim
     return Corpus(splits, name, digest.hexdigest(), notes)
 
 
-def _read(name: str, notes: list[str]) -> tuple[dict[str, Frame], Mapping[str, object]]:
+def _read(
+    name: str, notes: list[str], splits: Mapping[str, str] | None
+) -> tuple[dict[str, Frame], Mapping[str, object]]:
     path = Path(name).expanduser()
     if path.is_dir() and not any((path / n).is_file() for n in ("state.json", "dataset_dict.json")):
         found = {p.stem.lower(): p for p in sorted(path.iterdir()) if p.suffix.lower() == ".txt"}
         frames = {}
-        for split, aliases in sources.SPLITS.items():
+        for split, aliases in places.SPLITS.items():
             hit = next((found[a] for a in aliases if a in found), None)
             if hit is not None:
                 frames[split] = _text_file(hit)
@@ -80,7 +87,7 @@ def _read(name: str, notes: list[str]) -> tuple[dict[str, Frame], Mapping[str, o
             return {"train": _merged([_text_file(p) for p in found.values()])}, {}
     if path.suffix.lower() == ".txt" and not path.is_dir():
         return {"train": _text_file(path)}, {}
-    source = sources.open_source(name, notes)
+    source = places.open_source(name, notes, splits)
     return dict(source.frames), source.info
 
 
@@ -153,8 +160,22 @@ def _with_validation(splits: dict[str, Rows], seed: int, name: str, notes: list[
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text: parted after . ! ? … and at line ends; what marks them stays."""
-    return [part for part in (piece.strip() for piece in _SENTENCE.split(text)) if part]
+    """The sentences of a text: parted after . ! ? … and at line ends; what marks them stays.
+
+    What goes on for more than LONGEST characters is cut at a space: it would be cut into blocks anyway, and tokenizers
+    take minutes and gigabytes for one text of megabytes.
+    """
+    parts = (piece.strip() for piece in _SENTENCE.split(text))
+    return [piece for part in parts if part for piece in _pieces(part)]
+
+
+def _pieces(part: str) -> Iterator[str]:
+    while len(part) > LONGEST:
+        space = part.rfind(" ", 1, LONGEST)
+        place = space if space > 0 else LONGEST
+        yield part[:place]
+        part = part[place:].lstrip()
+    yield part
 
 
 @dataclass(frozen=True)

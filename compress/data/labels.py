@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from compress.data.frame import Column
+from compress.data.label_order import Labels, reconcile, show_names
 from compress.data.table import UNLABELLED, counted, first_rows
 from compress.errors import UserError, nearest, printable
 
 _DIGITS = re.compile(r"-?\d+")
-_GENERIC = re.compile(r"(LABEL_)?\d+")  # what transformers calls labels that nobody named
 _MANY = 20  # above this many classes, a column in which most values differ is taken for something else
 
 
@@ -30,16 +30,6 @@ class Values:
     def rows_of(self, value: Any) -> np.ndarray:
         """1-based rows that hold `value`."""
         return np.flatnonzero(self.codes == self.distinct.index(value)) + 1
-
-
-@dataclass
-class Labels:
-    """Label numbers per split, their names in order, and notes."""
-
-    numbers: dict[str, np.ndarray]
-    names: list[str]
-    notes: list[str] = field(default_factory=list)
-    hidden: list[str] = field(default_factory=list)  # splits whose labels are withheld (all -1 or None)
 
 
 def read_labels(
@@ -65,7 +55,7 @@ def read_labels(
     found = _names(values, names, expected, where, out)
     for split, column in values.items():
         out.numbers[split] = _number(column, found, f"{where}: {split}", "train" in values and split != "train")
-    out.names = _reconcile(out, found, expected, where)
+    out.names = reconcile(out, found, expected, where)
     if "train" in out.numbers:
         _note_balance(out)
     return out
@@ -173,7 +163,9 @@ def _names(
     """The label names in the order of their ids, as the data means them."""
     if names is not None:
         if len(set(names)) != len(names) or len(names) < 2:
-            raise UserError("the label names must be at least two and all different", where=where, why=_show(names))
+            raise UserError(
+                "the label names must be at least two and all different", where=where, why=show_names(names)
+            )
         return list(names)
     source = values.get("train")
     seen = source.distinct if source else list({v: None for c in values.values() for v in c.distinct})
@@ -247,58 +239,8 @@ def _unknown(
         what,
         where=where,
         why="; ".join(parts) + more,
-        do=f"ids run from 0 to {len(names) - 1} ({_show(names)})" if ids else f"known: {_show(names)}",
+        do=f"ids run from 0 to {len(names) - 1} ({show_names(names)})" if ids else f"known: {show_names(names)}",
     )
-
-
-def _show(names: Sequence[str], limit: int = 8) -> str:
-    shown = ", ".join(printable(str(name), 40) for name in names[:limit])
-    return shown + (f" … ({len(names)} in all)" if len(names) > limit else "")
-
-
-# --- a model's labels -------------------------------------------------------------------------------------------
-
-
-def _reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, where: str) -> list[str]:
-    """Bring the data's labels into the order of the model's. By name only: an order is never guessed."""
-    if expected is None or list(expected) == found:
-        return found
-    wanted = list(expected)
-    unnamed_data = all(_GENERIC.fullmatch(name) for name in found)
-    unnamed_model = all(_GENERIC.fullmatch(name) for name in wanted)
-    if (unnamed_data or unnamed_model) and not (unnamed_data and unnamed_model and len(found) != len(wanted)):
-        highest = max((int(n.max()) for n in out.numbers.values() if len(n)), default=0)
-        if len(found) == len(wanted) or (unnamed_data and highest < len(wanted)):
-            named = wanted if unnamed_data else found
-            out.notes.append(f"labels are matched by number, one side has no names: {_show(named)}")
-            return named
-    if not set(found) <= set(wanted):
-        raise UserError(
-            "the labels of the data and of the model differ",
-            where=where,
-            why=_difference(found, wanted),
-            do="use the data the model was made for, or name the labels as the model does",
-        )
-    order = np.array([wanted.index(name) for name in found])
-    for split, numbers in out.numbers.items():
-        out.numbers[split] = np.where(numbers >= 0, order[numbers], numbers)
-    if [name for name in wanted if name in found] != found:
-        out.notes.append(f"labels are matched by name; the model's order is kept: {_show(wanted)}")
-    if len(found) < len(wanted):
-        absent = [name for name in wanted if name not in found]
-        out.notes.append(f"no row of this data has the model's label {_show(absent)}")
-    return wanted
-
-
-def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
-    ours = [name for name in found if name not in wanted]
-    theirs = [name for name in wanted if name not in found]
-    parts = [f"the data has {len(found)}, the model {len(wanted)}"]
-    if ours:
-        parts.append(f"only in the data: {_show(ours)}")
-    if theirs:
-        parts.append(f"only in the model: {_show(theirs)}")
-    return "; ".join(parts)
 
 
 def _note_balance(out: Labels) -> None:
@@ -313,4 +255,4 @@ def _note_balance(out: Labels) -> None:
         out.notes.append(f"{100 * rows / total:.1f} % of the train rows are '{name}': always saying so scores as much")
     empty = [name for i, name in enumerate(out.names) if i not in counts]
     if empty:
-        out.notes.append(f"no train row has the label {_show(empty)}")
+        out.notes.append(f"no train row has the label {show_names(empty)}")

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 CHOICES = ("token", "whole_word", "distilbert")
-RARITY = 0.7  # DistilBERT's exponent of the token count
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,8 @@ class Masked:
 class Rule:
     """How tokens are hidden. choice: one of CHOICES.  rate: share of the tokens that are predicted.
 
-    counts: (V,) how often each token occurs, read by "distilbert" alone.
+    mask, random: shares of those that become [MASK] or a random token; the rest stay.  counts: (V,) how often each
+    token occurs, and rarity: the exponent of that count; both read by "distilbert" alone.
     """
 
     mask_id: int
@@ -37,6 +37,9 @@ class Rule:
     choice: str = "token"
     rate: float = 0.15
     counts: np.ndarray | None = None
+    mask: float = 0.8
+    random: float = 0.1
+    rarity: float = 0.7
 
 
 def mask(
@@ -61,12 +64,12 @@ def mask(
 
 
 def replace(ids: np.ndarray, positions: np.ndarray, rule: Rule, random: np.random.Generator) -> Masked:
-    """80 % [MASK], 10 % a random token, 10 % unchanged, drawn for each token on its own."""
+    """[MASK], a random token or no change by the rule's shares, drawn for each token on its own."""
     out = ids.copy()
     draw = random.random(len(positions))
     strangers = random.integers(0, rule.vocabulary_size, len(positions))
-    hidden = draw < 0.8
-    changed = ~hidden & (draw < 0.9)
+    hidden = draw < rule.mask
+    changed = ~hidden & (draw < rule.mask + rule.random)
     out[positions[hidden]] = rule.mask_id
     out[positions[changed]] = strangers[changed]
     return Masked(out, positions, ids[positions].astype(np.int64))
@@ -107,7 +110,7 @@ def choose_words(
 
 
 def choose_rare(ids: np.ndarray, special: np.ndarray, rule: Rule, random: np.random.Generator) -> np.ndarray:
-    """ceil(rate · T) positions of the whole batch without replacement, p ∝ max(count, 1)^-0.7, special tokens 0.
+    """ceil(rate · T) positions of the whole batch without replacement, p ∝ max(count, 1)^-rarity, special tokens 0.
 
     T counts special tokens, as in the reference. Drawn as the smallest of exponential variables with those rates, which
     has the distribution of drawing one after the other without replacement.
@@ -116,6 +119,6 @@ def choose_rare(ids: np.ndarray, special: np.ndarray, rule: Rule, random: np.ran
         raise ValueError("the distilbert choice needs token counts")
     ordinary = np.flatnonzero(~special)
     wanted = min(int(np.ceil(rule.rate * len(ids))), len(ordinary))
-    weight = np.maximum(rule.counts[ids[ordinary]], 1).astype(np.float64) ** -RARITY
+    weight = np.maximum(rule.counts[ids[ordinary]], 1).astype(np.float64) ** -rule.rarity
     waiting = random.exponential(size=len(ordinary)) / weight
     return np.sort(ordinary[np.argpartition(waiting, wanted - 1)[:wanted]]) if wanted else ordinary[:0]

@@ -144,21 +144,29 @@ def read_csv(path: Path, notes: list[str]) -> Frame:
 
     separator, quoted = _dialect(path)
     header, rows, digest = _scan(path, separator, quoted)
+    if not rows:
+        return Frame({name: [] for name in header}, 0)
     if not quoted:
         notes.append(f"{path.name}: quotes are read as text (they do not pair up as quotes around cells)")
     if separator == ";":
         notes.append(f"{path.name}: read with ';' between cells")
-    with quiet():
-        made = load_dataset(
-            "csv",
-            name=digest[:32],  # the cache of `datasets` looks at size and time of a file; ours at what is in it
-            data_files={"train": str(path)},
-            sep=separator,
-            quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-            keep_default_na=False,
-            encoding="utf-8",
-            features=Features({name: Value("string") for name in header}),
-        )
+    try:
+        with quiet():
+            made = load_dataset(
+                "csv",
+                name=digest[:32],  # the cache of `datasets` looks at size and time of a file; ours at what is in it
+                data_files={"train": str(path)},
+                sep=separator,
+                quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+                keep_default_na=False,
+                encoding="utf-8",
+                features=Features({name: Value("string") for name in header}),
+            )
+    except Exception as error:  # the library raises many kinds; what can be wrong with the file was looked for above
+        cause = str(error.__cause__ or error).splitlines()
+        raise UserError(
+            "cannot read this CSV file", where=str(path), why=printable(cause[0], 160) if cause else None
+        ) from error
     assert isinstance(made, DatasetDict)
     if len(made["train"]) != rows:
         raise UserError(

@@ -210,7 +210,7 @@ class Tokenizer:
         cut = 0
         for start in range(0, len(rows), AT_ONCE):
             part = rows[start : start + AT_ONCE]
-            for one in _guarded(backend, part, limit is not None, self.where):
+            for one in _guarded(backend, part, limit is not None, words, self.where):
                 ids += one.ids
                 lengths.append(len(one))
                 if paired:
@@ -229,9 +229,13 @@ class Tokenizer:
         )
 
 
-def _guarded(backend: tokenizers.Tokenizer, rows: list[Any], special: bool, where: str) -> list[tokenizers.Encoding]:
+def _guarded(
+    backend: tokenizers.Tokenizer, rows: list[Any], special: bool, words: bool, where: str
+) -> list[tokenizers.Encoding]:
     """Encode, turning what the native code throws (a panic is no `Exception`) into a UserError."""
     try:
+        if words:  # the fast way keeps no record of words
+            return backend.encode_batch(rows, add_special_tokens=special)
         return backend.encode_batch_fast(rows, add_special_tokens=special)
     except (KeyboardInterrupt, SystemExit):
         raise

@@ -1,0 +1,139 @@
+"""Labels as ids, names, booleans; the labels of a model; and what is refused, with counts and rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from compress.data.labels import read_labels
+from compress.data.table import UNLABELLED
+from compress.errors import UserError
+
+
+def column(values):
+    if len({type(v) for v in values} - {type(None)}) > 1:
+        return list(values)
+    return pa.chunked_array([pa.array(values)])
+
+
+def read(train, test=None, **kw):
+    columns = {"train": column(train)} if train is not None else {}
+    if test is not None:
+        columns["test"] = column(test)
+    return read_labels(columns, "set", **kw)
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "numbers"),
+    [
+        (["b", "a", "b"], ["a", "b"], [1, 0, 1]),
+        ([1, 0, 2], ["0", "1", "2"], [1, 0, 2]),
+        (["1", "0", "10", *"23456789"], [str(i) for i in range(11)], [1, 0, 10, *range(2, 10)]),
+        ([True, False, True], ["false", "true"], [1, 0, 1]),
+        ([1.0, 0.0, 1.0], ["0", "1"], [1, 0, 1]),
+        (["é", "z", "é"], ["z", "é"], [1, 0, 1]),
+    ],
+)  # fmt: skip
+def test_names_and_numbers(values, names, numbers):
+    found = read(values)
+    assert found.names == names
+    assert found.numbers["train"].tolist() == numbers
+
+
+def test_given_names_are_ids_in_order():
+    assert read([1, 0], names=["neg", "pos"]).numbers["train"].tolist() == [1, 0]
+    assert read(["pos", "neg"], names=["pos", "neg"]).numbers["train"].tolist() == [0, 1]
+    stars = read([1, 5, 3], names=["1", "2", "3", "4", "5"])
+    assert stars.numbers["train"].tolist() == [0, 4, 2]
+    assert any("no train row has the label 2, 4" in n for n in stars.notes)
+
+
+def test_categories_of_arrow():
+    found = read_labels({"train": pa.chunked_array([pa.array(["x", "y", None, "x"]).dictionary_encode()])}, "set")
+    assert found.names == ["x", "y"]
+    assert found.numbers["train"].tolist() == [0, 1, UNLABELLED, 0]
+
+
+def test_missing_is_unlabelled():
+    nan = float("nan")
+    assert read([1.0, nan, 0.0]).numbers["train"].tolist() == [1, UNLABELLED, 0]
+    assert read(["a", "", "b", "  "]).numbers["train"].tolist() == [0, UNLABELLED, 1, UNLABELLED]
+
+
+@pytest.mark.parametrize("hidden", [[-1, -1], [None, None]])
+def test_hidden_labels(hidden):
+    test = pa.chunked_array([pa.array(hidden, pa.int64())])
+    found = read_labels({"train": column([0, 1]), "test": test}, "set")
+    assert found.hidden == ["test"]
+    assert "test" not in found.numbers
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "more", "message"),
+    [
+        ([1, "a", 2, True], None, {}, r"set: train: .* mixed types: 1 bool \(row 4\), 2 int \(rows 1, 3\), 1 str"),
+        ([0, 0, 0], None, {}, r"every train row has the same label '0'; at least two"),
+        ([0.5, 1.0, 2.25], None, {}, r"train: label 0.5 is not a class: row 1; scores are a regression task"),
+        ([1, 2, 3], None, {}, r"not 0 to n-1: found 1, 2, 3; name them in order \(--labels 1,2,3\)"),
+        ([0, 1, -1, -1], None, {}, r"train: label -1 in 2 rows: rows 3, 4; ids run from 0"),
+        ([0, 1], [0, 2, 2], {}, r"test: label ids outside the range: '2' in 2 rows \(rows 2, 3\); ids run from 0 to 1"),
+        ([0, 1], [0, -1], {}, r"test: label ids outside the range: '-1' in 1 row \(row 2\)"),
+        (["pos", "neg"], ["pos", "positve"], {}, r"in train: 'positve' in 1 row \(row 2, near 'pos'\); known: neg"),
+        (["pos", "neg"], ["pos", "psos"], {}, r"'psos' in 1 row \(row 2, near 'pos'\)"),
+        (["a", "b"], [0, 1], {}, r"the splits write their labels differently: train: str, test: int"),
+        ([0, 1, 2], None, {"names": ["a", "b"]}, r"train: label ids outside the range: '2'.* 0 to 1 \(a, b\)"),
+        (["a", "c"], None, {"names": ["a", "b"]}, r"labels that are not known: 'c' in 1 row"),
+        ([0, 1], None, {"names": ["a", "a"]}, r"the label names must be at least two and all different: a, a"),
+        ([f"id {i}" for i in range(50)], None, {}, r"does not look like labels: 50 different values in 50 rows"),
+        ([[0], [1]], None, {}, r"the labels are lists or objects"),
+        ([None, None], None, {}, r"no row has a label"),
+    ],
+)  # fmt: skip
+def test_refused(train, test, more, message):
+    with pytest.raises(UserError, match=message) as caught:
+        read(train, test, **more)
+    assert "\n" not in caught.value.line()
+
+
+def test_labels_without_any_value():
+    with pytest.raises(UserError, match="no row has a label"):
+        read_labels({"train": pa.chunked_array([pa.nulls(3)])}, "set")
+
+
+# --- a model's labels -------------------------------------------------------------------------------------------
+
+
+def test_the_model_s_order_is_kept_by_name():
+    found = read(["neg", "pos", "neg"], expected=["pos", "neg"])
+    assert found.names == ["pos", "neg"]
+    assert found.numbers["train"].tolist() == [1, 0, 1]
+    assert any("matched by name" in n for n in found.notes)
+    ids = read([0, 1, 1], names=["neg", "pos"], expected=["pos", "neg"])
+    assert ids.numbers["train"].tolist() == [1, 0, 0]
+
+
+def test_names_are_taken_from_the_side_that_has_them():
+    assert read([0, 1], expected=["neg", "pos"]).names == ["neg", "pos"]
+    found = read(["neg", "pos"], expected=["LABEL_0", "LABEL_1"])
+    assert found.names == ["neg", "pos"]
+    assert any("matched by number" in n for n in found.notes)
+
+
+def test_fewer_labels_than_the_model_knows():
+    found = read(None, ["b", "c"], expected=["a", "b", "c"])
+    assert found.numbers["test"].tolist() == [1, 2]
+    assert read([0, 2], expected=["a", "b", "c"]).names == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "message"),
+    [
+        (["pos", "neg"], ["pos", "neutral"], r"2, the model 2; only in the data: neg; only in the model: neutral"),
+        (["a", "b", "c"], ["a", "b"], r"the data has 3, the model 2; only in the data: c"),
+        ([0, 1, 2], ["a", "b"], r"the labels of the data and of the model differ"),
+        (["a", "b", "c"], ["LABEL_0", "LABEL_1"], r"the data has 3, the model 2"),
+    ],
+)  # fmt: skip
+def test_labels_of_another_model(values, expected, message):
+    with pytest.raises(UserError, match=message):
+        read(values, expected=expected)

@@ -1,0 +1,102 @@
+"""Tasks: every file is a kind; rows become examples, logits become answers."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from compress.data.examples import join
+from compress.data.sources import open_table
+from compress.data.table import UNLABELLED
+from compress.data.tasks import kinds, task_of
+from compress.data.tokenizer import Tokenizer
+from compress.errors import UserError
+
+
+@pytest.fixture
+def tokenizer(toy_tokenizer_files) -> Tokenizer:
+    return Tokenizer.from_files(toy_tokenizer_files)
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_every_kind_keeps_the_protocol(kind):
+    task = task_of(kind)
+    assert task.kind == kind
+    assert task.main_metric in task.metrics
+    assert set(task.text_roles) <= {"text", "text_pair"}
+    assert callable(task.encode)
+    assert callable(task.encode_texts)
+    assert callable(task.decode)
+
+
+def test_unknown_kind():
+    with pytest.raises(UserError, match=r"did you mean 'pair_classification'|did you mean 'pair-classification'"):
+        task_of("pair-clasification")
+
+
+def test_rows_become_examples(folder, tokenizer):
+    train = [{"text": "good film", "label": 1}, {"text": "bad", "label": 0}, {"text": "", "label": 1}]
+    rest = [{"text": "it", "label": 0}]
+    table = open_table(str(folder(train=train, validation=rest, test=rest)))
+    made = task_of(table.task).encode(tokenizer, table.split("train"), max_length=16)
+    assert made.lengths.tolist() == [4, 3, 2]
+    assert made.labels.tolist() == [1, 0, 1]
+    assert made.numbers.tolist() == [1, 2, 3]
+    assert made.special.tolist() == [True, False, False, True, True, False, True, True, True]
+    again = task_of(table.task).encode(tokenizer, table.split("train"), max_length=16)
+    assert again.fingerprint == made.fingerprint
+    assert task_of(table.task).encode(tokenizer, table.split("train"), max_length=8).fingerprint != made.fingerprint
+
+
+def test_pairs_have_two_segments(tokenizer):
+    task = task_of("pair-classification")
+    made = task.encode_texts(tokenizer, ["good film"], ["bad"], max_length=16)
+    assert made.segments.tolist() == [0, 0, 0, 0, 1, 1]
+    assert made.labels.tolist() == [UNLABELLED]
+    cut = task.encode_texts(tokenizer, ["good film was not very good"], ["bad"], max_length=6)
+    assert cut.lengths.tolist() == [6]
+    assert cut.segments.tolist() == [0, 0, 0, 0, 1, 1]  # the longer one was cut
+    assert cut.cut == 1
+
+
+def test_texts_must_fit_the_task(tokenizer):
+    with pytest.raises(UserError, match="a model for classification answers single texts"):
+        task_of("classification").encode_texts(tokenizer, ["a"], ["b"], max_length=8)
+    with pytest.raises(UserError, match="a model for pair-classification answers pairs of texts"):
+        task_of("pair-classification").encode_texts(tokenizer, ["a"], max_length=8)
+    with pytest.raises(UserError, match="there is no row to encode"):
+        task_of("classification").encode_texts(tokenizer, [], max_length=8)
+
+
+def test_take_and_join(tokenizer):
+    task = task_of("classification")
+    made = task.encode_texts(tokenizer, ["good", "bad film", "it was not very good"], max_length=16)
+    part = made.take([2, 0])
+    assert part.lengths.tolist() == [made.lengths[2], made.lengths[0]]
+    assert part.ids[: part.offsets[1]].tolist() == made.ids[made.offsets[2] :].tolist()
+    both = join(made, part)
+    assert len(both) == 5
+    assert both.ids[both.offsets[3] :].tolist() == part.ids.tolist()
+    assert len({made.fingerprint, part.fingerprint, both.fingerprint}) == 3
+
+
+def test_answers():
+    answers = task_of("classification").decode(np.array([[0.0, np.log(3.0)], [1000.0, 0.0]]), ["no", "yes"])
+    assert [a.label for a in answers] == ["yes", "no"]
+    assert answers[0].probability == pytest.approx(0.75)
+    assert answers[1].probabilities == pytest.approx({"no": 1.0, "yes": 0.0})
+    with pytest.raises(UserError, match="do not fit: 3 logits a row, 2 names"):
+        task_of("classification").decode(np.zeros((1, 3)), ["a", "b"])
+    with pytest.raises(UserError, match="row 2: the model's output is not finite"):
+        task_of("classification").decode(np.array([[0.0, 1.0], [np.nan, 0.0]]), ["a", "b"])
+
+
+def test_sst2_is_encoded_in_seconds(data_dir, minilm):
+    table = open_table(str(data_dir / "sst2"))
+    start = time.process_time()
+    made = task_of("classification").encode(Tokenizer.load(minilm), table.split("train"), max_length=64)
+    assert time.process_time() - start < 15  # about 2 s on a quiet machine
+    assert len(made) == 66962
+    assert 13 < made.lengths.mean() < 14
