@@ -52,6 +52,7 @@ class Replay:
         self.folder, self.store, self.warn = folder, store, warn
         self.state = SendState.load(rec.state_path(folder), store.shown)
         self.pending: deque[rec.Record] = deque()
+        self.sent_now = 0  # records sent by this object
         self._memory = Memory()
         self._offset = 0
         self._read = 0
@@ -126,6 +127,7 @@ class Replay:
         for _ in range(done):
             self.pending.popleft()
         self.state.sent += done
+        self.sent_now += done
         self.save()
 
     def save(self) -> None:
@@ -202,8 +204,8 @@ class Replay:
             self.state.run_id = found or self._create_run(client, experiment_id)
             self.state.experiment_id = experiment_id
             self._doubt = found is not None
+            self._check_run(client)
             self.save()
-        self._known = True
 
     def _check_run(self, client: MlflowClient) -> None:
         try:
@@ -319,8 +321,11 @@ def dataset_record(name: str, digest: str, source: str, context: str) -> rec.Rec
 
 
 def find_run(client: MlflowClient, experiment_id: str, key: str) -> str | None:
-    """The id of the run with this key of a journal."""
-    found = client.search_runs([experiment_id], filter_string=f"tags.`{models.KEY_TAG}` = '{key}'", max_results=1)
+    """The id of the run with this key of a journal, be it deleted."""
+    from mlflow.entities import ViewType
+
+    same_key = f"tags.`{models.KEY_TAG}` = '{key}'"
+    found = client.search_runs([experiment_id], same_key, run_view_type=ViewType.ALL, max_results=1)
     return found[0].info.run_id if found else None
 
 

@@ -248,7 +248,7 @@ def open_run(
     """
     store = store or resolve_store()
     warn = warn or log.warning
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     own_tags = _tags(folder, method, role, command, tags)
     start = rec.start_record(experiment, printable(name, 250), own_tags, _parent(parent), quality, store.shown)
     with ExitStack() as scope:

@@ -38,7 +38,7 @@ class SendState:
 
 
 def not_beyond(path: Path, records: int) -> None:
-    """A power cut can take the end of a journal after it was sent: what comes next is new and must not count as sent."""
+    """A power cut can take the end of a journal after it was sent; what is written then must not count as sent."""
     state = read_state(path)
     if state is not None and state.sent > records:
         state.sent = records

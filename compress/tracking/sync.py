@@ -78,7 +78,6 @@ def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> Synced:
     if journal.status == rec.RUNNING:
         _bury(folder, journal)
     replay = Replay(folder, store, warn)
-    before = replay.state.sent
     try:
         replay.send_all()
     except Exception as error:
@@ -91,8 +90,7 @@ def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> Synced:
         ) from error
     state = replay.state
     status = rec.read(folder).status
-    sent = state.sent - (before if before <= state.sent else 0)
-    return Synced(folder, journal.start["name"], state.run_id, status, sent, state.refused)
+    return Synced(folder, journal.start["name"], state.run_id, status, replay.sent_now, state.refused)
 
 
 def _bury(folder: Path, journal: rec.Journalled) -> None:

@@ -92,16 +92,21 @@ def view_state(quality: str = DEFAULT_QUALITY) -> str:
 
 
 def page_state(quality: str = DEFAULT_QUALITY) -> dict[str, Any]:
-    """The runs page: columns, order, and the charts in three sections."""
-    sections = [_section(name) for name in ("Trade-offs", "Side by side", "Training curves")]
-    trade_offs, side_by_side, curves = (s["uuid"] for s in sections)
+    """The runs page: columns, order, and the charts in four sections."""
+    sections = [
+        _section("Trade-offs", columns=2, height=420),
+        _section("All at once", columns=1, height=360),
+        _section("Side by side", columns=3, height=300),
+        _section("Training curves", columns=2, height=360),
+    ]
+    trade_offs, all_at_once, side_by_side, curves = (s["uuid"] for s in sections)
     short = quality.rsplit("/", 1)[-1]
     cards = [
         _card("SCATTER", trade_offs, f"{short} vs latency", xaxis=_metric(LATENCY), yaxis=_metric(quality)),
         _card("SCATTER", trade_offs, f"{short} vs megabytes", xaxis=_metric(SIZE), yaxis=_metric(quality)),
         _card(
             "PARALLEL",
-            trade_offs,
+            all_at_once,
             f"method, layers, size, latency, {short}",
             selectedParams=list(PARAMS),
             selectedMetrics=[SIZE, LATENCY, quality],
@@ -148,10 +153,12 @@ def _column(kind: str, key: str) -> str:
     return f"{kind}.`{key}`"
 
 
-def _section(name: str) -> dict[str, Any]:
+def _section(name: str, columns: int, height: int) -> dict[str, Any]:
     return {
         "uuid": _id("section", name),
         "name": name,
+        "columns": columns,
+        "cardHeight": height,
         "display": True,
         "isReordered": False,
         "deleted": False,

@@ -18,6 +18,7 @@ class Seen:
     """A store as a reader sees it."""
 
     def __init__(self, store: Store) -> None:
+        self.store = store
         self.client: MlflowClient = store.client()
 
     def runs(self, experiment: str = "toy") -> list[Run]:

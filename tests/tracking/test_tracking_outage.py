@@ -1,0 +1,226 @@
+"""A server that is not there, dies, lies or dawdles, a database that is locked or broken: training never notices."""
+
+from __future__ import annotations
+
+import http.client
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from tracking_tools import Opener, Seen
+
+from compress.tracking import Store, sync
+from compress.tracking.server import choose_port, serving
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+
+@pytest.fixture(scope="module")
+def server_port(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A real server on a store of its own."""
+    import shutil
+
+    folder = tmp_path_factory.mktemp("served")
+    store = Store(f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}")
+    port = choose_port("127.0.0.1", None)
+    with serving(store, "127.0.0.1", port):
+        yield port
+
+
+class Proxy:
+    """A server in front of the server, whose mood a test sets: ok, dead, error, busy, lost (works, says it did not)."""
+
+    def __init__(self, port: int) -> None:
+        self.mood = "ok"
+        self.lost_posts = 0
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._forward("GET")
+
+            def do_POST(self) -> None:
+                self._forward("POST")
+
+            def _forward(self, method: str) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                mood = proxy.mood
+                if mood == "dead":
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                if mood in ("error", "busy"):
+                    return self._answer(500 if mood == "error" else 429, b"not now")
+                status, content = _ask(port, method, self.path, body)
+                if mood == "lost" and "log-batch" in self.path and proxy.lost_posts < 1:
+                    proxy.lost_posts += 1
+                    return self._answer(503, b"the answer was lost")
+                return self._answer(status, content)
+
+            def _answer(self, status: int, content: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.store = Store(f"http://127.0.0.1:{self._server.server_address[1]}")
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _ask(port: int, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path, body or None, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def proxy(server_port: int) -> Iterator[Proxy]:
+    proxy = Proxy(server_port)
+    yield proxy
+    proxy.close()
+
+
+def _steps(seen: Seen, experiment: str) -> list[int]:
+    (got,) = seen.runs(experiment)
+    return [s for s, _ in seen.points(got, "train/loss")]
+
+
+def test_a_server_that_is_never_up(opened: Opener, warnings_said: list[str], store: Store, seen: Seen) -> None:
+    begin = time.perf_counter()
+    run = opened("run", store=Store("http://me:canary@127.0.0.1:9"))
+    for step in range(100):
+        run.metrics({"train/loss": 1.0}, step)
+    assert time.perf_counter() - begin < 10
+    ending = run.finish(seconds=20)
+    assert time.perf_counter() - begin < 20
+    assert ending.left == 102
+    assert ending.sync is not None
+    assert ending.sync.startswith("compress sync ")
+    down, left = warnings_said
+    assert down.startswith("tracking: http://***@127.0.0.1:9 does not take our figures (")
+    assert "the run goes on and keeps them in" in down
+    assert left == f"tracking: 102 records are not in the store yet; send them with: {ending.sync}"
+
+    sync(run.folder, uri=store.uri)
+    assert _steps(seen, "toy") == list(range(100))
+
+
+@pytest.mark.parametrize("mood", ["dead", "error", "busy"])
+def test_a_server_that_fails_and_comes_back(opened: Opener, proxy: Proxy, warnings_said: list[str], mood: str) -> None:
+    run = opened("run", store=proxy.store, experiment=mood)
+    run.metrics({"train/loss": 1.0}, 0)
+    _wait(lambda: run.run_id is not None)
+    proxy.mood = mood
+    for step in range(1, 40):
+        run.metrics({"train/loss": 1.0}, step)
+        time.sleep(0.005)
+    _wait(lambda: bool(warnings_said))
+    proxy.mood = "ok"
+    run.metrics({"train/loss": 1.0}, 40)
+    ending = run.finish(seconds=20)
+    assert ending.left == 0
+    assert [("again" in said) for said in warnings_said] == [False, True], "one warning for each change"
+    assert _steps(Seen(proxy.store), mood) == list(range(41))
+
+
+def test_a_server_that_dies_and_never_returns(opened: Opener, proxy: Proxy, warnings_said: list[str]) -> None:
+    run = opened("run", store=proxy.store, experiment="gone")
+    run.metrics({"train/loss": 1.0}, 0)
+    _wait(lambda: run.run_id is not None)
+    proxy.mood = "dead"
+    for step in range(1, 30):
+        run.metrics({"train/loss": 1.0}, step)
+    ending = run.finish(seconds=10)
+    assert ending.left > 0
+    proxy.mood = "ok"
+    (done,) = sync(run.folder)
+    assert done.run_id == ending.run_id
+    assert _steps(Seen(proxy.store), "gone") == list(range(30))
+
+
+def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) -> None:
+    proxy.mood = "lost"
+    run = opened("run", store=proxy.store, experiment="lost")
+    for step in range(30):
+        run.metrics({"train/loss": 1.0}, step)
+    assert run.finish(seconds=20).left == 0
+    assert proxy.lost_posts == 1
+    assert _steps(Seen(proxy.store), "lost") == list(range(30))
+
+
+def test_a_locked_database_delays_nothing(opened: Opener, store: Store, seen: Seen, warnings_said: list[str]) -> None:
+    run = opened("run")
+    run.metrics({"train/loss": 1.0}, 0)
+    _wait(lambda: run.run_id is not None)
+    assert store.database is not None
+    foreign = sqlite3.connect(store.database, isolation_level=None)
+    foreign.execute("BEGIN EXCLUSIVE")
+    times = []
+    for step in range(1, 200):
+        begin = time.perf_counter()
+        run.metrics({"train/loss": 1.0}, step)
+        times.append(time.perf_counter() - begin)
+    begin = time.perf_counter()
+    ending = run.finish(seconds=1.0)
+    assert time.perf_counter() - begin < 4
+    assert ending.left > 0
+    assert sorted(times)[100] < 0.001
+    foreign.execute("ROLLBACK")
+    foreign.close()
+    _sync_when_free(run.folder)
+    assert _steps(seen, "toy") == list(range(200))
+
+
+def test_a_broken_database_is_told_in_one_line(
+    opened: Opener, tmp_path: Path, warnings_said: list[str], capfd: pytest.CaptureFixture[str], template: Path
+) -> None:
+    broken = tmp_path / "broken" / "mlflow.db"
+    broken.parent.mkdir()
+    broken.write_bytes(b"this is no database, whatever its name says" * 100)
+    run = opened("run", store=Store(f"sqlite:///{broken}"))
+    for step in range(20):
+        run.metrics({"train/loss": 1.0}, step)
+        time.sleep(0.01)
+    ending = run.finish(seconds=10)
+    assert ending.left == 22
+    assert len(warnings_said) == 2
+    assert "file is not a database" in warnings_said[0]
+    assert len("".join(capfd.readouterr())) < 1000, "mlflow's tracebacks stay off the terminal"
+
+
+def _wait(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def _sync_when_free(folder: Path) -> None:
+    """The thread that hung in the locked database may still be at its last call."""
+    deadline = time.monotonic() + 30
+    while sync(folder)[0].live:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,243 @@
+"""A killed process, a lost answer, an emptied store: what the journal holds reaches the store, each point once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tracking_tools import Opener, Seen
+
+from compress.errors import UserError
+from compress.tracking import Store, sync
+from compress.tracking import records as rec
+from compress.tracking.state import read_state
+
+_TRAINING = """
+import sys, time
+from pathlib import Path
+from compress.tracking import Store, open_run
+run = open_run(Path(sys.argv[1]), experiment="toy", name="killed", method="distill", store=Store(sys.argv[2]),
+               interval=float(sys.argv[3]))
+for step in range(int(sys.argv[4])):
+    run.metrics({"train/loss": 1.0 / (step + 1), "train/rate": 0.1}, step)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def _training(folder: Path, store: Store, *, interval: float, steps: int, fault: str = "") -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _TRAINING, str(folder), store.uri, str(interval), str(steps)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "COMPRESS_FAULT": fault},
+    )
+
+
+def _kill_when_ready(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def _all_points(seen: Seen, steps: int) -> None:
+    (got,) = seen.runs()
+    for key in ("train/loss", "train/rate"):
+        assert [s for s, _ in seen.points(got, key)] == list(range(steps))
+
+
+def test_a_killed_run_is_completed_and_ended(store: Store, seen: Seen, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = _training(folder, store, interval=3600, steps=700)
+    _kill_when_ready(process)
+
+    (done,) = sync(tmp_path, uri=store.uri)
+    assert (done.status, done.folder, done.refused, done.live) == ("KILLED", folder, 0, False)
+    _all_points(seen, 700)
+    assert seen.runs()[0].info.status == "KILLED"
+    last = rec.read(folder).records[-1]
+    assert seen.runs()[0].info.end_time == last["t"], "it ended when it last gave a sign of life"
+
+    (again,) = sync(tmp_path, uri=store.uri)
+    assert again.sent == 0
+    _all_points(seen, 700)
+
+
+def test_killed_between_sending_and_noting_it(store: Store, seen: Seen, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = _training(folder, store, interval=0.05, steps=300, fault="tracking.after_send:2:kill")
+    process.wait(60)
+    assert process.returncode == -signal.SIGKILL
+    assert process.stdout is not None
+    process.stdout.close()
+    state = read_state(rec.state_path(folder))
+    assert state is not None
+    assert state.sent <= 1, "what arrived was not noted"
+    assert sum(len(seen.points(r, "train/loss")) for r in seen.runs()) > 0
+
+    (done,) = sync(folder, uri=store.uri)
+    assert done.status == "KILLED"
+    _all_points(seen, sum(r["op"] == "metrics" for r in rec.read(folder).records))
+
+
+def test_a_lost_state_file_only_costs_a_comparison(opened: Opener, store: Store, seen: Seen, tmp_path: Path) -> None:
+    run = opened("run")
+    for step in range(50):
+        run.metrics({"train/loss": 1.0, "train/rate": 2.0}, step)
+    run.finish()
+    rec.state_path(tmp_path / "run").write_text('{"cut short')
+    (done,) = sync(tmp_path / "run", uri=store.uri)
+    assert done.sent == 52
+    _all_points(seen, 50)
+    assert seen.runs()[0].info.status == "FINISHED"
+
+
+def test_an_emptied_store_is_filled_again(opened: Opener, seen: Seen, template: Path, tmp_path: Path) -> None:
+    run = opened("run")
+    for step in range(20):
+        run.metrics({"train/loss": 1.0, "train/rate": 2.0}, step)
+    run.finish()
+    empty = Store(f"sqlite:///{shutil.copy(template, tmp_path / 'empty.db')}")
+    state_path = rec.state_path(tmp_path / "run")
+    state_path.write_text(json.dumps({**json.loads(state_path.read_text()), "store": empty.shown}))
+    (done,) = sync(tmp_path / "run", uri=empty.uri)
+    assert done.sent == 22
+    _all_points(Seen(empty), 20)
+
+
+def test_a_run_that_was_deleted_stays_deleted(opened: Opener, seen: Seen, tmp_path: Path) -> None:
+    run_id = opened("run").finish().run_id
+    seen.client.delete_run(str(run_id))
+    for state in ("kept", "lost"):
+        if state == "lost":
+            rec.state_path(tmp_path / "run").unlink()
+        with pytest.raises(UserError, match="was deleted in the store; restore it there to go on"):
+            sync(tmp_path / "run", uri=seen.store.uri)
+
+
+def test_a_model_begun_before_the_kill_is_not_made_twice(
+    opened: Opener, store: Store, seen: Seen, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run" / "model"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    run = opened("run")
+    key = run.model(folder, name="m", model_type="distill", metrics={"quality/accuracy": 0.5})
+    run.register(key, "name", "best")
+    run.finish()
+    state_path = rec.state_path(tmp_path / "run")
+    state = json.loads(state_path.read_text())
+    state_path.write_text(json.dumps({**state, "sent": 1, "models": {}}))
+    sync(tmp_path / "run", uri=store.uri)
+    (got,) = seen.runs()
+    assert len(seen.client.search_logged_models([got.info.experiment_id])) == 1
+    assert len(seen.client.search_model_versions("name = 'name'")) == 1
+    assert seen.points(got, "quality/accuracy") == [(0, 0.5)]
+
+
+def test_a_moved_folder_still_has_its_files(opened: Opener, seen: Seen, tmp_path: Path) -> None:
+    down = Store("http://127.0.0.1:9")
+    run = opened("run", store=down)
+    (tmp_path / "run" / "recipe.yaml").write_text("seed: 1")
+    run.artifact(tmp_path / "run" / "recipe.yaml")
+    run.finish(seconds=0.1)
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    (done,) = sync(moved, uri=str(seen.store.uri))
+    assert done.refused == 0
+    assert [f.path for f in seen.client.list_artifacts(seen.run("run").info.run_id)] == ["recipe.yaml"]
+
+
+def test_a_live_run_is_left_alone(opened: Opener, store: Store, tmp_path: Path) -> None:
+    run = opened("run")
+    (done,) = sync(tmp_path, uri=store.uri)
+    assert done.live
+    assert run.finish().status == "FINISHED"
+    (done,) = sync(tmp_path, uri=store.uri)
+    assert (done.live, done.status) == (False, "FINISHED")
+
+
+def test_children_find_their_parent_whichever_comes_first(
+    opened: Opener, store: Store, seen: Seen, tmp_path: Path
+) -> None:
+    parent = opened("parent", store=Store("http://127.0.0.1:9"))
+    child = opened("parent/child", name="child", parent=parent.parent)
+    assert child.finish().left == 0
+    assert "mlflow.parentRunId" not in seen.run("child").data.tags
+    parent.finish(seconds=0.1)
+    assert [d.name for d in sync(tmp_path, uri=store.uri)] == ["parent", "child"]
+    assert seen.run("child").data.tags["mlflow.parentRunId"] == seen.run("parent").info.run_id
+
+
+def test_the_store_is_the_runs_own_unless_another_is_named(
+    opened: Opener, store: Store, seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened("run").finish()
+    monkeypatch.chdir(tmp_path.parent)
+    (done,) = sync(tmp_path / "run")
+    assert done.sent == 0
+    assert done.run_id == seen.run("run").info.run_id
+
+
+def test_a_password_that_is_not_kept_is_asked_for(opened: Opener, tmp_path: Path) -> None:
+    opened("run", store=Store("http://me:canary@127.0.0.1:9")).finish(seconds=0.1)
+    with pytest.raises(UserError) as caught:
+        sync(tmp_path / "run")
+    assert "whose password is not kept; set MLFLOW_TRACKING_URI to the whole address" in caught.value.line()
+    assert "canary" not in (tmp_path / "run" / "tracking" / "journal.jsonl").read_text()
+
+
+@pytest.mark.parametrize(("make", "message"), [(False, "no such folder"), (True, "no tracked run here")])
+def test_a_folder_without_runs(tmp_path: Path, make: bool, message: str) -> None:
+    folder = tmp_path / "nothing"
+    if make:
+        folder.mkdir()
+    with pytest.raises(UserError, match=message):
+        sync(folder)
+
+
+def test_a_store_that_does_not_answer(opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    opened("run").finish()
+    with pytest.raises(UserError) as caught:
+        sync(tmp_path / "run", uri="http://127.0.0.1:9")
+    line = caught.value.line()
+    assert "http://127.0.0.1:9 does not take the figures" in line
+    assert "run the same command again; nothing is lost" in line
+    assert caught.value.code == 6
+
+
+def test_a_power_cut_that_took_sent_records(opened: Opener, seen: Seen, tmp_path: Path) -> None:
+    run = opened("run")
+    for step in range(10):
+        run.metrics({"train/loss": 1.0}, step)
+    run.finish("KILLED")
+    journal = rec.journal_path(tmp_path / "run")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:5]))  # the start and steps 0-3
+    again = opened("run")
+    for step in range(4, 15):
+        again.metrics({"train/loss": 1.0}, step)
+    assert again.finish().left == 0
+    got = seen.run("run")
+    steps = [s for s, _ in seen.points(got, "train/loss")]
+    assert sorted(set(steps)) == list(range(15))
+    assert got.info.status == "FINISHED"
+
+
+def test_started_at_is_the_time_it_began(opened: Opener, seen: Seen) -> None:
+    before = int(time.time() * 1000)
+    run = opened("run", store=Store("http://127.0.0.1:9"))
+    after = int(time.time() * 1000)
+    run.finish(seconds=0.05)
+    time.sleep(0.1)
+    sync(run.folder, uri=seen.store.uri)
+    got = seen.run("run").info
+    assert before <= got.start_time <= after

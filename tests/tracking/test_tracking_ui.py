@@ -1,0 +1,132 @@
+"""`compress ui`, `compress sync` and `compress runs` from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from toy_runs import log_toy_runs
+from tracking_tools import Opener, Seen
+
+from compress.cli.main import main
+from compress.errors import UserError
+from compress.tracking import Store, server
+from compress.tracking.listing import find_page, list_runs
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_only_this_machine_unless_exposed() -> None:
+    for host in ("127.0.0.1", "localhost", "::1"):
+        server.check_host(host, exposed=False)
+    server.check_host("0.0.0.0", exposed=True)
+    with pytest.raises(UserError) as caught:
+        server.check_host("0.0.0.0", exposed=False)
+    assert "--host: 0.0.0.0 can be reached from other machines, and the page has no login" in caught.value.line()
+    assert caught.value.code == 3
+
+
+def test_a_port_that_is_taken(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=f"--port: port {taken} is taken; leave it out and one is found"):
+        server.choose_port("127.0.0.1", taken)
+    monkeypatch.setattr(server, "PORT", taken)
+    assert taken < server.choose_port("127.0.0.1", None) < taken + 50
+
+
+def test_a_server_that_does_not_start_says_why(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    dying = [sys.executable, "-c", "print('http://u:canary@h is broken'); raise SystemExit(3)"]
+    monkeypatch.setattr(server, "_command", lambda *_: dying)
+    with pytest.raises(UserError) as caught, server.serving(store, "127.0.0.1", 5999):
+        pass
+    line = caught.value.line()
+    assert "the MLflow server did not start: it ended with code 3; its last line: http://***@h is broken" in line
+
+
+def test_ui_prints_the_link_and_ends_with_ctrl_c(store: Store, tmp_path: Path) -> None:
+    log_toy_runs(tmp_path / "runs", store, "opinions", rows=1)
+    port = server.choose_port("127.0.0.1", None)
+    code = "import sys; from compress.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "ui", "--port", str(port), "--tracking-uri", store.uri]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+    assert process.stdout is not None
+    link = process.stdout.readline()
+    try:
+        page = find_page(store)
+        assert page is not None
+        assert link.startswith(f"http://127.0.0.1:{port}/#/experiments/{page.experiment_id}/runs?")
+        assert "viewStateShareKey=compress-accuracy" in link
+        assert server.healthy(f"http://127.0.0.1:{port}")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert errors.splitlines()[-1] == "ended"
+    assert not server.healthy(f"http://127.0.0.1:{port}"), "the server ended too"
+
+
+def test_ui_of_an_unknown_experiment_names_the_nearest(
+    opened: Opener, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened("run").finish()
+    assert main(["ui", "--experiment", "tpy", "--tracking-uri", store.uri]) == 2
+    assert "error: --experiment: no experiment 'tpy' in the store; did you mean 'toy'?" in capsys.readouterr().err
+
+
+def test_ui_refuses_other_hosts_before_anything_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ui", "--host", "0.0.0.0"]) == 3
+    assert "add --expose" in capsys.readouterr().err
+
+
+def test_runs_list_and_show(
+    opened: Opener, store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = opened("student")
+    run.metrics({"quality/accuracy": 0.9})
+    run.params({"seed": 1})
+    run.finish()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    assert main(["runs", "list", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["status"], row["metrics"]) == ("student", "FINISHED", {"quality/accuracy": 0.9})
+    assert main(["runs", "list"]) == 0
+    assert "student" in capsys.readouterr().out
+    assert main(["runs", "show", "student"]) == 0
+    assert "quality/accuracy" in capsys.readouterr().out
+    assert main(["runs", "show", "studnet"]) == 2
+    assert "did you mean 'student'?" in capsys.readouterr().err
+
+
+def test_a_dead_run_is_shown_as_dead_and_sync_ends_it(
+    store: Store, seen: Seen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = (
+        "import sys, os, signal, time; from pathlib import Path; from compress.tracking import *\n"
+        "r = open_run(Path(sys.argv[1]), experiment='toy', name='a', method='m', store=Store(sys.argv[2]))\n"
+        "while r.run_id is None: time.sleep(0.05)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run"), store.uri], env=os.environ, check=False)
+    (row,) = list_runs(store)
+    assert row.status.startswith(f"dead ({socket.gethostname()}, process ")
+    assert main(["sync", str(tmp_path), "--tracking-uri", store.uri, "--json"]) == 0
+    (done,) = json.loads(capsys.readouterr().out)
+    assert done["status"] == "KILLED"
+    assert [r.status for r in list_runs(store)] == ["KILLED"]
+
+
+def test_sync_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sync", str(tmp_path)]) == 2
+    assert "no tracked run here" in capsys.readouterr().err
