@@ -1,0 +1,71 @@
+"""What several objectives share: missing fields told by name, shapes that must agree, the width of the arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from compress.contracts import EncoderOutput, VocabularyOutput
+from compress.errors import UserError
+
+IGNORED = -100
+"""The label of a row or token that has none."""
+
+
+def field(output: EncoderOutput, name: str, kind: str, whose: str = "student") -> Tensor:
+    """A tensor of `output` that this objective asked for in its needs."""
+    value = getattr(output, name)
+    if value is None:
+        raise UserError(f"the {whose}'s output has no {name}", where=f"objective {kind}")
+    return value
+
+
+def vocabulary(output: EncoderOutput, kind: str, whose: str = "student") -> VocabularyOutput:
+    """The vocabulary head's output."""
+    if output.vocabulary is None:
+        raise UserError(f"the {whose}'s output has no vocabulary logits", where=f"objective {kind}")
+    return output.vocabulary
+
+
+def required(value: Tensor | None, name: str, kind: str) -> Tensor:
+    """A field of the batch without which this objective has nothing to compare with."""
+    if value is None:
+        raise UserError(f"the batch has no {name}", where=f"objective {kind}", do="give the data a label column")
+    return value
+
+
+def teacher_of(teacher: EncoderOutput | None, kind: str) -> EncoderOutput:
+    """The teacher's output, or a UserError when nobody brought a teacher."""
+    if teacher is None:
+        raise UserError("needs a teacher, and there is none", where=f"objective {kind}", do="name one with --teacher")
+    return teacher
+
+
+def same_shape(student: Tensor, teacher: Tensor, what: str, kind: str) -> None:
+    """Both (N, C): a teacher with one class against a student with three would broadcast and train on nonsense."""
+    if student.shape != teacher.shape:
+        raise UserError(
+            f"teacher and student differ in their {what}",
+            where=f"objective {kind}",
+            why=f"the teacher gives {tuple(teacher.shape)}, the student {tuple(student.shape)}",
+            do=f"use models with the same {what}",
+        )
+
+
+def positive(value: float, name: str, kind: str) -> float:
+    """`value` when it is a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise UserError(f"{name} must be a number above 0", where=f"objective {kind}.{name}", why=f"it is {value}")
+    return float(value)
+
+
+def wide(values: Tensor) -> Tensor:
+    """fp32, or fp64 as it comes: losses are never summed in less."""
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def nothing(values: Tensor) -> Tensor:
+    """A zero that hangs on `values`: the mean over no terms, without the NaN of dividing by zero."""
+    return wide(values).sum() * 0.0

@@ -1,0 +1,161 @@
+"""Losses over the vocabulary, made for T·V of tens of millions: one pass over the logits, the gradient with it.
+
+`log_softmax` and `kl_div` walk a dozen times over (T, V) arrays in fp32 that fit into no cache. Here a block of rows
+is widened to fp32, its loss and its gradient are computed while it is in the cache, and only the gradient is kept, in
+the precision of the logits. The logits themselves come from one matrix product that all losses of a step share, so
+its backward (two more products as large) also runs once, on the sum of their gradients. The teacher's logits are made
+a block at a time and never stored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from compress.contracts import VocabularyOutput
+from compress.errors import UserError
+from compress.objectives._common import wide
+
+_CACHED_BYTES = 1 << 20  # of one fp32 block: half of a core's second-level cache, where passes over it are cheap
+_PRODUCT_ROWS = 256  # of one product with the teacher's table: enough rows to keep the matrix units busy
+_DEVICE_ROWS = 2048  # rows of a block on an accelerator: there launches cost more than memory traffic
+
+BlockLoss = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
+"""(wide logits (r, V) which it may overwrite, first row, last row + 1) → (sum of the losses, gradient (r, V))."""
+
+
+def logits_at(output: VocabularyOutput, rows: Tensor | None) -> Tensor:
+    """(R, V) of the shared logits: at the tokens `rows`, or at every token when None."""
+    logits = output.shared_logits()
+    if output.positions is not None:
+        assert rows is not None, "logits of all tokens are wanted, and the model computed the masked ones"
+        return logits
+    return logits if rows is None else logits.index_select(0, rows)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over rows of −log softmax(logits)[label]; logits (M, V), labels (M,)."""
+
+    def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
+        at = labels[first:last, None]
+        chosen = z.gather(1, at)
+        p, log_sum = _softmax(z)
+        return (log_sum - chosen).sum(), p.scatter_add_(1, at, torch.full_like(chosen, -1.0))
+
+    return _mean_loss(logits, block)
+
+
+def divergence(logits: Tensor, teacher: VocabularyOutput, rows: Tensor | None, temperature: float) -> Tensor:
+    """T²·KL(softmax(teacher/T) ‖ softmax(student/T)), mean over rows; logits (R, V) of the student.
+
+    rows: (R,) which of the teacher's tokens the student's rows are, None: all that the teacher computed, in order.
+    """
+    features = teacher.features
+    if rows is not None and teacher.positions is None:
+        features = features.index_select(0, rows)
+    vocabulary = teacher.weight.shape[0]
+    if (features.shape[0], vocabulary) != tuple(logits.shape):
+        raise UserError(
+            "teacher and student differ in their vocabulary",
+            why=f"the teacher gives {features.shape[0]} × {vocabulary} logits, the student "
+            f"{logits.shape[0]} × {logits.shape[1]}",
+            do="distil between models with the same tokenizer",
+        )
+    theirs = _TeacherRows(dataclasses.replace(teacher, features=features))
+
+    def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
+        t = theirs(first, last)
+        if temperature != 1.0:
+            z, t = z.mul_(1 / temperature), t.mul_(1 / temperature)
+        p, log_sum = _softmax(z)
+        q, their_log_sum = _softmax(t)
+        rows_kl = t.sub_(z).mul_(q).sum(1, keepdim=True) + log_sum - their_log_sum
+        return rows_kl.sum() * temperature**2, p.sub_(q).mul_(temperature)
+
+    return _mean_loss(logits, block)
+
+
+def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(z) (r, V) and logsumexp(z) (r, 1), with one exponential per element.
+
+    The largest probability is at least 1/V, so its logarithm is safe: logsumexp = max z − log max softmax.
+    """
+    p = torch.softmax(z, dim=1)
+    return p, z.amax(1, keepdim=True) - p.amax(1, keepdim=True).log()
+
+
+class _TeacherRows:
+    """Blocks of the teacher's wide logits, the matrix product done for more rows at once than a block has."""
+
+    def __init__(self, output: VocabularyOutput) -> None:
+        self.output, self.first, self.last = _lowered(output), 0, 0
+        self.rows = _PRODUCT_ROWS if output.features.device.type == "cpu" else _DEVICE_ROWS
+        self.logits: Tensor | None = None
+
+    def __call__(self, first: int, last: int) -> Tensor:
+        """(last − first, V), a copy that may be overwritten."""
+        pieces = []
+        while first < last:
+            if self.logits is None or not self.first <= first < self.last:
+                self._compute(first)
+            assert self.logits is not None
+            end = min(last, self.last)
+            pieces.append(self.logits[first - self.first : end - self.first])
+            first = end
+        joined = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        widened = wide(joined)
+        return widened.clone() if widened is joined else widened
+
+    def _compute(self, first: int) -> None:
+        features = self.output.features[first : first + self.rows]
+        self.first, self.last = first, first + features.shape[0]
+        self.logits = dataclasses.replace(self.output, features=features).logits()
+
+
+def _lowered(output: VocabularyOutput) -> VocabularyOutput:
+    """The same in autocast's precision: cast here once, where autocast would cast the table anew for every block."""
+    device = output.features.device.type
+    if not torch.is_autocast_enabled(device) or output.weight.dtype == torch.get_autocast_dtype(device):
+        return output
+    dtype = torch.get_autocast_dtype(device)
+    bias = None if output.bias is None else output.bias.to(dtype)
+    return dataclasses.replace(output, features=output.features.to(dtype), weight=output.weight.to(dtype), bias=bias)
+
+
+def _mean_loss(logits: Tensor, block: BlockLoss) -> Tensor:
+    value: Tensor = _MeanLoss.apply(logits, block)  # pyright: ignore[reportAssignmentType]
+    return value
+
+
+class _MeanLoss(torch.autograd.Function):
+    """Mean over the rows of `logits` of what `block` computes, its gradient made in the same pass."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, logits: Tensor, block: BlockLoss) -> Tensor:
+        rows, vocabulary = logits.shape
+        step = _DEVICE_ROWS if logits.device.type != "cpu" else max(1, _CACHED_BYTES // (4 * vocabulary))
+        keep = bool(ctx.needs_input_grad[0])  # pyright: ignore[reportAttributeAccessIssue]
+        gradient = torch.empty_like(logits) if keep else None
+        total = torch.zeros((), dtype=torch.float64, device=logits.device)
+        for first in range(0, rows, step):
+            last = min(first + step, rows)
+            piece = wide(logits[first:last])
+            loss, slope = block(piece.clone() if piece.dtype == logits.dtype else piece, first, last)
+            total += loss
+            if gradient is not None:
+                gradient[first:last] = slope.div_(rows)
+        ctx.gradient = gradient  # pyright: ignore[reportAttributeAccessIssue]
+        return (total / rows).to(torch.float64 if logits.dtype == torch.float64 else torch.float32)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        gradient: Tensor | None = ctx.gradient  # pyright: ignore[reportAttributeAccessIssue]
+        if gradient is None:
+            raise RuntimeError("the gradient of a vocabulary loss is used up by its first backward")
+        ctx.gradient = None  # pyright: ignore[reportAttributeAccessIssue]
+        return gradient.mul_(grad), None

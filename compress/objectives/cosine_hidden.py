@@ -1,0 +1,41 @@
+"""The direction of the last hidden states."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import cosine_embedding_loss
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.errors import UserError
+from compress.objectives._common import nothing, teacher_of, wide
+
+_KIND = "cosine_hidden"
+
+
+class Objective(nn.Module):
+    """1 − cos(student, teacher) of the last hidden state, mean over all real tokens.
+
+    The `cos` part of DistilBERT's loss (Sanh et al., arXiv 1910.01108). Both models must have the same width.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student_needs = Needs()
+        self.teacher_needs: Needs | None = Needs()
+
+    def count(self, batch: Batch) -> int:
+        return batch.tokens
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """last_hidden (T, D) of both → scalar."""
+        ours, theirs = wide(student.last_hidden), wide(teacher_of(teacher, _KIND).last_hidden)
+        if ours.shape != theirs.shape:
+            raise UserError(
+                "teacher and student differ in width",
+                where=f"objective {_KIND}",
+                why=f"the teacher's hidden states are {tuple(theirs.shape)}, the student's {tuple(ours.shape)}",
+                do="use a student as wide as its teacher, or leave this objective out",
+            )
+        if not batch.tokens:
+            return nothing(ours)
+        return cosine_embedding_loss(ours, theirs, ours.new_ones(batch.tokens))

@@ -1,0 +1,81 @@
+"""The data's own labels."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.errors import UserError
+from compress.objectives._common import IGNORED, field, required, wide
+
+_KIND = "hard_labels"
+
+
+class Objective(nn.Module):
+    """Cross entropy against the labels, or mean squared error where they are real numbers.
+
+    Mean over the rows (or tokens) that have a label: -100, and NaN for real numbers, mean none.
+    label_smoothing: share of the probability spread evenly over all classes (Szegedy et al., arXiv 1512.00567).
+    """
+
+    def __init__(self, *, label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0) -> None:
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise UserError(
+                "label_smoothing must be from 0 up to 1",
+                where=f"objective {_KIND}.label_smoothing",
+                why=f"it is {label_smoothing}",
+            )
+        self.label_smoothing = label_smoothing
+        self.student_needs = Needs(logits=True)
+        self.teacher_needs: Needs | None = None
+
+    def count(self, batch: Batch) -> int:
+        labels = required(batch.labels, "labels", _KIND)
+        return int((~torch.isnan(labels) if labels.is_floating_point() else labels != IGNORED).sum())
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """logits (N, C) against labels (N,) → scalar."""
+        logits = wide(field(student, "logits", _KIND))
+        labels = required(batch.labels, "labels", _KIND)
+        if labels.is_floating_point():
+            return self._regression(logits, labels)
+        if logits.shape[0] != labels.shape[0]:
+            raise self._rows_differ(logits, labels)
+        if logits.device.type == "cpu":  # elsewhere the look would stall the device
+            self._check_range(logits, labels, batch)
+        total = F.cross_entropy(
+            logits, labels, ignore_index=IGNORED, label_smoothing=self.label_smoothing, reduction="sum"
+        )
+        return total / (labels != IGNORED).sum().clamp(min=1)
+
+    def _regression(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if tuple(logits.shape) != (labels.shape[0], 1):
+            raise self._rows_differ(logits, labels)
+        known = ~torch.isnan(labels)
+        error = logits[:, 0] - torch.where(known, labels, 0.0)
+        squares = torch.where(known, error.square(), 0.0)
+        return squares.sum() / known.sum().clamp(min=1)
+
+    def _check_range(self, logits: Tensor, labels: Tensor, batch: Batch) -> None:
+        classes = logits.shape[1]
+        wrong = (labels != IGNORED) & ((labels < 0) | (labels >= classes))
+        if wrong.any():
+            at = int(wrong.nonzero()[0, 0])
+            row = f"row {int(batch.row_ids[at])}" if batch.rows == labels.shape[0] else f"token {at}"
+            raise UserError(
+                f"label {int(labels[at])} is outside the model's classes", where=row, why=f"legal: 0..{classes - 1}"
+            )
+
+    def _rows_differ(self, logits: Tensor, labels: Tensor) -> UserError:
+        return UserError(
+            "the model's answers and the labels do not fit together",
+            where=f"objective {_KIND}",
+            why=f"logits are {tuple(logits.shape)}, labels {tuple(labels.shape)} of {labels.dtype}",
+            do="check the task: classes are integers, regression is one output and real numbers",
+        )

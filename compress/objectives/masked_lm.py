@@ -1,0 +1,47 @@
+"""The words that were masked."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.errors import UserError
+from compress.objectives._common import nothing, required, vocabulary
+from compress.objectives._vocabulary import cross_entropy, logits_at
+
+_KIND = "masked_lm"
+
+
+class Objective(nn.Module):
+    """Cross entropy of the original pieces at the masked positions, mean over those positions.
+
+    BERT's masked language modelling (Devlin et al., arXiv 1810.04805), and the `mlm` part of DistilBERT's loss
+    (Sanh et al., arXiv 1910.01108).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student_needs = Needs(mlm="masked")
+        self.teacher_needs: Needs | None = None
+
+    def count(self, batch: Batch) -> int:
+        return int(self._labels(batch).shape[0])
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """Vocabulary logits (M, V) against mlm_labels (M,) → scalar."""
+        labels = self._labels(batch)
+        output = vocabulary(student, _KIND)
+        if not labels.shape[0]:
+            return nothing(output.features)
+        pieces = output.weight.shape[0]
+        if labels.device.type == "cpu" and int(labels.max()) >= pieces:
+            raise UserError(
+                f"piece {int(labels.max())} is outside the student's vocabulary",
+                where=f"objective {_KIND}",
+                why=f"legal: 0..{pieces - 1}",
+                do="use the tokenizer that belongs to the student",
+            )
+        return cross_entropy(logits_at(output, batch.mlm_positions), labels)
+
+    def _labels(self, batch: Batch) -> Tensor:
+        return required(batch.mlm_labels, "masked positions", _KIND)

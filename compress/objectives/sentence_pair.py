@@ -1,0 +1,34 @@
+"""Whether two segments belong together."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.objectives._common import IGNORED, field, required, wide
+
+_KIND = "sentence_pair"
+
+
+class Objective(nn.Module):
+    """Cross entropy of the pair head, mean over the rows that are pairs (label ≥ 0).
+
+    Next-sentence prediction of BERT (arXiv 1810.04805) or sentence order of ALBERT (arXiv 1909.11942): the data's
+    pair labels say which. Label 0 is "is next", or "in order".
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student_needs = Needs(pair_logits=True)
+        self.teacher_needs: Needs | None = None
+
+    def count(self, batch: Batch) -> int:
+        return int((required(batch.pair_labels, "sentence-pair labels", _KIND) != IGNORED).sum())
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """pair_logits (B, 2) against pair_labels (B,) → scalar."""
+        logits = wide(field(student, "pair_logits", _KIND))
+        labels = required(batch.pair_labels, "sentence-pair labels", _KIND)
+        total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+        return total / (labels != IGNORED).sum().clamp(min=1)

@@ -1,0 +1,100 @@
+"""The teacher's probabilities."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.errors import UserError
+from compress.objectives._common import (
+    IGNORED,
+    field,
+    nothing,
+    positive,
+    required,
+    same_shape,
+    teacher_of,
+    vocabulary,
+    wide,
+)
+from compress.objectives._vocabulary import divergence, logits_at
+
+_KIND = "soft_targets"
+
+
+class Objective(nn.Module):
+    """T²·KL(teacher ‖ student) of probabilities softened by a temperature T (Hinton et al., arXiv 1503.02531).
+
+    on: "task" reads the task head, "vocabulary" the masked-LM head (the `ce` part of DistilBERT, arXiv 1910.01108).
+    positions: of the vocabulary: "all" real tokens, or the "masked" ones (DistilBERT's `restrict_ce_to_mask`).
+    Mean over rows, or tokens. A task with one real-numbered output has no probabilities: squared difference then.
+    """
+
+    def __init__(
+        self,
+        *,
+        on: Literal["task", "vocabulary"] = "task",
+        temperature: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 2.0,
+        positions: Literal["all", "masked"] = "all",
+    ) -> None:
+        super().__init__()
+        if positions == "masked" and on != "vocabulary":
+            raise UserError(
+                "only vocabulary logits can be restricted to masked positions",
+                where=f"objective {_KIND}.positions",
+                do="use on: vocabulary, or positions: all",
+            )
+        self.on, self.positions = on, positions
+        self.temperature = positive(temperature, "temperature", _KIND)
+        self.student_needs = Needs(logits=True) if on == "task" else Needs(mlm=positions)
+        self.teacher_needs: Needs | None = self.student_needs
+
+    def count(self, batch: Batch) -> int:
+        if self.on == "vocabulary":
+            return batch.tokens if self.positions == "all" else int(self._masked(batch).shape[0])
+        tokens = _token_labels(batch)
+        return batch.rows if tokens is None else int((tokens != IGNORED).sum())
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """Logits (N, C) of both, or the vocabulary's (T or M, V) → scalar."""
+        teacher = teacher_of(teacher, _KIND)
+        return self._task(student, teacher, batch) if self.on == "task" else self._words(student, teacher, batch)
+
+    def _task(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
+        ours, theirs = wide(field(student, "logits", _KIND)), wide(field(teacher, "logits", _KIND, "teacher"))
+        same_shape(ours, theirs, "classes", _KIND)
+        tokens = _token_labels(batch)
+        if ours.shape[0] != (batch.rows if tokens is None else batch.tokens):
+            raise UserError(
+                "the models answer per token, and the batch has no label per token", where=f"objective {_KIND}"
+            )
+        if ours.shape[1] == 1:
+            values = (ours - theirs).square()[:, 0]
+        else:
+            t = self.temperature
+            log_p, log_q = F.log_softmax(ours / t, dim=1), F.log_softmax(theirs / t, dim=1)
+            values = F.kl_div(log_p, log_q, log_target=True, reduction="none").sum(1) * t**2
+        if tokens is None:
+            return values.sum() / max(1, batch.rows)
+        real = tokens != IGNORED
+        return (values * real).sum() / real.sum().clamp(min=1)
+
+    def _words(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
+        ours, theirs = vocabulary(student, _KIND), vocabulary(teacher, _KIND, "teacher")
+        rows = self._masked(batch) if self.positions == "masked" else None
+        if self.count(batch) == 0:
+            return nothing(ours.features)
+        return divergence(logits_at(ours, rows), theirs, rows, self.temperature)
+
+    def _masked(self, batch: Batch) -> Tensor:
+        return required(batch.mlm_positions, "masked positions", _KIND)
+
+
+def _token_labels(batch: Batch) -> Tensor | None:
+    """(T,) labels of a token task, None when the task labels rows: then special tokens have an answer to give too."""
+    labels = batch.labels
+    return labels if labels is not None and batch.rows != batch.tokens == labels.shape[0] else None

@@ -1,0 +1,65 @@
+"""What the loop is given beside the model, the data and the plan, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import nn
+
+from compress.contracts import Progress, RunLog
+from compress.training.precision import Precision
+
+
+class StopRequest(Protocol):
+    """A flag that a signal sets; `requested` is the signal's name once it did."""
+
+    @property
+    def requested(self) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingContext:
+    """Where and for whom a run works; nothing in it changes what is learned, but for the seed.
+
+    folder: of the run; checkpoints go below it.  validate: module → metrics, called in evaluation mode without
+    gradient; it may raise Stopped.  select: the metric that names the best validation, and whether more is better.
+    identity: what must be equal on resume (recipe, tokenizer ...).  environment: what bits depend on, beside torch,
+    device, precision, threads and instruction set, which are added here.
+    """
+
+    folder: Path
+    log: RunLog
+    progress: Progress
+    stop: StopRequest
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    precision: Precision | None = None
+    """Overrules the plan's."""
+    seed: int = 0
+    validate: Callable[[nn.Module], Mapping[str, float]] | None = None
+    select: tuple[str, Literal["max", "min"]] | None = None
+    resume: bool = False
+    identity: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished run has to tell; the module holds the weights.
+
+    best_step: whose weights they are, None when they are the last ones.  best, last: metrics of that validation and
+    of the last.  seconds: spent in steps, over all sessions.  notes: e.g. that bits may differ since a resume.
+    """
+
+    steps: int
+    seconds: float
+    tokens: int
+    skipped_steps: int
+    best_step: int | None
+    best: Mapping[str, float]
+    last: Mapping[str, float]
+    history: Sequence[Mapping[str, float]]
+    notes: Sequence[str] = ()

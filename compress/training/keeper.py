@@ -1,0 +1,153 @@
+"""When to save, and what to do when saving fails: the loop's memory of what is on the disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from compress.durable import atomic
+from compress.errors import ExitCode, UserError
+from compress.training.checkpoint import Checkpoints, Saved, size_of
+from compress.training.state import Best, TrainState, load_model, model_tensors
+
+_MISSES = 3  # checkpoints in a row that may fail before the run stops
+_ROOM = 2.5  # free disk at the start, in checkpoints: one kept, one being written, and something over
+
+_log = logging.getLogger("compress.training")
+
+
+class Keeper:
+    """Checkpoints of `state` in `folder`/checkpoints, and the weights of its best validation.
+
+    identity: what a checkpoint must share with the run that continues it.  environment: what its bits depend on.
+    """
+
+    def __init__(
+        self, folder: Path, keep: int, state: TrainState, identity: Mapping[str, str], environment: Mapping[str, str]
+    ) -> None:
+        self.checkpoints = Checkpoints(folder / "checkpoints", keep)
+        self.state, self.identity, self.environment = state, dict(identity), dict(environment)
+        self._last: tuple[Path, tuple[int, int]] | None = None
+        self._misses = 0
+        self._unsaved_best: dict[str, Tensor] | None = None
+
+    @property
+    def last(self) -> Path | None:
+        """The newest checkpoint."""
+        return None if self._last is None else self._last[0]
+
+    def start(self, resume: bool) -> list[str]:
+        """Continue from the newest valid checkpoint if there is one; returns what is worth telling about that.
+
+        Raises UserError for checkpoints that are there without `resume`, that belong to another run, of which none is
+        valid, and for a disk without room.
+        """
+        atomic.make_folder(self.checkpoints.folder)
+        if not resume and self.checkpoints.exist():
+            do = "continue it with --resume, or choose another output folder"
+            where = str(self.checkpoints.folder)
+            raise UserError("checkpoints of an earlier run are there", where=where, do=do, code=ExitCode.REFUSED)
+        saved = self.checkpoints.newest()
+        notes = [] if saved is None else self._continue(saved)
+        if resume and saved is None:
+            _log.warning("nothing to resume: no checkpoint was written yet, starting at the beginning")
+        moments = 2 * size_of(self.state.optimizer.parameters)
+        size = size_of(model_tensors(self.state.module)) + moments
+        atomic.require_free(self.checkpoints.folder, int(_ROOM * size))
+        return notes
+
+    def save(self) -> bool:
+        """Write a checkpoint unless this moment is saved already; False when the disk refused.
+
+        Raises UserError (resources) when it refused too often in a row, and (data) for weights that are not finite.
+        """
+        if self._last is not None and self._last[1] == self._moment():
+            return True
+        return self._try(self._write)
+
+    def offer_best(self, metrics: dict[str, float], value: float) -> None:
+        """Note that the weights as they are now are the best so far."""
+        self.state.best = Best(self.state.step, value, metrics)
+        # Held in memory until it is on the disk: a full disk must not decide which weights win.
+        self._unsaved_best = {name: tensor.clone() for name, tensor in model_tensors(self.state.module).items()}
+        self._try(self._write_best)
+
+    def restore_best(self) -> None:
+        """Put the best weights back into the module, if a best was ever offered."""
+        best = self.state.best
+        if best is None:
+            return
+        weights = self._unsaved_best
+        if weights is None:
+            assert best.folder is not None
+            weights = self.checkpoints.load_best(best.folder)
+        load_model(self.state.module, weights)
+
+    def _continue(self, saved: Saved) -> list[str]:
+        changes = _differences(saved.record["identity"], self.identity)
+        if changes:
+            raise UserError(
+                "cannot resume: the run that was saved is another one",
+                where=str(saved.path),
+                why=", ".join(changes),
+                do="undo the change, or start anew in another output folder",
+                code=ExitCode.REFUSED,
+            )
+        self.state.restore(saved.tensors(), saved.record["state"])
+        self._last = saved.path, self._moment()
+        moved = _differences(saved.record["environment"], self.environment)
+        if not moved:
+            return []
+        _log.warning(note := "not bit-exact: " + ", ".join(moved))
+        return [note]
+
+    def _write(self) -> None:
+        if self._unsaved_best is not None:
+            self._write_best()
+        record = {"state": self.state.counters(), "identity": self.identity, "environment": self.environment}
+        path = self.checkpoints.save(self.state.step, self.state.tensors(), record)
+        self._last, self._misses = (path, self._moment()), 0
+
+    def _write_best(self) -> None:
+        assert self.state.best is not None
+        assert self._unsaved_best is not None
+        self.state.best.folder = self.checkpoints.save_best(self.state.best.step, self._unsaved_best)
+        self._unsaved_best = None
+
+    def _try(self, write: Callable[[], None]) -> bool:
+        """Do it, or warn and let the next interval try again; too many misses in a row end the run."""
+        try:
+            write()
+        except UserError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            self._misses += 1
+            if self._misses >= _MISSES:
+                do = f"{error.do or 'make room'}, then --resume" if self._last else error.do
+                why = f"{error.why or error.what}; {self._misses} checkpoints in a row failed"
+                raise UserError(error.what, where=error.where, why=why, do=do, code=ExitCode.RESOURCES) from error
+            _log.warning("checkpoint at step %d failed, trying again later: %s", self.state.step, error.line())
+            return False
+        return True
+
+    def _moment(self) -> tuple[int, int]:
+        return self.state.step, self.state.validated
+
+
+def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """`name old → new` of every entry that is not equal on both sides."""
+    names = [*before, *(name for name in now if name not in before)]
+    return [
+        f"{name} {_short(before.get(name))} → {_short(now.get(name))}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "(none)"
+    return value if len(value) <= 40 else f"{value[:16]}…"

@@ -1,0 +1,228 @@
+"""The one training loop. In order, for every step:
+
+    stop asked for?  → save, raise Stopped
+    validation due?  → validate (its randomness is its own), keep the weights if they are the best
+    checkpoint due?  → save
+    micro-batches    → forward, weighed by their share of the step's counts, backward
+    gradient norm    → clip; loss or norm not finite → the step is skipped on the device
+    optimizer step   → log, progress
+
+A run that is stopped or killed anywhere and resumed ends with the same bits as one that was not, on the same machine.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, cast
+
+import torch
+from torch import Tensor, nn
+
+from compress.contracts import Batch, BatchSource, TrainingPlan
+from compress.errors import Stopped, UserError
+from compress.training import environment, memory, precision, rng
+from compress.training.context import StopRequest, TrainingContext, TrainResult
+from compress.training.keeper import Keeper
+from compress.training.meter import LOSS, NORM, Meter, StepReport
+from compress.training.module import Term, Trainable
+from compress.training.optimizer import Optimizer
+from compress.training.schedule import learning_rate, total_steps
+from compress.training.state import TrainState
+
+__all__ = ["StopRequest", "Term", "TrainResult", "Trainable", "TrainingContext", "train"]
+
+# What of the plan may change between a run and its continuation without changing the weights; precision is a part of
+# the environment instead, since `auto` says different things on different machines.
+_FREE = {"checkpoint_every", "keep_checkpoints", "log_every", "max_bad_steps", "precision"}
+
+
+def train(module: nn.Module, source: BatchSource, plan: TrainingPlan, context: TrainingContext) -> TrainResult:
+    """Train `module` (a `Trainable`, e.g. StageModule) in place to the end of `plan`.
+
+    Raises Stopped when the context's stop flag is set (state saved), and UserError for: checkpoints that are there
+    without `resume`, or that belong to another run (refused); no valid checkpoint, or numbers gone bad (data); too
+    little disk or memory (resources).
+    """
+    return _Run(module, source, plan, context).run()
+
+
+class _Run:
+    def __init__(self, module: nn.Module, source: BatchSource, plan: TrainingPlan, context: TrainingContext) -> None:
+        self.source, self.plan, self.context = source, plan, context
+        self.device = context.device
+        self.precision: precision.Resolved = precision.resolve(context.precision or plan.precision, self.device)
+        self.module = module.to(self.device)
+        self.total = total_steps(plan, source)
+        self.epoch_steps = 0
+        self.state = TrainState(self.module, Optimizer(self.module, plan), self.device)
+        self.meter = Meter(self.state, plan.max_bad_steps)
+        here = {**environment.describe(self.device, self.precision), **context.environment}
+        self.keeper = Keeper(context.folder, plan.keep_checkpoints, self.state, self._identity(), here)
+
+    # --- the course of a run ---
+
+    def run(self) -> TrainResult:
+        rng.seed(self.context.seed)
+        notes = self.keeper.start(self.context.resume)
+        for note in notes:
+            self.context.log.tags({"compress.resumed": note})
+        self.epoch_steps = self.source.steps(self.state.epoch)
+        self.module.train()
+        while True:
+            self._boundary()
+            if self.state.step >= self.total:
+                return self._finish(notes)
+            self._step()
+
+    def _boundary(self) -> None:
+        """Between two steps: everything that may happen there."""
+        self._stop_if_asked()
+        if self._validation_due():
+            self._validate()
+        if (self.state.step and self.state.step % self.plan.checkpoint_every == 0) or self.state.step >= self.total:
+            self._save()
+        self._stop_if_asked()
+
+    def _finish(self, notes: Sequence[str]) -> TrainResult:
+        self.keeper.restore_best()
+        self.module.eval()
+        state, best = self.state, self.state.best
+        self.context.progress.update(state.step, loss=self.meter.last_loss, rate=self.meter.tokens_per_second)
+        return TrainResult(
+            steps=state.step,
+            seconds=state.seconds,
+            tokens=state.tokens,
+            skipped_steps=state.bad_steps,
+            best_step=best.step if best else None,
+            best=best.metrics if best else {},
+            last={name: v for name, v in state.history[-1].items() if name != "step"} if state.history else {},
+            history=state.history,
+            notes=notes,
+        )
+
+    # --- a step ---
+
+    def _step(self) -> None:
+        state, plan, began = self.state, self.plan, time.perf_counter()
+        batches = self.source.step(state.epoch, state.index)
+        rate = learning_rate(plan, state.step, self.total)
+        with memory.told(batches, self.device):
+            figures = self._descend(batches, rate)
+        self._advance()
+        rows = torch.cat([batch.row_ids for batch in batches])
+        report = StepReport(state.step, figures, rows, sum(batch.tokens for batch in batches))
+        self.meter.add(report, time.perf_counter() - began)
+        log_now = state.step % plan.log_every == 0 or state.step == self.total
+        if log_now or self.device.type == "cpu":
+            self._drain()
+        if log_now:
+            self.context.log.metrics(self.meter.line(rate), state.step)
+        self.context.progress.update(state.step, loss=self.meter.last_loss, rate=self.meter.tokens_per_second)
+
+    def _descend(self, batches: Sequence[Batch], rate: float) -> dict[str, Tensor]:
+        """Gradients of all micro-batches added exactly, then the optimizer; returns the step's figures."""
+        totals = self._totals(batches)
+        self.state.optimizer.clear()
+        values: dict[str, Tensor] = {}
+        loss = torch.zeros((), device=self.device)
+        for batch in batches:
+            with precision.autocast(self.precision, self.device):
+                terms = cast(Trainable, self.module)(batch.to(self.device))
+            parts = {name: term.value * (term.count / totals[name]) for name, term in terms.items() if term.count}
+            if not parts:
+                continue
+            share = _weighted(parts, terms)
+            share.backward()
+            loss = loss + share.detach()
+            for name, part in parts.items():
+                values[name] = values[name] + part.detach() if name in values else part.detach()
+        norm = self.state.optimizer.step(loss, rate)
+        return {**values, LOSS: loss, NORM: norm}
+
+    def _totals(self, batches: Sequence[Batch]) -> dict[str, int]:
+        """What each term counts in the whole step: a micro-batch's mean times its share of that adds up exactly."""
+        totals: dict[str, int] = {}
+        for batch in batches:
+            for name, count in cast(Trainable, self.module).counts(batch).items():
+                totals[name] = totals.get(name, 0) + count
+        return totals
+
+    def _advance(self) -> None:
+        state = self.state
+        state.step += 1
+        state.index += 1
+        if state.index >= self.epoch_steps:
+            state.epoch, state.index = state.epoch + 1, 0
+            self.epoch_steps = self.source.steps(state.epoch)
+
+    def _drain(self) -> None:
+        self.meter.drain(str(self.keeper.last) if self.keeper.last else None)
+
+    # --- validation ---
+
+    def _validation_due(self) -> bool:
+        state, every = self.state, self.plan.validate_every
+        if self.context.validate is None or state.step == state.validated:
+            return False
+        on_time = state.index == 0 if every is None else state.step % every == 0
+        return on_time or state.step >= self.total
+
+    def _validate(self) -> None:
+        self._drain()
+        metrics = self._ask_validation()
+        state = self.state
+        state.validated = state.step
+        state.history.append({"step": state.step, **metrics})
+        finite = {f"val/{name}": value for name, value in metrics.items() if math.isfinite(value)}
+        self.context.log.metrics(finite, state.step)
+        if self.plan.keep_best and self.context.select is not None:
+            self._judge(metrics, *self.context.select)
+
+    def _ask_validation(self) -> dict[str, float]:
+        assert self.context.validate is not None
+        self.module.eval()
+        try:
+            with rng.preserved(self.device), torch.no_grad():
+                return {name: float(value) for name, value in self.context.validate(self.module).items()}
+        except Stopped:
+            self._stop(" while validating")
+        finally:
+            self.module.train()
+
+    def _judge(self, metrics: dict[str, float], name: str, mode: str) -> None:
+        if name not in metrics:
+            raise UserError(f"no metric '{name}' to select by", why=f"validation gives {', '.join(sorted(metrics))}")
+        value, best = metrics[name], self.state.best
+        if math.isfinite(value) and (best is None or (value > best.value if mode == "max" else value < best.value)):
+            self.keeper.offer_best(metrics, value)
+
+    # --- saving and stopping ---
+
+    def _save(self) -> bool:
+        self._drain()
+        return self.keeper.save()
+
+    def _stop_if_asked(self) -> None:
+        if self.context.stop.requested:
+            self._stop()
+
+    def _stop(self, when: str = "") -> NoReturn:
+        asked = self.context.stop.requested
+        here = f"stopped by {asked}" if isinstance(asked, str) else "stopped"
+        here += f"{when} after step {self.state.step} of {self.total}"
+        if self._save():
+            raise Stopped(f"{here}; the state is saved")
+        kept = self.keeper.last.name if self.keeper.last else "the beginning"
+        raise Stopped(f"{here}; the state could not be saved, so it continues from {kept}")
+
+    def _identity(self) -> dict[str, str]:
+        plan = {f"training.{name}": str(value) for name, value in self.plan.model_dump().items() if name not in _FREE}
+        own = {"data": self.source.fingerprint, "seed": str(self.context.seed), "total steps": str(self.total)}
+        return {**plan, **own, **self.context.identity}
+
+
+def _weighted(parts: Mapping[str, Tensor], terms: Mapping[str, Term]) -> Tensor:
+    """Scalar: the parts times their weights, summed."""
+    return torch.stack([part * terms[name].weight for name, part in parts.items()]).sum()

@@ -1,0 +1,113 @@
+"""What the loop trains: a student with its objectives, and beside it a teacher that it neither trains nor saves."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs, Objective, Teacher
+from compress.errors import UserError
+
+
+@dataclass(frozen=True)
+class Term:
+    """One objective on one micro-batch. value: scalar, a mean over `count` things.  weight: its factor in the total."""
+
+    value: Tensor
+    weight: float
+    count: int
+
+
+class Trainable(Protocol):
+    """What `train` asks of the nn.Module that it is given."""
+
+    def __call__(self, batch: Batch) -> Mapping[str, Term]: ...
+
+    def counts(self, batch: Batch) -> Mapping[str, int]:
+        """What each term of this micro-batch will count, without running the model (the batch is on the host)."""
+        ...
+
+
+class StageModule(nn.Module):
+    """Student, objectives and teacher as one trainable thing.
+
+    The student runs once with the union of what the objectives need, the teacher likewise, without gradient and in
+    the precision it was prepared in. Objectives are submodules, so that projections they own are trained and saved;
+    the teacher is none. Raises UserError for no objective, a bad weight, or an objective without its teacher.
+    """
+
+    def __init__(
+        self, student: nn.Module, objectives: Mapping[str, tuple[float, nn.Module]], teacher: Teacher | None = None
+    ) -> None:
+        super().__init__()
+        if not objectives:
+            raise UserError("there is nothing to minimise", where="objectives", do="name at least one")
+        for name, (weight, objective) in objectives.items():
+            _check(name, weight, objective, teacher)
+        self.student = student
+        self.objectives = nn.ModuleDict({name: objective for name, (_, objective) in objectives.items()})
+        self.weights = {name: float(weight) for name, (weight, _) in objectives.items()}
+        self._teacher = (teacher,)  # in a tuple: a module assigned directly would become a part of this one
+
+    @property
+    def teacher(self) -> Teacher | None:
+        return self._teacher[0]
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Objective → number of things it averages over in this batch."""
+        return {name: objective.count(batch) for name, objective in self._named().items()}
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """Terms of the objectives that have something to count here."""
+        counts = self.counts(batch)
+        live = {name: objective for name, objective in self._named().items() if counts[name]}
+        if not live:
+            return {}
+        student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
+        teacher = self._ask_teacher(batch, live)
+        return {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
+
+    def _named(self) -> dict[str, Objective]:
+        return {name: cast(Objective, objective) for name, objective in self.objectives.items()}
+
+    def _ask_teacher(self, batch: Batch, live: Mapping[str, Objective]) -> EncoderOutput | None:
+        needs = [o.teacher_needs for o in live.values() if o.teacher_needs is not None]
+        if self.teacher is None or not needs:
+            return None
+        # The student's autocast is not the teacher's: it was prepared in a precision of its own.
+        with torch.no_grad(), torch.autocast(batch.input_ids.device.type, enabled=False):
+            return _ordinary(self.teacher(batch, _union(needs)))
+
+
+def _check(name: str, weight: float, objective: nn.Module, teacher: Teacher | None) -> None:
+    if not (math.isfinite(weight) and weight >= 0):
+        raise UserError("a weight must be a number from 0 up", where=f"objective {name}.weight", why=f"it is {weight}")
+    if cast(Objective, objective).teacher_needs is not None and teacher is None:
+        raise UserError("needs a teacher, and there is none", where=f"objective {name}", do="name one with --teacher")
+
+
+def _union(needs: Any) -> Needs:
+    return reduce(or_, needs, Needs())
+
+
+def _ordinary(value: Any) -> Any:
+    """The output with its inference-mode tensors copied: autograd refuses to keep those for a backward pass.
+
+    The vocabulary part is left alone: its losses keep nothing of the teacher, and its table is large.
+    """
+    if isinstance(value, Tensor):
+        return value.clone() if value.is_inference() else value
+    if isinstance(value, tuple | list):
+        return type(value)(_ordinary(item) for item in value)
+    if isinstance(value, EncoderOutput):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "vocabulary"}
+        return dataclasses.replace(value, **{name: _ordinary(field) for name, field in fields.items()})
+    return value

@@ -1,0 +1,99 @@
+"""AdamW in one fused pass, its moments in and out by parameter name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+
+from compress.contracts import TrainingPlan
+from compress.errors import ExitCode, UserError
+
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class Optimizer:
+    """AdamW (Loshchilov and Hutter, arXiv 1711.05101) over the parameters of `module` that ask for a gradient.
+
+    Weights decay; biases and norms, which are the vectors, do not. A tensor shared by several modules is one
+    parameter. Raises UserError when nothing is left to train.
+    """
+
+    def __init__(self, module: nn.Module, plan: TrainingPlan) -> None:
+        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not self.parameters:
+            raise UserError("nothing to train: every weight is frozen")
+        self.clip_norm = plan.clip_norm
+        groups = [
+            {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": plan.weight_decay},
+            {"params": [p for p in self.parameters.values() if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        self.adamw = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=plan.learning_rate,
+            betas=plan.betas,
+            eps=plan.eps,
+            fused=True,
+        )
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self.adamw.zero_grad(set_to_none=True)
+
+    def step(self, loss: Tensor, learning_rate: float) -> Tensor:
+        """Clip and step, unless `loss` or the gradient norm is not finite; returns the norm before clipping, a scalar.
+
+        The decision is made where the tensors are: the fused kernel leaves weights, moments and step counts alone
+        when it is told that an infinity was found. So an accelerator is not waited for.
+        """
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        if not gradients:  # a batch in which no objective had anything to count
+            return torch.zeros_like(loss)
+        norm = get_total_norm(gradients)
+        for group in self.adamw.param_groups:
+            group["lr"] = learning_rate
+        # The two doors that torch's GradScaler uses. Dividing inside the kernel saves a pass over all gradients.
+        bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
+        self.adamw.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]
+        if self.clip_norm is not None:
+            scale = (norm / self.clip_norm).clamp(min=1.0)
+            self.adamw.grad_scale = scale.float()  # pyright: ignore[reportAttributeAccessIssue]
+        self.adamw.step()
+        return norm
+
+    def state(self) -> dict[str, Tensor]:
+        """`<parameter>.<moment>` → tensor, of every parameter that was ever stepped."""
+        tensors = {}
+        for name, parameter in self.parameters.items():
+            for moment, value in self.adamw.state.get(parameter, {}).items():
+                tensors[f"{name}.{moment}"] = value
+        return tensors
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """What `state` gave. Raises UserError when the tensors belong to other parameters."""
+        rest = dict(tensors)
+        for name, parameter in self.parameters.items():
+            found = {moment: rest.pop(f"{name}.{moment}") for moment in _MOMENTS if f"{name}.{moment}" in rest}
+            if found:
+                _check(name, parameter, found)
+                self.adamw.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
+        if rest:
+            raise _foreign(f"unexpected {_few(rest)}")
+
+
+def _check(name: str, parameter: Tensor, found: Mapping[str, Tensor]) -> None:
+    if set(found) != set(_MOMENTS):
+        raise _foreign(f"{name} lacks {_few(set(_MOMENTS) - set(found))}")
+    if any(found[moment].shape != parameter.shape for moment in ("exp_avg", "exp_avg_sq")):
+        raise _foreign(f"{name} is {tuple(found['exp_avg'].shape)} there and {tuple(parameter.shape)} here")
+
+
+def _foreign(why: str) -> UserError:
+    return UserError("the checkpoint's optimizer state does not belong to this model", why=why, code=ExitCode.REFUSED)
+
+
+def _few(names: Iterable[str]) -> str:
+    names = sorted(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

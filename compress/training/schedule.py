@@ -1,0 +1,39 @@
+"""How many steps, and the learning rate of each: pure functions of the step, so there is nothing to save."""
+
+from __future__ import annotations
+
+import math
+
+from compress.contracts import BatchSource, TrainingPlan
+from compress.errors import ExitCode, UserError
+
+
+def total_steps(plan: TrainingPlan, source: BatchSource) -> int:
+    """Optimizer steps of the whole run. Epochs may differ in length; a part of one counts its share, rounded."""
+    if source.steps(0) < 1:
+        raise UserError(
+            "the training data give not a single step",
+            why="no row is left after reading and encoding",
+            do="check the data and its columns",
+            code=ExitCode.DATA,
+        )
+    if plan.steps is not None:
+        return plan.steps
+    assert plan.epochs is not None
+    whole = math.floor(plan.epochs)
+    steps = sum(source.steps(epoch) for epoch in range(whole))
+    return max(1, steps + round((plan.epochs - whole) * source.steps(whole)))
+
+
+def learning_rate(plan: TrainingPlan, step: int, total: int) -> float:
+    """Rate of the optimizer step number `step`, counted from 0, of `total`.
+
+    Rises in a line over the warm-up, its last step at the peak, then falls so that the step after the last would be 0:
+    no step is spent at rate 0.
+    """
+    warmup = math.ceil(plan.warmup * total)
+    if step < warmup:
+        return plan.learning_rate * (step + 1) / warmup
+    left = (total - step) / (total - warmup) if total > warmup else 1.0
+    factor = {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[plan.schedule]
+    return plan.learning_rate * factor
