@@ -113,7 +113,16 @@ def browsing(profile: Path) -> Iterator[Page]:
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-c", _AT_3_AND_4, str(their_in), str(their_out), program, *FLAGS, f"--user-data-dir={profile}"],
+        [
+            sys.executable,
+            "-c",
+            _AT_3_AND_4,
+            str(their_in),
+            str(their_out),
+            program,
+            *FLAGS,
+            f"--user-data-dir={profile}",
+        ],
         pass_fds=(their_in, their_out),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
