@@ -54,7 +54,7 @@ class EncoderConfig:
     """A BERT-family encoder (1810.04805), with the shapes that compression gives it.
 
     vocabulary, hidden: sizes V and D.  layers: the shape of each layer, first to last.
-    embedding: width E of the embedding tables; when it is not `hidden`, a projection follows (ALBERT, 1909.11942).
+    embedding: width E of the embedding tables where it is not `hidden`: a projection follows (ALBERT, 1909.11942).
     layer_groups: for each layer, which group of parameters it uses, numbered 0.. in order of appearance; layers of one
         group are one module, stored once.  None: every layer has its own.
     norm: "post" as in BERT, or "pre" (2002.04745), which ends with one more norm.
@@ -84,10 +84,12 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
-        if self.embedding is None:
-            object.__setattr__(self, "embedding", self.hidden)
+        # One spelling for one encoder, so that equal encoders have equal configs and `dataclasses.replace` is safe.
+        if self.embedding == self.hidden:
+            object.__setattr__(self, "embedding", None)
         if self.layer_groups is not None:
-            object.__setattr__(self, "layer_groups", tuple(self.layer_groups))
+            groups = tuple(self.layer_groups)
+            object.__setattr__(self, "layer_groups", None if groups == tuple(range(self.depth)) else groups)
         _check_sizes(self)
         _check_choices(self)
         _check_groups(self)
@@ -127,13 +129,12 @@ class EncoderConfig:
 
     @property
     def width(self) -> int:
-        """Width of the embedding tables: `embedding`, once None has been resolved."""
-        assert self.embedding is not None
-        return self.embedding
+        """Width E of the embedding tables."""
+        return self.hidden if self.embedding is None else self.embedding
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """`layer_groups`, once None has been resolved."""
+        """The group of parameters that each layer uses."""
         return tuple(range(self.depth)) if self.layer_groups is None else self.layer_groups
 
     @property
@@ -250,8 +251,10 @@ class HeadConfig:
 
 
 def _check_sizes(config: EncoderConfig) -> None:
-    for name in ("vocabulary", "hidden", "embedding", "max_positions"):
+    for name in ("vocabulary", "hidden", "max_positions"):
         _positive(name, getattr(config, name))
+    if config.embedding is not None:
+        _positive("embedding", config.embedding)
     for name in ("segments", "position_offset", "pad_id"):
         _integer(name, getattr(config, name), least=0)
     if config.pad_id >= config.vocabulary:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from compress.contracts import VocabularyOutput
 from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.dropout import Dropout
 from compress.encoder.layers import activation, layer_norm, linear
 
 
@@ -45,7 +46,7 @@ class PooledHead(nn.Module):
         super().__init__()
         # BERT's next-sentence head has no dropout of its own.
         own = config.dropout if head.dropout is None else head.dropout
-        self.dropout = nn.Dropout(own if head.kind == "classification" else 0.0)
+        self.dropout = Dropout(own if head.kind == "classification" else 0.0)
         self.classifier = linear(config.hidden, head.labels)
 
     def forward(self, first: Tensor, pooled: Tensor | None) -> Tensor:
@@ -59,7 +60,7 @@ class FirstTokenHead(nn.Module):
     def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
         super().__init__()
         self.pre_classifier = linear(config.hidden, config.hidden)
-        self.dropout = nn.Dropout(config.dropout if head.dropout is None else head.dropout)
+        self.dropout = Dropout(config.dropout if head.dropout is None else head.dropout)
         self.classifier = linear(config.hidden, head.labels)
 
     def forward(self, first: Tensor, pooled: Tensor | None) -> Tensor:

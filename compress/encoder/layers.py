@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.encoder.config import Activation, EncoderConfig, LayerShape
+from compress.encoder.dropout import Dropout
 from compress.encoder.layout import AttentionMaps, Layout
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -76,7 +77,7 @@ class Embeddings(nn.Module):
         self.position = FixedPositions(rows, width) if fixed else empty(nn.Embedding, rows, width)
         self.segment = empty(nn.Embedding, config.segments, width) if config.segments else None
         self.norm = layer_norm(width, config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.projection = linear(width, config.hidden) if width != config.hidden else None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
@@ -151,7 +152,7 @@ class EncoderLayer(nn.Module):
         self.attention_norm = layer_norm(config.hidden, config.norm_eps)
         self.feed_forward = FeedForward(config.hidden, shape.feed_forward, config.activation)
         self.output_norm = layer_norm(config.hidden, config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, layout: Layout, trace: LayerTrace) -> Tensor:
         if self.pre_norm:

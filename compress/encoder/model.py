@@ -46,15 +46,16 @@ class Encoder(nn.Module):
         With pre-norm the last of `hidden_states` is `last_hidden`, after the final norm.
         """
         x = self._embed(input_ids, position_ids, segment_ids)
-        states, traces = [x], []
+        states, traces = [], []
         for group in self.config.groups:
             trace = LayerTrace(needs.attentions or needs.attention_scores, needs.projections)
+            if needs.hidden_states:
+                states.append(x)
             x = self.layers[group](x, layout, trace)
-            states.append(x) if needs.hidden_states else None
             traces.append(trace)
         if self.final_norm is not None:
-            x = states[-1] = self.final_norm(x)
-        output = EncoderOutput(last_hidden=x, hidden_states=tuple(states) if needs.hidden_states else None)
+            x = self.final_norm(x)
+        output = EncoderOutput(last_hidden=x, hidden_states=(*states, x) if needs.hidden_states else None)
         _collect(output, traces, needs)
         if needs.pooled:
             output.pooled = self.pool(layout.first(x))

@@ -1,0 +1,122 @@
+"""A model made ready for inference: frozen, every matrix packed once into the order that oneDNN computes in.
+
+On CPU torch reorders (or, in fp32, hands to a slower library) the weight of each `nn.Linear` at each call; packed once,
+the same products run about twice as fast in fp32 and half as fast again in bf16. Where the operators are missing, or
+on another device, the same copy runs with plain matrices.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.layers import Attention, FeedForward
+from compress.encoder.model import NOTHING, Model
+
+Precision = Literal["fp32", "bf16"]
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+# What oneDNN can compute together with the product, exactly as the activation would: (attribute, algorithm).
+FUSED = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "relu": ("relu", ""), "silu": ("swish", "")}
+
+
+class PreparedModel:
+    """A frozen twin of a model, called as `prepared(batch, needs)`: no gradient, no dropout. Is a `Teacher`."""
+
+    def __init__(self, model: Model, precision: Precision) -> None:
+        self.model = model
+        self.precision = precision
+        self.config = model.config
+
+    def __call__(self, batch: Batch, needs: Needs = NOTHING) -> EncoderOutput:
+        """What `Model.forward` gives, in this precision. Its own precision holds under any autocast."""
+        device = batch.input_ids.device.type
+        with torch.inference_mode(), torch.autocast(device, enabled=False):
+            return self.model(batch, needs)
+
+
+def prepare(model: Model, precision: Precision = "fp32") -> PreparedModel:
+    """A frozen copy of `model` on its device; the model itself is neither changed nor shared."""
+    source = model.encoder.embeddings.word.weight
+    with torch.device("meta"):
+        twin = Model(model.config, model.head_configs)
+    dtype = DTYPES[precision]
+    state = {name: tensor.detach().to(dtype, copy=True) for name, tensor in model.state_dict().items()}
+    twin.load_state_dict(state, assign=True)
+    del state
+    if source.device.type == "cpu" and can_pack(precision):
+        _pack(twin)
+    return PreparedModel(twin.requires_grad_(False).eval(), precision)
+
+
+@functools.cache
+def can_pack(precision: Precision) -> bool:
+    """True where this build and this CPU have the packed product in this precision, and it computes right."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    dtype = DTYPES[precision]
+    weight = torch.linspace(-1, 1, 32 * 16, dtype=torch.float32).view(32, 16).to(dtype)
+    x = torch.linspace(-1, 1, 3 * 16, dtype=torch.float32).view(3, 16).to(dtype)
+    try:
+        with torch.inference_mode():
+            got = PackedLinear(weight, weight[:, 0].contiguous(), FUSED["gelu"])(x)
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    want = F.gelu(F.linear(x.double(), weight.double(), weight[:, 0].double()))
+    return bool(torch.allclose(got.double(), want, atol=1e-5 if precision == "fp32" else 5e-2))
+
+
+class PackedLinear(nn.Module):
+    """weight (out, in), bias (out,): packed on construction; forward fuses the activation into the product."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, fused: tuple[str, str] = ("none", "")) -> None:
+        super().__init__()
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
+        self.bias = bias
+        self.attribute, self.algorithm = fused
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, self.attribute, [], self.algorithm)
+
+
+class PackedAttention(Attention):
+    """Queries, keys and values as one product."""
+
+    def __init__(self, plain: Attention) -> None:
+        nn.Module.__init__(self)
+        self.heads, self.head_width, self.dropout = plain.heads, plain.head_width, plain.dropout
+        parts = (plain.query, plain.key, plain.value)
+        self.projection = PackedLinear(torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts]))
+        self.output = PackedLinear(plain.output.weight, plain.output.bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.projection(x).chunk(3, dim=-1)
+        return q, k, v
+
+
+class PackedFeedForward(nn.Module):
+    """The activation fused into the first product."""
+
+    def __init__(self, plain: FeedForward, activation: str) -> None:
+        super().__init__()
+        self.up = PackedLinear(plain.up.weight, plain.up.bias, FUSED[activation])
+        self.down = PackedLinear(plain.down.weight, plain.down.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x))
+
+
+def _pack(model: Model) -> None:
+    """Replace the parts of `model` by packed ones, in place, releasing the plain matrices as it goes."""
+    for layer in model.encoder.layers:
+        layer.attention = PackedAttention(layer.attention)
+        layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation)
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(module, name, PackedLinear(child.weight, child.bias))
