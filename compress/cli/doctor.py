@@ -8,7 +8,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -196,13 +196,22 @@ def _packages() -> Iterator[Finding]:
         return
     for extra, names in _by_extra(required).items():
         versions = {name: _version(name) for name in names}
-        absent = [name for name, version in versions.items() if version is None]
-        subject = f"extra {extra}" if extra else "core packages"
-        if absent:
-            do = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {' '.join(absent)}"
-            yield Finding(subject, f"not installed: {', '.join(absent)}", "note" if extra else "missing", do)
-        else:
-            yield Finding(subject, ", ".join(f"{name} {version}" for name, version in versions.items()))
+        if extra:
+            yield _extra(extra, versions)
+            continue
+        for name, version in versions.items():
+            if version is None:
+                yield Finding(name, "not installed", "missing", f"pip install {name}")
+            elif name != "torch":  # told above, with what it can do
+                yield Finding(name, version)
+
+
+def _extra(extra: str, versions: Mapping[str, str | None]) -> Finding:
+    absent = [name for name, version in versions.items() if version is None]
+    if absent:
+        do = f"pip install '{DISTRIBUTION}[{extra}]'"
+        return Finding(f"extra {extra}", f"not installed: {', '.join(absent)}", "note", do)
+    return Finding(f"extra {extra}", ", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
 def _by_extra(required: list[str]) -> dict[str, list[str]]:

@@ -62,7 +62,6 @@ class CorpusSpec(Frozen):
     source: Text
     """An embedded corpus, a text or table file, a folder, or `hf:name[/config]`."""
     text_column: Text | None = None
-    split: Text | None = None
     limit: int | None = Field(default=None, gt=0)
     """Most documents taken."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from compress.contracts import Override
 from compress.errors import ExitCode, UserError
@@ -233,3 +236,48 @@ def test_a_name_that_drives_terminals_is_shown_escaped() -> None:
     with pytest.raises(UserError) as caught:
         load_recipe("\x1b[2Jx")
     assert "\x1b" not in str(caught.value)
+
+
+JUNK = st.sampled_from(
+    ["", "x", "[", "]", "{", "}", ":", ": ", "- ", "\n", "\t", "'", '"', "&a", "*a", "!!x", "#", "~", "-1", "1e99",
+     ".nan", "true", "null", "0x1", "é", "\x07", "---\n", "? ", "| ", "> ", "%", "@"]
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, len(BASE)), st.integers(0, 12), JUNK), min_size=1, max_size=3))
+def test_only_user_errors_leave(edits: list[tuple[int, int, str]]) -> None:
+    text = BASE
+    for start, length, junk in edits:
+        text = text[:start] + junk + text[start + length :]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "x.yaml"
+        path.write_text(text, encoding="utf-8")
+        try:
+            load_recipe(path)
+        except UserError as error:
+            assert str(error).isprintable()  # noqa: PT017 - some edits leave a valid recipe
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+PATHS = st.sampled_from(
+    ["seed", "data", "data.labels", "stages", "stages.0", "stages.0.encoder", "stages.1.student.layers", "stages.*",
+     "stages.1.objectives", "stages.1.objectives.0", "stages.1.objectives.0.temperature", "expected", "evaluation"]
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(PATHS, VALUES)
+def test_any_value_anywhere_is_taken_or_refused(path: str, value: object) -> None:
+    from compress.recipe.document import parse
+
+    base = parse(BASE, "x.yaml")
+    assert base is not None
+    try:
+        load_recipe(base.plain(), [Override(path, value, "--set")])
+    except UserError as error:
+        assert str(error).startswith("--set: ") or "recipe:" in str(error)  # noqa: PT017
