@@ -56,17 +56,25 @@ class ModelName(click.ParamType):
         return recipes or [CompletionItem(incomplete, type="dir")]
 
 
+_OVERRIDES = (
+    click.option(
+        "--set",
+        "set_",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a value of the recipe, e.g. stages.0.training.epochs=1.",
+    ),
+    click.option("--seed", type=int, help="Seed of data order, masking and new weights."),
+)
+
 GROUPS: Mapping[str, tuple[Any, ...]] = {
     "recipe": (
         click.option("--recipe", type=RecipeName(), help="A recipe's name, or the path of your own."),
-        click.option(
-            "--set",
-            "set_",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Change a value of the recipe, e.g. stages.0.training.epochs=1.",
-        ),
-        click.option("--seed", type=int, help="Seed of data order, masking and new weights."),
+        *_OVERRIDES,
+    ),
+    "overrides": _OVERRIDES,
+    "corpus": (
+        click.option("--corpus", metavar="TEXT", help="Plain text: a file or folder, an embedded corpus, or hf:name."),
     ),
     "data": (
         click.option(
@@ -119,11 +127,12 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
 def shared(*groups: str) -> Callable[[Function], Function]:
     """Give a command the flags of `groups` (and always --json, --quiet, --debug); it receives `options: RunOptions`."""
     flags = [flag for name in (*groups, "display") for flag in GROUPS[name]]
+    names = _names(flags)
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def run(*args: Any, **values: Any) -> Any:
-            own = {name: values.pop(name) for name in list(values) if name not in _NAMES}
+            own = {name: values.pop(name) for name in list(values) if name not in names}
             return function(*args, options=run_options(values), **own)
 
         for flag in reversed(flags):
@@ -178,9 +187,18 @@ _PLAIN = (
 _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "teacher": "teacher", "data": "data.source", "text_column": "data.text_column",
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
-    "limit": "data.limit",
+    "limit": "data.limit", "corpus": "corpus.source",
 }  # fmt: skip
-_NAMES = {*_PLAIN, *_RECIPE_VALUES, "set_"}
+
+
+def _names(flags: list[Any]) -> set[str]:
+    """Parameter names of some flags: a command may have an argument of its own that is called like another group's."""
+
+    def carrier() -> None: ...
+
+    for flag in flags:
+        flag(carrier)
+    return {parameter.name for parameter in carrier.__click_params__}  # type: ignore[attr-defined]
 
 
 def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:

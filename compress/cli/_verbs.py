@@ -1,0 +1,19 @@
+"""What the stage commands share: run a recipe's stages of one kind and leave with its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+def run_stages(options: RunOptions, default: str, verb: str | None, **inputs: Path | None) -> None:
+    """Run the recipe that the options name (else `default`); verb: only its stages of that kind."""
+    from compress.console import Console
+    from compress.pipeline import run_recipe
+
+    console = Console(quiet=options.quiet, json=options.json)
+    given = {name: path for name, path in inputs.items() if path is not None}
+    run_recipe(options.recipe or default, options, console, verb=verb, inputs=given)

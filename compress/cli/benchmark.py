@@ -1,0 +1,31 @@
+"""Time models side by side on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli.options import ModelName, shared
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True, type=ModelName())
+@click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Sequences at once.")
+@click.option("--length", type=click.IntRange(3, 1_000_000), default=128, show_default=True, help="Tokens of each.")
+@click.option("--repeats", type=click.IntRange(5, 100_000), default=50, show_default=True)
+@shared("compute")
+def command(options: RunOptions, models: tuple[str, ...], batch: int, length: int, repeats: int) -> None:
+    """Time MODELS side by side on this machine, in turn (A B A B …); the first is what the others are compared with.
+
+    Latency is of full-length sequences; throughput is of a mix of lengths from 8 to LENGTH.
+
+    \b
+      compress benchmark teacher-folder student-folder --length 128 --threads 2
+    """
+    from compress.standalone import benchmark
+
+    benchmark(list(models), batch, length, repeats, options)

@@ -1,0 +1,37 @@
+"""Distil a teacher into a smaller student, and measure both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli._verbs import run_stages
+from compress.cli.options import shared
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+@click.command()
+@shared("recipe", "teacher", "data", "compute", "output", "tracking")
+@click.option(
+    "--general-teacher",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A pretrained encoder with a masked-LM head, for recipes that start on a corpus.",
+)
+def command(options: RunOptions, general_teacher: Path | None) -> None:
+    """Distil a teacher into a smaller student, and measure both.
+
+    Without flags: the recipe `distilbert`, whose teacher is made first (once) from generated data. With a model of
+    your own:
+
+    \b
+      compress distill --recipe distilbert-task --teacher FOLDER --data FILE_OR_FOLDER
+
+    Ends with a table of teacher, student and control (the same student on hard labels alone), the student's folder,
+    and the lines that use it and that open the MLflow page.
+    """
+    run_stages(options, "distilbert", "distill", general_teacher=general_teacher)

@@ -1,0 +1,29 @@
+"""Measure a model on labelled data: quality with intervals, size and speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli.options import ModelName, shared
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+@click.command()
+@click.argument("model", type=ModelName())
+@click.option("--against", type=ModelName(), metavar="TEACHER", help="A model to compare with, row by row.")
+@click.option("--split", type=click.Choice(["test", "validation", "train"]), default="test", show_default=True)
+@click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
+@shared("data", "compute", "tracking")
+def command(options: RunOptions, model: str, against: str | None, split: str, bootstrap: int) -> None:
+    """Measure MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
+
+    \b
+      compress evaluate runs/distilbert/student --data opinions --against runs/teachers/teacher-…/model
+    """
+    from compress.standalone import evaluate
+
+    evaluate(model, against, split, bootstrap, options)

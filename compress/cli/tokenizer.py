@@ -1,0 +1,24 @@
+"""Train a tokenizer on plain text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli._verbs import run_stages
+from compress.cli.options import shared
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+@click.command()
+@shared("recipe", "corpus", "output", "tracking")
+def command(options: RunOptions) -> None:
+    """Train a tokenizer on plain text: WordPiece as BERT's, BPE or Unigram; AutoTokenizer loads its folder.
+
+    \b
+      compress tokenizer --corpus TEXT --set stages.0.vocabulary_size=8000
+    """
+    run_stages(options, "teacher", "tokenizer")

@@ -1,0 +1,191 @@
+"""Distil a teacher into a student cut from it: DistilBERT (Sanh et al. 2019), on a corpus and then on the task."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torch import nn
+
+from compress import registry
+from compress.contracts import MaskingSpec
+from compress.data.batches import CorpusBatches
+from compress.data.tokenizer import Tokenizer, check_length
+from compress.distill import layers
+from compress.distill.spec import Spec, StudentSpec
+from compress.encoder.inference import prepare as prepare_teacher
+from compress.encoder.model import Model
+from compress.encoder.students import take_layers
+from compress.errors import UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import LoadedModel, load_model
+from compress.stages import (
+    Finished,
+    Prepared,
+    StageContext,
+    TaskData,
+    check_same_labels,
+    corpus_batches,
+    corpus_validation,
+    folder_meta,
+    require_folder,
+    task_validation,
+)
+from compress.training.module import StageModule
+
+
+class Stage:
+    """A teacher folder and text → a student that answers as the teacher does."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def plan(self) -> list[str]:
+        s, t = self.spec, self.spec.training
+        if s.student is None:
+            born = "the student of the stage before"
+        else:
+            chosen = s.student.layers if isinstance(s.student.layers, str) else list(s.student.layers)
+            born = f"a student of teacher layers {chosen}" + (f" x {s.student.count}" if s.student.count else "")
+            born += ", random weights" if s.student.start == "random" else ""
+        losses = " + ".join(f"{row.weight:g} {row.kind}" for row in s.objectives)
+        return [f"distil on the {s.level}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows"]
+
+    def prepare(self) -> Prepared:
+        return self._corpus() if self.spec.level == "corpus" else self._task()
+
+    def control(self, steps: int) -> Spec | None:
+        """The twin that shows what the teacher brought: same start, hard labels alone, `steps` steps.
+
+        None when the recipe asks for no control.
+        """
+        if not self.spec.control:
+            return None
+        hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
+        plan = self.spec.training.model_copy(update={"steps": steps, "epochs": None})
+        changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan}
+        return self.spec.model_copy(update=changes)
+
+    # --- on a corpus ------------------------------------------------------------------------------------------
+
+    def _corpus(self) -> Prepared:
+        c, spec = self.context, self.spec
+        what = "a teacher with a masked-LM head (a pretrained encoder)"
+        folder = require_folder(c.general_teacher, what, "--general-teacher", "distill")
+        teacher = load_model(folder, require={"mlm"}, device=c.device)
+        student = self._student(teacher, "mlm")
+        tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
+        tokenizer.check_fits(teacher.config.vocabulary, where=str(folder))
+        corpus = c.corpus()
+        assert c.recipe.corpus is not None
+        length = c.recipe.corpus.max_length
+        check_length(length, teacher.config.max_positions, where="corpus.max_length")
+        masking = spec.masking or MaskingSpec()
+
+        def batches(split: str) -> CorpusBatches:
+            return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length)
+
+        return Prepared(
+            finish=lambda: Finished(
+                student, teacher.tokenizer_files, folder_meta(c, {"teacher": folder}, None, corpus)
+            ),
+            module=StageModule(student, self._objectives(), prepare_teacher(teacher.model, c.precision)),
+            source=batches("train"),
+            plan=spec.training,
+            validate=corpus_validation(batches("validation"), c),
+            select=("mlm_loss", "min"),
+            identity={
+                "corpus": corpus.fingerprint,
+                "tokenizer": tokenizer.vocabulary_sha,
+                "teacher": modelfolder.fingerprint(folder),
+            },
+            params=self._params(student),
+        )
+
+    # --- on the task ------------------------------------------------------------------------------------------
+
+    def _task(self) -> Prepared:
+        c, spec = self.context, self.spec
+        folder = require_folder(c.teacher, "a teacher with a task head", "--teacher", "distill")
+        teacher = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
+        table = c.table()
+        check_same_labels(teacher, table)
+        student = self._student(teacher, "task")
+        data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled)
+        needs_teacher = any(row.kind != "hard_labels" for row in spec.objectives)
+        return Prepared(
+            finish=lambda: Finished(student, teacher.tokenizer_files, folder_meta(c, {"teacher": folder}, table)),
+            module=StageModule(
+                student, self._objectives(), prepare_teacher(teacher.model, c.precision) if needs_teacher else None
+            ),
+            source=data.source(spec.training, c.seed),
+            plan=spec.training,
+            validate=task_validation(data.validation, c),
+            select=("accuracy", "max"),
+            identity={
+                "data": table.fingerprint,
+                "tokenizer": data.vocabulary_sha,
+                "teacher": modelfolder.fingerprint(folder),
+            },
+            params=self._params(student),
+        )
+
+    # --- both -------------------------------------------------------------------------------------------------
+
+    def _student(self, teacher: LoadedModel, head: str) -> Model:
+        if self.spec.student is not None:
+            return self._born(self.spec.student, teacher, head)
+        folder = require_folder(self.context.model, "the student of a stage before", "--model", "distill")
+        if not modelfolder.same_vocabulary(folder, teacher.path):
+            raise UserError(
+                "student and teacher have different vocabularies",
+                where=str(folder),
+                why=f"not the one of {teacher.path}",
+                do="start the student from this teacher, or use a teacher with the student's tokenizer",
+            )
+        info = modelfolder.inspect(folder)
+        fresh = None
+        if head not in info.heads:
+            fresh = {head: dataclasses.replace(teacher.heads[head], style=info.head_style)}
+        student = load_model(folder, keep=() if fresh else {head}, new_heads=fresh, device=self.context.device).model
+        if fresh:
+            self._take_head(student, teacher.model, head)
+        return student
+
+    def _born(self, how: StudentSpec, teacher: LoadedModel, head: str) -> Model:
+        keep = layers.resolve(how, teacher.config.depth)
+        self.context.say(layers.sentence(keep, teacher.config.depth))
+        student = take_layers(teacher.model, keep, {head}, pooler=how.pooler)
+        if how.start == "random":
+            self.context.say("the student starts from random weights, as the recipe says")
+            student.initialize(self.context.seed)
+        elif how.head == "new" and head == "task":
+            self.context.say("the student's task head starts from random weights, as the recipe says")
+            fresh = Model(student.config, student.head_configs).initialize(self.context.seed)
+            student.heads["task"].load_state_dict(fresh.heads["task"].state_dict())
+        return student
+
+    def _take_head(self, student: Model, donor: Model, head: str) -> None:
+        """Copy the teacher's head, and its pooler where the head reads one, if the widths agree."""
+        same_style = student.head_configs[head].style == donor.head_configs[head].style
+        if student.config.hidden != donor.config.hidden or not same_style:
+            self.context.say(f"the student's {head} head is new: its shape is not the teacher's")
+            return
+        student.heads[head].load_state_dict(donor.heads[head].state_dict())
+        if donor.head_configs[head].needs_pooler and student.encoder.pooler and donor.encoder.pooler:
+            student.encoder.pooler.load_state_dict(donor.encoder.pooler.state_dict())
+        self.context.say(f"the student's {head} head is a copy of the teacher's")
+
+    def _objectives(self) -> dict[str, tuple[float, nn.Module]]:
+        built: dict[str, tuple[float, nn.Module]] = {}
+        for row in self.spec.objectives:
+            name = row.kind
+            while name in built:  # the same objective twice, say at two temperatures
+                name += "_again"
+            built[name] = (row.weight, registry.build("compress.objectives", row))
+        if not any(weight > 0 for weight, _ in built.values()):
+            raise UserError("every objective has weight 0", where="objectives", do="give at least one a weight above 0")
+        return built
+
+    @staticmethod
+    def _params(student: Model) -> dict[str, int]:
+        return {"student.layers": student.config.depth, "student.hidden": student.config.hidden}

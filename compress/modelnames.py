@@ -1,0 +1,61 @@
+"""One way to name a model: a folder, `hf:org/name[@revision]`, `runs:/<id>/…`, `models:/name@alias`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compress.errors import ExitCode, UserError, did_you_mean, printable
+from compress.modelfolder.folder import is_model_folder
+
+PATTERNS = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress.json")
+
+
+def resolve(name: str) -> Path:
+    """The local folder that `name` means; UserError with the nearest right thing."""
+    if name.startswith("hf:"):
+        return _from_hub(name[3:])
+    if name.startswith(("runs:/", "models:/")):
+        from compress.tracking.download import download_model
+
+        return download_model(name)
+    path = Path(name).expanduser()
+    if is_model_folder(path):
+        return path
+    if not path.exists():
+        siblings = [str(p) for p in path.parent.glob("*") if p.is_dir()] if path.parent.is_dir() else []
+        hint = did_you_mean(str(path), siblings) if siblings else None
+        if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+            hint = f"for a model of the hub write hf:{name}"
+        raise UserError(f"there is no model folder '{printable(name, 200)}'", do=hint)
+    inner = [p for p in (path / "student", path / "model") if is_model_folder(p)]
+    if inner:
+        raise UserError("this is a run's folder, not a model's", where=str(path), do=f"use {inner[0]}")
+    raise UserError("this is not a model folder", where=str(path), why="looked for config.json and *.safetensors")
+
+
+def _from_hub(name: str) -> Path:
+    """A snapshot of a hub repository, its weights as safetensors only; no code of the repository is fetched or run."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+    )
+
+    repository, _, revision = name.partition("@")
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(PATTERNS)))
+    except RepositoryNotFoundError as error:
+        raise UserError(
+            f"the hub has no model '{repository}'", do="check the name, or log in with `hf auth login`"
+        ) from error
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"the hub cannot be reached for '{repository}'",
+            why=printable(str(error).splitlines()[0] if str(error) else type(error).__name__, 160),
+            do="give a local folder",
+            code=ExitCode.ENVIRONMENT,
+        ) from error
+    except ValueError as error:
+        raise UserError(f"'{printable(name, 100)}' is not a hub name", do="write hf:organisation/model") from error

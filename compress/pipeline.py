@@ -1,0 +1,445 @@
+"""The river on one page: a recipe's stages, one after the other, then measured and told.
+
+    recipe ─ stages ─ prepare → training loop → finish → model folder ─ measure → table, card, MLflow
+
+A stage whose model folder is there and whole is not run again, so a stopped run goes on where it stopped, within a
+stage from its newest valid checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import compress
+from compress import registry
+from compress.console import Console
+from compress.contracts import Override, RunOptions, StageResult
+from compress.data.table import Table
+from compress.durable import atomic, safe
+from compress.durable.lock import run_lock
+from compress.durable.signals import StopFlag
+from compress.errors import ExitCode, Stopped, UserError
+from compress.measure import CostPlan, Measured, Subject, measure
+from compress.modelfolder import folder as modelfolder
+from compress.publish import log_measured, tell
+from compress.recipe import Recipe, load_recipe
+from compress.recipe.library import names as recipe_names
+from compress.runfolder import RUNS, claim, resume_command
+from compress.stages import Prepared, StageContext, open_corpus_of, open_table_of
+from compress.tracking import TrackedRun, open_run, resolve_store
+from compress.training.loop import TrainingContext, train
+from compress.training.precision import resolve as resolve_precision
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """Who teaches. general: the folder with a masked-LM head.  made: by a recipe, and tracked by a run of its own."""
+
+    task: Path | None = None
+    general: Path | None = None
+    made: bool = False
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the stages so far have made. before: what the last stage started from.  steps: of the last stage."""
+
+    model: Path | None = None
+    tokenizer: Path | None = None
+    before: Path | None = None
+    steps: int = 0
+
+    def after(self, kind: str, result: StageResult) -> Made:
+        if kind == "tokenizer":
+            return dataclasses.replace(self, tokenizer=result.folder)
+        return dataclasses.replace(self, before=self.model, model=result.folder, steps=result.steps)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run leaves: its folder, the final model's folder, and what was measured."""
+
+    folder: Path
+    model: Path
+    measured: Sequence[Measured] = ()
+    lines: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        models = [m.as_json() for m in self.measured]
+        return {"folder": str(self.folder), "model": str(self.model), "models": models, "notes": list(self.lines)}
+
+
+def run_recipe(
+    name: str,
+    options: RunOptions,
+    console: Console,
+    *,
+    verb: str | None = None,
+    inputs: Mapping[str, Path] | None = None,
+) -> RunReport | None:
+    """Run the stages of a recipe; verb: only those of that kind. None after a dry run.
+
+    inputs: folders given by flags: `tokenizer`, `general_teacher`. Raises UserError for anything wrong with the
+    request, Stopped when a signal asked to stop (all is saved, and it says how to go on).
+    """
+    recipe = load_recipe(name, overrides=options.overrides)
+    return Run(recipe, options, console, verb, dict(inputs or {})).go()
+
+
+class Run:
+    """One recipe being run, from its request to its table."""
+
+    def __init__(
+        self, recipe: Recipe, options: RunOptions, console: Console, verb: str | None, inputs: Mapping[str, Path]
+    ) -> None:
+        self.recipe, self.options, self.console, self.inputs = recipe, options, console, inputs
+        self.indices = [i for i, s in enumerate(recipe.stages) if verb is None or s.kind == verb]
+        if not self.indices:
+            kinds = ", ".join(dict.fromkeys(s.kind for s in recipe.stages))
+            raise UserError(f"recipe {recipe.name} has no {verb} stage", why=f"its stages: {kinds}")
+        self.last = recipe.stages[self.indices[-1]]
+        self.ready: dict[Path, Prepared] = {}
+        self.method = recipe.method or self.last.kind
+
+    # --- the run ----------------------------------------------------------------------------------------------
+
+    def go(self) -> RunReport | None:
+        if self.options.dry_run:
+            self._describe()
+            return None
+        self.folder = claim(self.recipe, self.options)
+        path = self.folder.path
+        self._check()
+        teachers = self._teachers()
+        self._prepare_first(teachers)
+        with run_lock(path), StopFlag() as self.stop:
+            self.folder.record(self.recipe, "running")
+            atomic.write_text(path / "recipe.yaml", self.recipe.dump_yaml())
+            try:
+                report = self._run(teachers)
+            except Stopped as stopped:
+                self.folder.record(self.recipe, "stopped")
+                raise Stopped(stopped.reason, resume_command(path)) from None
+            self.folder.record(self.recipe, "finished")
+        return report
+
+    def _check(self) -> None:
+        """Find what is wrong with the data before a folder is made or a step is computed."""
+        needs = frozenset().union(*(self.recipe.stages[i].needs() for i in self.indices))
+        if "data" in needs:
+            self.table  # noqa: B018 - opened here, read by the stages
+        if "corpus" in needs:
+            self.corpus  # noqa: B018
+
+    def _prepare_first(self, teachers: Teachers) -> None:
+        """Prepare the first stage: models, labels, lengths and vocabularies that do not fit are found here."""
+        spec = self.recipe.stages[self.indices[0]]
+        target = self._target(self.indices[0])
+        if not target.exists():
+            context = self._context(spec, self._work(self.indices[0]), self._given(), teachers)
+            self.ready[target] = self._prepare(spec, context)
+
+    def _run(self, teachers: Teachers) -> RunReport:
+        path = self.folder.path
+        with open_run(
+            path,
+            experiment=self.options.experiment or "compress",
+            name=path.name,
+            method=self.method,
+            role="student" if self.last.kind == "distill" else "teacher",
+            tags={"compress.recipe": self.recipe.name, "compress.recipe_sha": self.recipe.hash()},
+            store=resolve_store(self.options.tracking_uri),
+            warn=self.console.note,
+        ) as log:
+            log.params({"method": self.method, "recipe": self.recipe.name, "seed": self.recipe.seed})
+            log.artifact(path / "recipe.yaml")
+            made = self._stages(log, teachers)
+            control = self._control(log, teachers, made)
+            if self._has_task():
+                report = self._measured(log, teachers, made, control)
+            else:
+                report = RunReport(path, made.model or made.tokenizer or path)
+                self.console.result(f"made: {report.model}")
+        tell(self.console, report, log)
+        return report
+
+    def _has_task(self) -> bool:
+        return self.last.kind not in ("tokenizer", "pretrain") and getattr(self.last, "level", "task") == "task"
+
+    # --- stages -----------------------------------------------------------------------------------------------
+
+    def _stages(self, log: TrackedRun, teachers: Teachers) -> Made:
+        made = self._given()
+        for index in self.indices:
+            spec, target = self.recipe.stages[index], self._target(index)
+            context = self._context(spec, self._work(index), made, teachers)
+            if index == self.indices[-1] or spec.kind == "tokenizer":
+                result = self._stage(spec, context, target, log)
+            else:
+                with self._child(log, context.folder, spec.kind, "stage") as child:
+                    result = self._stage(spec, context, target, child)
+            made = made.after(spec.kind, result)
+        return made
+
+    def _given(self) -> Made:
+        """What the first stage starts from: the recipe's model, the tokenizer of a flag."""
+        return Made(resolve_model(self.recipe.model) if self.recipe.model else None, self.inputs.get("tokenizer"))
+
+    def _prepare(self, spec: Any, context: StageContext) -> Prepared:
+        stage = registry.stage_class(spec.kind)(spec, context)
+        for line in stage.plan():
+            self.console.note(f"{context.folder.name}: {line}")
+        return stage.prepare()
+
+    def _control(self, log: TrackedRun, teachers: Teachers, made: Made) -> Path | None:
+        """Train the last stage's twin on hard labels alone, if the recipe asks for it."""
+        before = dataclasses.replace(made, model=made.before)
+        context = self._context(self.last, self._work(self.indices[-1], "-control"), before, teachers)
+        stage = registry.stage_class(self.last.kind)(self.last, context)
+        twin = stage.control(made.steps) if hasattr(stage, "control") else None
+        if twin is None:
+            return None
+        with self._child(log, context.folder, self.last.kind, "control") as child:
+            return self._stage(twin, context, self.folder.path / "control", child).folder
+
+    def _stage(self, spec: Any, context: StageContext, target: Path, log: TrackedRun) -> StageResult:
+        """Run one stage into the folder `target`, or find it there from before."""
+        label = context.folder.name
+        if target.exists():
+            reasons = atomic.verify_folder(target)
+            if reasons:
+                raise UserError(
+                    "the result of a finished stage is damaged", where=str(target), why=reasons[0],
+                    do="remove it to run the stage again", code=ExitCode.DATA,
+                )  # fmt: skip
+            self.console.note(f"{label}: done before")
+            return StageResult(target, read_steps(context.folder), 0.0)
+        begin = time.monotonic()
+        prepared = self.ready.pop(target, None) or self._prepare(spec, context)
+        steps, best = 0, {}
+        if prepared.module is not None:
+            log.params(prepared.params)
+            result = self._train(prepared, spec, context, log)
+            steps, best = result.steps, result.best
+        atomic.write_json(context.folder / STEPS, {"steps": steps})
+        finished = prepared.finish()
+        if finished.model is None:
+            with atomic.new_folder(target) as temp:
+                for name, data in finished.files.items():
+                    atomic.write_bytes(temp / name, data)
+        else:
+            modelfolder.save_model(target, finished.model, tokenizer_files=finished.files, meta=finished.meta)
+        return StageResult(target, steps, time.monotonic() - begin, best)
+
+    def _train(self, prepared: Prepared, spec: Any, context: StageContext, log: TrackedRun) -> Any:
+        assert prepared.module is not None
+        assert prepared.source is not None
+        assert prepared.plan is not None
+        slice_sha = hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        with self.console.progress(context.folder.name, prepared.total_steps()) as progress:
+            return train(
+                prepared.module,
+                prepared.source,
+                prepared.plan,
+                TrainingContext(
+                    folder=context.folder,
+                    device=torch.device(context.device),
+                    precision=context.precision,
+                    seed=context.seed,
+                    validate=prepared.validate,
+                    select=prepared.select,
+                    log=log,
+                    progress=progress,
+                    stop=self.stop,
+                    resume=(context.folder / "checkpoints").is_dir(),
+                    identity={"stage": slice_sha, "seed": str(context.seed), **prepared.identity},
+                ),
+            )
+
+    def _context(self, spec: Any, folder: Path, made: Made, teachers: Teachers) -> StageContext:
+        asked = spec.training.precision if hasattr(spec, "training") else "auto"
+        return StageContext(
+            recipe=self.recipe,
+            folder=folder,
+            seed=self.recipe.seed,
+            device=self.options.device,
+            precision=resolve_precision(asked, torch.device(self.options.device)),
+            table=lambda: self.table,
+            corpus=lambda: self.corpus,
+            model=made.model,
+            tokenizer=made.tokenizer,
+            teacher=teachers.task,
+            general_teacher=teachers.general,
+            say=self.console.note,
+        )
+
+    def _work(self, index: int, suffix: str = "") -> Path:
+        return self.folder.path / "stages" / f"{index}-{self.recipe.stages[index].kind}{suffix}"
+
+    def _target(self, index: int) -> Path:
+        """Where a stage's model goes: the last one's is the run's result."""
+        if index == self.indices[-1]:
+            return self.folder.path / ("student" if self.last.kind == "distill" else "model")
+        return self._work(index) / "model"
+
+    def _child(self, log: TrackedRun, folder: Path, method: str, role: str) -> TrackedRun:
+        return open_run(
+            folder,
+            experiment=log.experiment,
+            name=f"{self.folder.path.name}/{folder.name}",
+            method=method,
+            role=role,
+            parent=log.parent,
+            tags={"compress.recipe": self.recipe.name, "compress.parent_run": log.key},
+            store=log.store,
+            warn=self.console.note,
+        )
+
+    # --- data and teachers ------------------------------------------------------------------------------------
+
+    @cached_property
+    def table(self) -> Table:
+        labels = None
+        if self.recipe.teacher and self.recipe.teacher not in recipe_names():
+            labels = modelfolder.inspect(resolve_model(self.recipe.teacher)).label_names or None
+        table = open_table_of(self.recipe, expect_labels=labels)
+        for note in table.notes:
+            self.console.note(note)
+        return table
+
+    @cached_property
+    def corpus(self) -> Any:
+        return open_corpus_of(self.recipe)
+
+    def _teachers(self) -> Teachers:
+        """The recipe's teacher: a folder as it is; a teacher recipe runs once and is found by its content later."""
+        name = self.recipe.teacher
+        general = self.inputs.get("general_teacher")
+        if self.last.kind != "distill":
+            return Teachers()
+        if name is None:
+            raise UserError(
+                f"recipe {self.recipe.name} needs a teacher", where="--teacher",
+                do="name a fine-tuned model's folder, or a teacher recipe such as 'teacher'",
+            )  # fmt: skip
+        if name not in recipe_names():
+            task = resolve_model(name)
+            if general is None and "mlm" in modelfolder.inspect(task).heads:
+                general = task
+            if general is None and any(getattr(s, "level", "") == "corpus" for s in self.recipe.stages):
+                raise UserError(
+                    f"recipe {self.recipe.name} starts on a corpus, which needs a teacher with a masked-LM head",
+                    where=f"--teacher {name}", why="this one has none",
+                    do="add --general-teacher FOLDER, or use --recipe distilbert-task",
+                )  # fmt: skip
+            return Teachers(task, general)
+        recipe = load_recipe(name, overrides=self._teacher_overrides(load_recipe(name)))
+        run = Run(recipe, self.options, self.console, None, {})
+        folder = RUNS / "teachers" / f"{recipe.name}-{run.content_hash()[:12]}"
+        run.options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
+        final = folder / "model"
+        if final.is_dir() and not atomic.verify_folder(final):
+            self.console.note(f"teacher: {final}, made before by recipe {name}")
+        else:
+            self.console.note(f"teacher: running recipe {name} once; it is reused from then on")
+            run.go()
+        pretrained = [
+            folder / "stages" / f"{i}-{s.kind}" / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"
+        ]
+        return Teachers(final, general or (pretrained[-1] if pretrained else None), made=True)
+
+    def _teacher_overrides(self, teacher: Recipe) -> list[Override]:
+        """A teacher learns from the data of its student: where the two recipes differ, the student's data counts."""
+        found = []
+        for block in ("data", "corpus"):
+            ours, theirs = getattr(self.recipe, block), getattr(teacher, block)
+            if ours is None or theirs is None:
+                continue
+            for key, value in ours.model_dump(mode="json").items():
+                if key != "unlabelled_split" and value != theirs.model_dump(mode="json")[key]:
+                    found.append(Override(f"{block}.{key}", value, f"the student's {block}.{key}"))
+        return found
+
+    def content_hash(self) -> str:
+        """sha256 of recipe, data, corpus and this program's version: equal when the result would be equal."""
+        parts = [compress.__version__, self.recipe.hash()]
+        parts += [self.table.fingerprint] if self.recipe.data else []
+        parts += [self.corpus.fingerprint] if self.recipe.corpus else []
+        parts += [modelfolder.fingerprint(resolve_model(self.recipe.model))] if self.recipe.model else []
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    # --- measuring --------------------------------------------------------------------------------------------
+
+    def _measured(self, log: TrackedRun, teachers: Teachers, made: Made, control: Path | None) -> RunReport:
+        evaluation, table = self.recipe.evaluation, self.table
+        assert made.model is not None
+        assert self.recipe.data is not None
+        name = self.folder.path.name
+        if teachers.task is None:
+            subjects = [Subject(name, made.model, "teacher")]
+        else:
+            subjects = [Subject("teacher", teachers.task, "teacher"), Subject(name, made.model, "student")]
+        if control is not None:
+            subjects.append(Subject("control", control, "control"))
+        measured = measure(
+            subjects,
+            table.split(evaluation.split),
+            dataset=f"{table.name}/{evaluation.split}",
+            digest=table.fingerprint,
+            max_length=self.recipe.data.max_length,
+            cost=CostPlan(**evaluation.latency.model_dump(), throughput_rows=evaluation.throughput_rows),
+            bootstrap=evaluation.bootstrap,
+            device=self.options.device,
+            precision="bf16" if self.options.precision == "bf16" else "fp32",
+            say=self.console.note,
+        )
+        lines = log_measured(
+            log, self.console, measured, table=table, method=self.method, track_teacher=not teachers.made,
+            child=lambda folder, role: self._child(log, self.folder.path / folder, "teacher", role),
+            folder=self.folder.path,
+        )  # fmt: skip
+        return RunReport(self.folder.path, made.model, measured, lines)
+
+    # --- dry run ----------------------------------------------------------------------------------------------
+
+    def _describe(self) -> None:
+        """Print the resolved recipe, the data's sizes and the plan; run nothing, write nothing."""
+        self.console.result(self.recipe.dump_yaml().rstrip())
+        if self.recipe.data is not None:
+            sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in self.table.splits.items())
+            self.console.result(f"data: {self.table.name}: {sizes}; labels: {', '.join(self.table.label_names)}")
+        if self.recipe.corpus is not None:
+            self.console.result(f"corpus: {self.corpus.describe()}")
+        if self.recipe.teacher is not None:
+            known = self.recipe.teacher in recipe_names()
+            self.console.result(f"teacher: {'recipe ' if known else ''}{self.recipe.teacher}")
+        for number, index in enumerate(self.indices, 1):
+            spec = self.recipe.stages[index]
+            context = self._context(spec, Path("."), Made(), Teachers())
+            for line in registry.stage_class(spec.kind)(spec, context).plan():
+                self.console.result(f"stage {number}: {line}")
+
+
+STEPS = "steps.json"
+
+
+def read_steps(folder: Path) -> int:
+    """Optimizer steps of a stage that was done before."""
+    return int(safe.read_json(folder / STEPS, 1 << 16)["steps"])
+
+
+def resolve_model(name: str) -> Path:
+    """The folder that a model's name means: a folder, `runs:/<id>/…`, `models:/name@alias` or `hf:org/name`."""
+    from compress.modelnames import resolve
+
+    return resolve(name)

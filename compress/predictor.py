@@ -1,0 +1,74 @@
+"""A model folder that answers: the one way that evaluation, benchmarks and `compress predict` run a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from compress.contracts import Batch, Needs
+from compress.data.batches import evaluation_batches
+from compress.data.examples import Examples
+from compress.data.table import Rows
+from compress.data.tasks import task_of
+from compress.data.tokenizer import Tokenizer
+from compress.encoder.inference import prepare
+from compress.modelfolder.folder import load_model
+
+MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
+
+
+class Predictor:
+    """Answers with a model folder on this device, computing on real tokens only.
+
+    precision: of weights and matrix products, "fp32" or "bf16". Raises UserError when the folder has no task head.
+    """
+
+    def __init__(self, folder: Path, *, device: str = "cpu", precision: Literal["fp32", "bf16"] = "fp32") -> None:
+        self.folder, self.device = Path(folder), device
+        self.precision: Literal["fp32", "bf16"] = precision
+        loaded = load_model(self.folder, require={"task"}, device=device)
+        self.meta, self.config = loaded.meta, loaded.config
+        self.model = loaded.model.eval()
+        self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(self.folder))
+        self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
+        self.task = task_of(self.meta.task or "classification")
+        self.max_length = self.config.max_positions
+
+    @cached_property
+    def run(self):
+        """The model prepared for inference; made on first use."""
+        return prepare(self.model, self.precision)
+
+    @property
+    def label_names(self) -> list[str]:
+        return list(self.meta.label_names)
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """(B, C) logits of one packed batch, fp32."""
+        logits = self.run(batch.to(self.device), Needs(logits=True)).logits
+        assert logits is not None
+        return logits.float()
+
+    def logits(self, examples, *, max_tokens: int = MAX_TOKENS) -> np.ndarray:
+        """(rows, C) float32 logits of encoded examples, in their order."""
+        out = np.zeros((len(examples), max(1, len(self.label_names))), dtype=np.float32)
+        for batch in evaluation_batches(examples, max_tokens):
+            out[batch.row_ids.numpy()] = self(batch).cpu().numpy()
+        return out
+
+    def encode_rows(self, rows: Rows, *, max_length: int) -> Examples:
+        """Labelled rows of a table, encoded for this model."""
+        return self.task.encode(self.tokenizer, rows, max_length=min(max_length, self.max_length))
+
+    def predict(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None = None
+    ) -> list[Any]:
+        """The task's answer to each raw text (or pair of texts)."""
+        length = min(max_length or self.meta.max_length or self.max_length, self.max_length)
+        examples = self.task.encode_texts(self.tokenizer, texts, pairs, max_length=length)
+        return self.task.decode(self.logits(examples), self.label_names)

@@ -1,0 +1,77 @@
+"""Pretrain an encoder from random weights: masked LM (Devlin et al. 2019), with NSP, SOP (Lan et al. 2020) or none."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from compress.data.batches import CorpusBatches
+from compress.data.tokenizer import Tokenizer, check_length
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
+from compress.objectives.masked_lm import Objective as MaskedLM
+from compress.objectives.sentence_pair import Objective as SentencePair
+from compress.pretrain.spec import Spec
+from compress.stages import (
+    Finished,
+    Prepared,
+    StageContext,
+    corpus_batches,
+    corpus_validation,
+    folder_meta,
+    require_folder,
+)
+from compress.training.module import StageModule
+
+
+class Stage:
+    """A tokenizer folder and a corpus → an encoder with a masked-LM head (and a pair head)."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def plan(self) -> list[str]:
+        e, t = self.spec.encoder, self.spec.training
+        pairs = "" if self.spec.sentence_pairs == "none" else f" + {self.spec.sentence_pairs.upper()}"
+        return [
+            f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.feed_forward})"
+            f" with {self.spec.masking.strategy} masked LM{pairs} for {t.length} of {t.batch_rows} blocks"
+        ]
+
+    def prepare(self) -> Prepared:
+        c, spec = self.context, self.spec
+        folder = require_folder(c.tokenizer, "a tokenizer", "--tokenizer", "pretrain")
+        tokenizer = Tokenizer.load(folder)
+        corpus = c.corpus()
+        assert c.recipe.corpus is not None
+        length = spec.block_length or c.recipe.corpus.max_length
+        check_length(length, spec.encoder.max_positions, where="corpus.max_length")
+        heads = {"mlm": HeadConfig(kind="masked_lm")}
+        objectives: dict[str, tuple[float, nn.Module]] = {"masked_lm": (1.0, MaskedLM())}
+        if spec.sentence_pairs != "none":
+            heads["pair"] = HeadConfig(kind="sentence_pair", labels=2)
+            objectives["sentence_pair"] = (1.0, SentencePair())
+        shape = spec.encoder.model_dump()
+        config = EncoderConfig.uniform(
+            vocabulary=tokenizer.vocabulary_size,
+            pad_id=tokenizer.pad_id,
+            attention_dropout=shape["dropout"],
+            **shape,
+        )
+        model = Model(config, heads).initialize(c.seed)
+        held_out = self._batches(tokenizer, "validation", length)
+        return Prepared(
+            finish=lambda: Finished(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
+            module=StageModule(model, objectives),
+            source=self._batches(tokenizer, "train", length),
+            plan=spec.training,
+            validate=corpus_validation(held_out, c),
+            select=("mlm_loss", "min"),
+            identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},
+            params={"student.layers": config.depth, "student.hidden": config.hidden},
+        )
+
+    def _batches(self, tokenizer: Tokenizer, split: str, length: int) -> CorpusBatches:
+        s = self.spec
+        return corpus_batches(
+            self.context, tokenizer, split, s.masking, s.training, block_length=length, pairs=s.sentence_pairs
+        )

@@ -1,0 +1,114 @@
+"""What was measured goes to the terminal, into the model's card and to MLflow: one set of figures, three readers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from compress.console import Console
+from compress.data.table import Table
+from compress.measure import Measured
+from compress.modelfolder import folder as modelfolder
+from compress.report import comparison, conditions, gain_sentence, markdown
+from compress.tracking import TrackedRun
+from evaluation.quality.paired import paired_accuracy
+
+Child = Callable[[str, str], TrackedRun]
+
+
+def log_measured(
+    log: TrackedRun,
+    console: Console,
+    measured: Sequence[Measured],
+    *,
+    table: Table,
+    method: str,
+    track_teacher: bool,
+    child: Child,
+    folder: Path,
+) -> list[str]:
+    """Tell what was measured; returns the lines under the table.
+
+    The student (or the only model) is the run's own result; the control, and a teacher that no run of ours made, become
+    child runs, so that the page shows them side by side. child: opens the tracked run of a role in a folder.
+    """
+    columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
+    teacher = next((m for m in measured if m.subject.role == "teacher"), None)
+    main = next((m for m in measured if m.subject.role == "student"), measured[0])
+    lines = conditions(main.measurement) + gain(measured, table)
+    console.table("", columns, rows)
+    for line in lines:
+        console.result(line)
+    note = markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines)
+    for m in measured:
+        if m is not main and m is not teacher:
+            annotate(m, None)
+    annotate(main, teacher if teacher is not main else None)
+    _log(log, main, table, method, note)
+    for m in measured:
+        if m is main or (m is teacher and not track_teacher):
+            continue
+        with child(f"tracked-{m.subject.role}", m.subject.role) as run:
+            _log(run, m, table, m.subject.role if m is teacher else method, note)
+    return lines
+
+
+def gain(measured: Sequence[Measured], table: Table) -> list[str]:
+    """The sentence that answers whether the teacher helped; empty when no control was trained."""
+    by_role = {m.subject.role: m for m in measured}
+    student, control = by_role.get("student"), by_role.get("control")
+    if student is None or control is None or student.correct is None or control.correct is None:
+        return []
+    d = paired_accuracy(student.correct, control.correct).difference
+    return [gain_sentence("the student", "its control on hard labels", (d.value, d.low, d.high))]
+
+
+def annotate(m: Measured, baseline: Measured | None) -> None:
+    """Write the figures into the model's compress.json and card."""
+    meta = modelfolder.inspect(m.subject.folder).meta
+    modelfolder.annotate(m.subject.folder, meta.measured(m.measurement, baseline.measurement if baseline else None))
+
+
+def tell(console: Console, report: Any, log: TrackedRun) -> None:
+    """The lines a person needs next: where the model is, how to use it, how to see it."""
+    model = shlex.quote(str(report.model))
+    console.result("")
+    console.result(f"model    {report.model}")
+    if report.measured:
+        console.result(f'use it   compress predict {model} "a text to judge"')
+    for line in log.ui_lines():
+        console.result(f"see it   {line}")
+    console.document(report.as_json())
+
+
+def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> None:
+    context = m.measurement.context
+    info = modelfolder.inspect(m.subject.folder)
+    dataset = (context["dataset"], context["dataset_digest"])
+    params = {
+        "method": method,
+        "device": context["device"],
+        "threads": context["threads"],
+        "runtime": context["runtime"],
+        "precision": context["precision"],
+        "latency.shape": context["latency_shape"],
+        f"{'student' if m.subject.role != 'teacher' else 'teacher'}.layers": info.config.depth,
+    }
+    run.params(params)
+    run.dataset(*dataset, source=table.name, context="evaluation")
+    run.model(
+        m.subject.folder,
+        name=m.subject.name,
+        model_type=method,
+        params={"role": m.subject.role, "layers": info.config.depth, "hidden": info.config.hidden, **_plain(context)},
+        metrics=m.measurement.values,
+        dataset=dataset,
+    )
+    run.tags({f"measured.{key}": value for key, value in context.items()})
+    run.note(note)
+
+
+def _plain(context: Any) -> dict[str, str]:
+    return {key: context[key] for key in ("precision", "runtime", "threads")}

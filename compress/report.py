@@ -1,0 +1,105 @@
+"""Measured models as rows for people: the terminal table, the model card and the MLflow note are the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compress.contracts import Measurement
+
+Row = tuple[str, ...]
+
+
+def comparison(names: Sequence[str], measurements: Sequence[Measurement]) -> tuple[Row, list[Row]]:
+    """(columns, rows): one column per model, one row per figure; a figure that no model has is left out."""
+    rows = []
+    for label, keys, form in FIGURES:
+        found = [[m.values[k] for k in keys if k in m.values] for m in measurements]
+        cells = [form(*values) if values else "" for values in found]
+        if any(cells):
+            rows.append((label, *cells))
+    return ("", *names), rows
+
+
+def conditions(measurement: Measurement) -> list[str]:
+    """What the figures were measured on, without which a speed must not be compared."""
+    c = measurement.context
+    lines = []
+    if "dataset" in c:
+        lines.append(f"quality on {c['rows']} rows of {c['dataset']}; intervals are 95 % bootstrap")
+    if "device" in c:
+        threads = "1 thread" if c["threads"] == "1" else f"{c['threads']} threads"
+        lines.append(f"speed on {c['device']}, {threads}, {c['runtime']}, {c['precision']}")
+        lines.append(f"latency: {c['latency_shape']}, {c['repeats']} repeats; throughput: {c['throughput_mix']}")
+    if c.get("contaminated") == "yes":
+        lines.append("the machine was busy while timing: read ratios, not milliseconds, or measure again")
+    return lines
+
+
+def markdown(columns: Row, rows: Sequence[Row]) -> str:
+    """The same table in GitHub Markdown, foreign text escaped."""
+    lines = ["| " + " | ".join(map(_cell, columns)) + " |", "|" + "---|" + "--:|" * (len(columns) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows])
+
+
+def gain_sentence(student: str, control: str, difference: tuple[float, float, float]) -> str:
+    """What the teacher gave: accuracy of the student minus that of its twin on hard labels, in points."""
+    value, low, high = (100 * x for x in difference)
+    interval = f"{value:+.2f} points, 95 % interval {low:+.2f} to {high:+.2f}"
+    if low <= 0 <= high:
+        return f"{student} against {control}: no measurable gain from the teacher ({interval})"
+    word = "gain" if value > 0 else "loss"
+    return f"{student} against {control}: {word} from the teacher {interval}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _percent(value: float, low: float | None = None, high: float | None = None) -> str:
+    if low is None or high is None:
+        return f"{100 * value:.2f} %"
+    return f"{100 * value:.2f} % [{100 * low:.2f}, {100 * high:.2f}]"
+
+
+def _points(value: float, low: float | None = None, high: float | None = None) -> str:
+    return f"{100 * value:+.2f} [{100 * (low or 0):+.2f}, {100 * (high or 0):+.2f}]"
+
+
+def _kept(value: float, low: float | None = None, high: float | None = None) -> str:
+    if low is None or high is None:
+        return f"{value:.1f} %"
+    return f"{value:.1f} % [{low:.1f}, {high:.1f}]"
+
+
+def _plain(digits: int, unit: str = ""):
+    return lambda value: f"{value:,.{digits}f}{unit}"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}x"
+
+
+def _with_interval(key: str) -> tuple[str, str, str]:
+    return key, f"{key}_low", f"{key}_high"
+
+
+FIGURES = (
+    ("accuracy", _with_interval("quality/accuracy"), _percent),
+    ("macro F1", _with_interval("quality/f1_macro"), _percent),
+    ("Matthews", ("quality/matthews",), _plain(3)),
+    ("always the commonest label", ("quality/majority_baseline",), _percent),
+    ("parameters", ("size/params_m",), _plain(2, " M")),
+    ("  without embeddings", ("size/params_no_embedding_m",), _plain(2, " M")),
+    ("on disk", ("size/disk_mb",), _plain(2, " MB")),
+    ("GFLOPs per sequence", ("speed/gflops",), _plain(3)),
+    ("latency p50", ("speed/latency_p50_ms",), _plain(2, " ms")),
+    ("latency p95", ("speed/latency_p95_ms",), _plain(2, " ms")),
+    ("throughput", ("speed/throughput_sps",), _plain(0, " rows/s")),
+    ("peak memory above weights", ("memory/peak_mb",), _plain(1, " MB")),
+    ("quality kept", ("vs_teacher/quality_kept_pct",), _kept),
+    ("accuracy against teacher", _with_interval("vs_teacher/accuracy_difference"), _points),
+    ("agreement with teacher", _with_interval("vs_teacher/agreement_pct"), _kept),
+    ("smaller on disk", ("vs_teacher/size_ratio",), _times),
+    ("faster (latency p50)", ("vs_teacher/speedup",), _times),
+    ("faster (throughput)", ("vs_teacher/throughput_ratio",), _times),
+)

@@ -1,0 +1,342 @@
+"""What the verbs share: what a stage is given, what it prepares, and how it validates while training.
+
+A stage turns model folders into a model folder. `prepare` builds the student, the data and what to minimise; the
+training loop runs; `finish` says what to write. The pipeline drives all stages alike, so each can be resumed, cached
+and started from a folder of the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from compress.contracts import Batch, BatchSource, EncoderOutput, MaskingSpec, Needs, TrainingPlan
+from compress.data.batches import CorpusBatches, TaskBatches, evaluation_batches
+from compress.data.corpus import Corpus, open_corpus, tokenize
+from compress.data.examples import Examples, join
+from compress.data.sources import open_table
+from compress.data.table import Table
+from compress.data.tasks import task_of
+from compress.data.tokenizer import Tokenizer, check_length
+from compress.encoder.config import HeadConfig
+from compress.encoder.model import Model
+from compress.errors import UserError, printable
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import DataNote, FolderMeta, LoadedModel, Parent, RecipeNote
+from compress.recipe import Recipe
+from compress.training.precision import autocast
+from compress.training.schedule import total_steps
+
+VALIDATION_TOKENS = 8192
+HELD_OUT_ROWS = 64
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What a stage may read.
+
+    folder: the stage's work folder.  model, tokenizer: folders from an earlier stage or a flag.  teacher: the folder
+    whose task head teaches; general_teacher: the one whose masked-LM head teaches.  table, corpus: opened on first use.
+    """
+
+    recipe: Recipe
+    folder: Path
+    seed: int
+    device: str
+    precision: Literal["fp32", "bf16"]
+    table: Callable[[], Table]
+    corpus: Callable[[], Corpus]
+    model: Path | None = None
+    tokenizer: Path | None = None
+    teacher: Path | None = None
+    general_teacher: Path | None = None
+    say: Callable[[str], None] = lambda _: None
+
+
+@dataclass
+class Finished:
+    """What to write as the stage's model folder: a model with its meta, or bare files (a tokenizer)."""
+
+    model: Model | None
+    files: Mapping[str, bytes]
+    meta: FolderMeta | None = None
+
+
+@dataclass
+class Prepared:
+    """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
+
+    identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
+    """
+
+    finish: Callable[[], Finished]
+    module: nn.Module | None = None
+    source: BatchSource | None = None
+    plan: TrainingPlan | None = None
+    validate: Callable[[nn.Module], Mapping[str, float]] | None = None
+    select: tuple[str, Literal["max", "min"]] | None = None
+    identity: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def total_steps(self) -> int:
+        """Optimizer steps from start to end."""
+        assert self.source is not None
+        assert self.plan is not None
+        return total_steps(self.plan, self.source)
+
+
+class Stage(Protocol):
+    """One kind of stage; found by the registry as `compress/<kind>/stage.py`."""
+
+    def __init__(self, spec: Any, context: StageContext) -> None: ...
+
+    def plan(self) -> list[str]:
+        """What would be done, in lines, reading no weights: `--dry-run`."""
+        ...
+
+    def prepare(self) -> Prepared: ...
+
+
+def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
+    """`path`, or a UserError that says which flag or stage gives it."""
+    if path is None:
+        raise UserError(f"stage {stage} needs {what}", where=flag, do=f"give {flag} FOLDER, or a recipe that makes one")
+    return path
+
+
+# --- data -------------------------------------------------------------------------------------------------------
+
+
+def open_table_of(recipe: Recipe, expect_labels: Sequence[str] | None = None) -> Table:
+    """The recipe's labelled data. expect_labels: a model's labels, whose order the table takes."""
+    d = recipe.data
+    if d is None:
+        raise UserError(f"recipe {recipe.name} names no data", where="data", do="give --data")
+    named = {
+        "train": d.train_split,
+        "validation": d.validation_split,
+        "test": d.test_split,
+        "unlabelled": d.unlabelled_split,
+    }
+    return open_table(
+        d.source,
+        task=d.task,
+        text_column=d.text_column,
+        text_pair_column=d.text_pair_column,
+        label_column=d.label_column,
+        splits={split: name for split, name in named.items() if name is not None} or None,
+        labels=d.labels,
+        expect_labels=expect_labels,
+        limit=d.limit,
+    )
+
+
+def open_corpus_of(recipe: Recipe) -> Corpus:
+    """The recipe's plain text."""
+    c = recipe.corpus
+    if c is None:
+        raise UserError(f"recipe {recipe.name} names no corpus", where="corpus", do="give --corpus")
+    return open_corpus(c.source, text_column=c.text_column, limit=c.limit)
+
+
+def corpus_batches(
+    context: StageContext,
+    tokenizer: Tokenizer,
+    split: str,
+    masking: MaskingSpec,
+    plan: TrainingPlan,
+    *,
+    block_length: int,
+    pairs: str = "none",
+) -> CorpusBatches:
+    """Masked blocks of the recipe's corpus. The validation split hides the same tokens every time it is read."""
+    held_out = split == "validation"
+    if masking.strategy == "distilbert" and not held_out:
+        choice = "distilbert"
+    else:
+        choice = "whole_word" if masking.whole_word else "token"
+    return CorpusBatches(
+        tokenize(context.corpus(), tokenizer, split),
+        tokenizer,
+        block_length=block_length,
+        rows_per_step=HELD_OUT_ROWS if held_out else plan.batch_rows,
+        max_tokens=plan.max_tokens,
+        seed=context.seed,
+        masking="static" if held_out or masking.strategy == "static" else "dynamic",
+        choice=choice,
+        pairs=pairs,
+        rate=masking.probability,
+        shares=(masking.mask, masking.random),
+    )
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A table, encoded for one model. train: labelled rows, then the unlabelled ones where they are asked for."""
+
+    train: Examples
+    validation: Examples
+    vocabulary_sha: str
+
+    @classmethod
+    def encode(cls, table: Table, loaded: LoadedModel, context: StageContext, *, unlabelled: bool = False) -> TaskData:
+        """Raises UserError when the lengths or the tokenizer do not fit the model, or there are no unlabelled rows."""
+        where = str(loaded.path)
+        tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=where)
+        tokenizer.check_fits(loaded.config.vocabulary, where=where)
+        length = task_max_length(context.recipe)
+        check_length(length, loaded.config.max_positions, where="data.max_length")
+        task = task_of(table.task)
+        parts = [task.encode(tokenizer, table.split("train"), max_length=length)]
+        if unlabelled:
+            parts.append(task.encode(tokenizer, table.split("unlabelled"), max_length=length))
+        train = join(*parts)
+        if train.cut:
+            context.say(f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were cut")
+        validation = task.encode(tokenizer, table.split("validation"), max_length=length)
+        return cls(train, validation, tokenizer.vocabulary_sha)
+
+    def source(self, plan: TrainingPlan, seed: int) -> TaskBatches:
+        """Training batches in an order that depends on the seed alone."""
+        return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
+
+
+def task_max_length(recipe: Recipe) -> int:
+    """Most pieces of one text of the labelled data."""
+    assert recipe.data is not None
+    return recipe.data.max_length
+
+
+# --- models -----------------------------------------------------------------------------------------------------
+
+
+def load_for_task(
+    folder: Path, table: Table, context: StageContext, *, dropout: float | None, new_head: bool
+) -> LoadedModel:
+    """A model with a task head for the table's labels: its own when it answers the same labels, else a new one.
+
+    Raises UserError when it has a head for other labels and `new_head` does not say to replace it.
+    """
+    info = modelfolder.inspect(folder)
+    names = list(table.label_names)
+    fresh = None
+    if new_head or "task" not in info.heads:
+        kind, problem = task_of(table.task).head
+        style = info.head_style  # of the family, so that the result stays a stock folder
+        fresh = {"task": HeadConfig(kind=kind, labels=len(names), problem=problem, style=style, dropout=dropout)}
+    elif list(info.label_names) != names:
+        raise UserError(
+            "the model's task head answers other labels than the data has",
+            where=str(folder),
+            why=f"{_listed(info.label_names)} against {_listed(names)}",
+            do="use --new-head to replace it",
+        )
+    keep = set() if fresh else {"task"}
+    loaded = modelfolder.load_model(folder, keep=keep, new_heads=fresh, seed=context.seed, device=context.device)
+    for note in loaded.notes:
+        context.say(note)
+    return loaded
+
+
+def check_same_labels(teacher: LoadedModel, table: Table) -> None:
+    """Raise UserError unless the teacher answers the table's labels, in their order (3 against 1 would broadcast)."""
+    if list(teacher.label_names) != list(table.label_names):
+        raise UserError(
+            "teacher and data have different labels",
+            where=str(teacher.path),
+            why=f"{_listed(teacher.label_names)} against {_listed(table.label_names)}",
+            do="name the data's labels in the teacher's order with --set 'data.labels=[...]'",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return printable("[" + ", ".join(names[:6]) + (", …" if len(names) > 6 else "") + f"] ({len(names)})", 200)
+
+
+# --- what is written about a model ------------------------------------------------------------------------------
+
+
+def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table | None, corpus: Corpus | None = None):
+    """Lineage, recipe and data of a stage's result. parents: role (teacher, start) → folder."""
+    recipe = context.recipe
+    if table is not None:
+        data = DataNote(
+            name=table.name,
+            fingerprint=table.fingerprint,
+            rows={split: len(rows) for split, rows in table.splits.items()},
+        )
+    elif corpus is not None:
+        data = DataNote(name=corpus.name, fingerprint=corpus.fingerprint)
+    else:
+        data = None
+    return FolderMeta(
+        task=table.task if table is not None else None,
+        label_names=tuple(table.label_names) if table is not None else (),
+        method=recipe.method or None,
+        max_length=task_max_length(recipe) if table is not None else None,
+        lineage=tuple(
+            Parent(role=role, name=folder.name, fingerprint=modelfolder.fingerprint(folder))
+            for role, folder in parents.items()
+        ),
+        recipe=RecipeNote(
+            name=recipe.name, sha256=recipe.hash(), stage=context.folder.name, resolved=recipe.model_dump(mode="json")
+        ),
+        data=data,
+    )
+
+
+# --- validation while training ----------------------------------------------------------------------------------
+
+
+def task_validation(examples: Examples, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
+    """Accuracy and cross entropy of the student on `examples`."""
+    batches = [b.to(context.device) for b in evaluation_batches(examples, VALIDATION_TOKENS)]
+
+    def validate(module: nn.Module) -> dict[str, float]:
+        hits, loss = 0, 0.0
+        for batch, output in _outputs(module, batches, Needs(logits=True), context):
+            assert output.logits is not None
+            assert batch.labels is not None
+            logits = output.logits.float()
+            hits += int((logits.argmax(-1) == batch.labels).sum())
+            loss += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
+        return {"accuracy": hits / len(examples), "loss": loss / len(examples)}
+
+    return validate
+
+
+def corpus_validation(source: BatchSource, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
+    """Masked-LM loss (and the pair task's accuracy) on held-out text."""
+    batches = [b.to(context.device) for i in range(source.steps(0)) for b in source.step(0, i)]
+    has_pairs = batches[0].pair_labels is not None
+
+    def validate(module: nn.Module) -> dict[str, float]:
+        loss, count, hits, pairs = 0.0, 0, 0, 0
+        for batch, output in _outputs(module, batches, Needs(mlm="masked", pair_logits=has_pairs), context):
+            assert output.vocabulary is not None
+            assert batch.mlm_labels is not None
+            loss += float(F.cross_entropy(output.vocabulary.logits().float(), batch.mlm_labels, reduction="sum"))
+            count += len(batch.mlm_labels)
+            if output.pair_logits is not None:
+                hits += int((output.pair_logits.argmax(-1) == batch.pair_labels).sum())
+                pairs += batch.rows
+        values = {"mlm_loss": loss / max(1, count)}
+        return values | ({"pair_accuracy": hits / pairs} if pairs else {})
+
+    return validate
+
+
+def _outputs(
+    module: nn.Module, batches: Sequence[Batch], needs: Needs, context: StageContext
+) -> Iterator[tuple[Batch, EncoderOutput]]:
+    student = module.student
+    assert isinstance(student, Model)
+    with autocast(context.precision, torch.device(context.device)):
+        for batch in batches:
+            yield batch, student(batch, needs)

@@ -1,0 +1,117 @@
+"""`compress evaluate` and `compress benchmark`: measuring without a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from compress.console import Console
+from compress.contracts import Measurement, RunOptions
+from compress.data.examples import Examples
+from compress.errors import UserError
+from compress.measure import CostPlan, Measured, Subject, cost_ratios, measure, measure_cost
+from compress.modelfolder import folder as modelfolder
+from compress.modelnames import resolve
+from compress.predictor import Predictor
+from compress.recipe import load_recipe
+from compress.report import comparison, conditions
+from compress.stages import open_table_of
+
+MIX_ROWS = 512
+
+
+def evaluate(model: str, against: str | None, split: str, bootstrap: int, options: RunOptions) -> list[Measured]:
+    """Measure one model, or two row by row, on a split of labelled data, and print the table."""
+    console = Console(quiet=options.quiet, json=options.json)
+    folder = resolve(model)
+    info = modelfolder.inspect(folder)
+    recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
+    assert recipe.data is not None
+    table = open_table_of(recipe, expect_labels=info.label_names or None)
+    for note in table.notes:
+        console.note(note)
+    subjects = [Subject(_name(folder), folder, "student" if against else "teacher")]
+    if against:
+        subjects.insert(0, Subject(_name(resolve(against)), resolve(against), "teacher"))
+    measured = measure(
+        subjects,
+        table.split(split),
+        dataset=f"{table.name}/{split}",
+        digest=table.fingerprint,
+        max_length=recipe.data.max_length,
+        cost=CostPlan(),
+        bootstrap=bootstrap,
+        device=options.device,
+        precision="bf16" if options.precision == "bf16" else "fp32",
+        say=console.note,
+    )
+    _print(console, measured)
+    return measured
+
+
+def benchmark(models: Sequence[str], batch: int, length: int, repeats: int, options: RunOptions) -> list[Measured]:
+    """Time models in turn, without data: random tokens, a mix of lengths up to `length` for throughput."""
+    console = Console(quiet=options.quiet, json=options.json)
+    folders = [resolve(m) for m in models]
+    precision = "bf16" if options.precision == "bf16" else "fp32"
+    predictors = [Predictor(f, device=options.device, precision=precision) for f in folders]
+    longest = min(p.max_length for p in predictors)
+    if length > longest:
+        raise UserError(f"sequences of {length} tokens", where="--length", why=f"a model has {longest} positions")
+    console.note("timing " + ", ".join(_name(f) for f in folders))
+    samples = [_mix(p, length) for p in predictors]
+    costs = measure_cost(predictors, samples, CostPlan(batch=batch, length=length, repeats=repeats))
+    measured = []
+    for i, (folder, cost) in enumerate(zip(folders, costs, strict=True)):
+        values = dict(cost.values) | (cost_ratios(cost.values, costs[0].values) if i else {})
+        role = "student" if i else "teacher"
+        measured.append(Measured(Subject(_name(folder), folder, role), Measurement(values, cost.context)))
+    _print(console, measured)
+    return measured
+
+
+def _print(console: Console, measured: Sequence[Measured]) -> None:
+    columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
+    console.table("", columns, rows)
+    for line in conditions(measured[-1].measurement):
+        console.result(line)
+    console.document({"models": [m.as_json() for m in measured]})
+
+
+def _data_of(info: modelfolder.FolderInfo, options: RunOptions) -> dict[str, object]:
+    """The data block: from --data, with the length that the model was trained on."""
+    if not any(o.path == "data.source" for o in options.overrides):
+        raise UserError("on which data?", where="--data", do="give an embedded set, a file or a folder")
+    length = info.meta.max_length or min(128, info.config.max_positions)
+    return {"source": "given by --data", "max_length": length}
+
+
+def _mix(predictor: Predictor, length: int) -> Examples:
+    """Rows of random tokens with lengths like short reviews: log-normal around 25, from 8 to `length`."""
+    generator = np.random.default_rng(0)
+    lengths = np.clip(np.exp(generator.normal(3.05, 0.55, MIX_ROWS)), min(8, length), length).astype(np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    total = int(offsets[-1])
+    ids = generator.integers(0, predictor.config.vocabulary, total).astype(np.int32)
+    nothing = np.zeros(total, dtype=bool)
+    return Examples(
+        ids,
+        offsets,
+        np.zeros(total, np.uint8),
+        nothing,
+        np.zeros(MIX_ROWS, np.int64),
+        np.arange(1, MIX_ROWS + 1),
+        0,
+        "",
+    )
+
+
+def _name(folder: Path) -> str:
+    """`teacher/model` tells more than `model`."""
+    resolved = folder.resolve()
+    return f"{resolved.parent.name}/{resolved.name}" if resolved.name in ("model", "student") else resolved.name
+
+
+_UNUSED = {"kind": "finetune", "training": {"steps": 1}}  # a recipe needs a stage; measuring runs none
