@@ -171,8 +171,12 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_text(self, text: str) -> yaml.Node:
-        """Quoted where our reader would take it for a number (PyYAML itself quotes what YAML 1.1 would)."""
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_text(text) else "'")
+        """Quoted where our reader would take it for a number (PyYAML itself quotes what YAML 1.1 would), and escaped
+        where a reader would take a character for a line break."""
+        style = None if is_text(text) else "'"
+        if not text.replace("\n", "").isprintable():
+            style = '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)

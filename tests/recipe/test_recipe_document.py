@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compress.errors import ExitCode, UserError
@@ -134,6 +134,9 @@ SIMPLE = st.recursive(
 )
 
 
+@settings(max_examples=500, deadline=None)
+@example("\x85")
+@example("a\u2028b\n c \n")
 @given(SIMPLE)
 def test_what_is_dumped_reads_back_equal(data: object) -> None:
     from compress.recipe.schema import dump
