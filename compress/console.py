@@ -7,6 +7,7 @@ Text from outside (labels, file names, data) is shown as it is: no markup, contr
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
@@ -58,6 +59,11 @@ class Console:
     def warn(self, text: str) -> None:
         """One line that must not be missed (stderr, also when quiet)."""
         self._say(f"warning: {text}")
+
+    def listen(self) -> None:
+        """From now on, what the parts log as warnings is shown as warnings here."""
+        logger = logging.getLogger("compress")
+        logger.handlers = [h for h in logger.handlers if not isinstance(h, _Shown)] + [_Shown(self)]
 
     def result(self, text: str) -> None:
         """Lines that the command was run for (stdout); left out under --json."""
@@ -118,6 +124,15 @@ class Console:
         from rich.console import Console as Screen
 
         return Screen(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+class _Shown(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.console.warn(record.getMessage())
 
 
 class _Silent:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from compress.stages import Prepared, StageContext, open_corpus_of, open_table_o
 from compress.tracking import TrackedRun, open_run, resolve_store
 from compress.training.loop import TrainingContext, train
 from compress.training.precision import resolve as resolve_precision
+from evaluation.cost.device import describe
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class Run:
         with run_lock(path), StopFlag() as self.stop:
             self.folder.record(self.recipe, "running")
             atomic.write_text(path / "recipe.yaml", self.recipe.dump_yaml())
+            atomic.write_json(path / "environment.json", self._environment())
             try:
                 report = self._run(teachers)
             except Stopped as stopped:
@@ -163,6 +167,9 @@ class Run:
         ) as log:
             log.params({"method": self.method, "recipe": self.recipe.name, "seed": self.recipe.seed})
             log.artifact(path / "recipe.yaml")
+            log.artifact(path / "environment.json")
+            if "table" in self.__dict__:
+                log.dataset(f"{self.table.name}/train", self.table.fingerprint, self.table.name, "training")
             made = self._stages(log, teachers)
             control = self._control(log, teachers, made)
             if self._has_task():
@@ -172,6 +179,11 @@ class Run:
                 self.console.result(f"made: {report.model}")
         tell(self.console, report, log)
         return report
+
+    def _environment(self) -> dict[str, Any]:
+        """Device, threads and package versions, as an artifact beside the recipe."""
+        installed = {d.metadata["Name"]: d.version for d in metadata.distributions() if d.metadata["Name"]}
+        return {**describe(self.options.device), "python": platform.python_version(), "packages": dict(sorted(installed.items()))}
 
     def _has_task(self) -> bool:
         return self.last.kind not in ("tokenizer", "pretrain") and getattr(self.last, "level", "task") == "task"

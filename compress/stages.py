@@ -133,6 +133,7 @@ def open_table_of(recipe: Recipe, expect_labels: Sequence[str] | None = None) ->
         splits={split: name for split, name in named.items() if name is not None} or None,
         labels=d.labels,
         expect_labels=expect_labels,
+        bad_rows=d.bad_rows,
         limit=d.limit,
     )
 

@@ -15,5 +15,6 @@ def run_stages(options: RunOptions, default: str, verb: str | None, **inputs: Pa
     from compress.pipeline import run_recipe
 
     console = Console(quiet=options.quiet, json=options.json)
+    console.listen()
     given = {name: path for name, path in inputs.items() if path is not None}
     run_recipe(options.recipe or default, options, console, verb=verb, inputs=given)
