@@ -119,14 +119,31 @@ def _leave() -> None:
     os._exit(ExitCode.STOPPED)
 
 
+# A signal that arrives in a child before its handlers are reset would be swallowed by ours, and written to the pipe of
+# the parent: signals wait while a process is forked.
+_fork = threading.local()
+
+
+def _before_fork() -> None:
+    if _active is not None:
+        _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _after_fork() -> None:
+    mask = getattr(_fork, "mask", None)
+    if mask is not None:
+        _fork.mask = None
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _after_fork_in_child() -> None:
     global _active
     flag, _active = _active, None
-    if flag is None:
-        return
-    signal.set_wakeup_fd(-1)  # the pipe is the parent's: a child must not ask the parent to stop
-    for number in flag._previous:
-        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+    if flag is not None:
+        signal.set_wakeup_fd(-1)
+        for number in flag._previous:
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+    _after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

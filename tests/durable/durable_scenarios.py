@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 OLD, NEW = "old", "new"
+CALL = "call:"
+"""A job's fault may also be `call:N`: SIGKILL just before the Nth system call on files."""
 
 
 def save(folder: Path) -> None:
@@ -136,8 +140,32 @@ class Server:
         self._process.communicate()
 
 
+_CALLS = ("open", "write", "fsync", "fchmod", "mkdir", "rename", "replace", "unlink", "rmdir", "listdir", "scandir")
+
+
+def _kill_before_call(nth: int) -> None:
+    """Count the system calls that touch the disk, die just before the nth: finer than any point we thought of."""
+    calls = 0
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **named)
+
+        return call
+
+    for name in _CALLS:
+        setattr(os, name, counted(getattr(os, name)))
+
+
 def _child(job: dict[str, str]) -> None:
-    os.environ["COMPRESS_FAULT"] = job["fault"]
+    if job["fault"].startswith(CALL):
+        _kill_before_call(int(job["fault"].removeprefix(CALL)))
+    else:
+        os.environ["COMPRESS_FAULT"] = job["fault"]
     try:
         SCENARIOS[job["scenario"]](Path(job["folder"]))
     except BaseException:

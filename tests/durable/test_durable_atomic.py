@@ -269,6 +269,28 @@ def test_everything_is_synced_before_the_rename_and_the_parent_after(
     assert log[-1] == ("fsync", str(tmp_path))
 
 
+def test_a_file_is_synced_before_it_is_named_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def logged_fsync(descriptor: int) -> None:
+        log.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def logged_replace(source: Path, target: Path) -> None:
+        log.append(f"{source} → {target}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", logged_fsync)
+    monkeypatch.setattr(os, "replace", logged_replace)
+    atomic.write_text(tmp_path / "made" / "x", "x")
+    temp = log[1]
+    assert temporary.parse(Path(temp).name) == (temporary.NEW, "x")
+    assert log == [str(tmp_path), temp, f"{temp} → {tmp_path / 'made' / 'x'}", str(tmp_path / "made")]
+
+
 # --- leftovers
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import durable_scenarios as scenarios
 import pytest
-from durable_scenarios import NEW, OLD, SCENARIOS, Server
+from durable_scenarios import CALL, NEW, OLD, SCENARIOS, Server
 
 from compress.durable import atomic, faults, temporary
 from compress.durable.journal import Journal, read
@@ -49,10 +49,10 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith(temporary.PREFIX)]
 
 
-def check_after(scenario: str, folder: Path) -> None:
+def check_after(scenario: str, folder: Path, killed: bool) -> None:
     """What must hold whatever happened, at once and after the next write."""
     newest, passed_over = atomic.newest_valid(folder, "step-*")
-    moved_aside = scenario in ("replace_without_exchange", "clean") and not (folder / "step-1").exists()
+    moved_aside = killed and scenario in ("replace_without_exchange", "clean") and not (folder / "step-1").exists()
     assert newest is not None, passed_over
     assert passed_over == []
     if not moved_aside:
@@ -78,10 +78,25 @@ def test_killed_at_every_point_leaves_old_or_new_whole(
         folder = tmp_path / str(i)
         shutil.copytree(prepared, folder)
         assert server.run(scenario, folder, f"{name}:{nth}:kill") == -signal.SIGKILL, (name, nth)
-        check_after(scenario, folder)
+        check_after(scenario, folder, killed=True)
         if scenario != "save" or not (folder / "step-2").exists():
             SCENARIOS[scenario](folder)
-        check_after(scenario, folder)
+        check_after(scenario, folder, killed=True)
+
+
+@pytest.mark.parametrize("scenario", ["save", "replace", "replace_without_exchange", "remove", "write_file"])
+def test_killed_before_every_system_call_leaves_old_or_new_whole(
+    scenario: str, prepared: Path, tmp_path: Path, server: Server
+) -> None:
+    for nth in range(1, 1000):
+        folder = tmp_path / str(nth)
+        shutil.copytree(prepared, folder)
+        code = server.run(scenario, folder, f"{CALL}{nth}")
+        check_after(scenario, folder, killed=True)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert 8 < nth < 999, "it came to its end, after a number of calls"
 
 
 @pytest.mark.parametrize("action", ["raise", "enospc", "eio"])
@@ -102,7 +117,7 @@ def test_an_error_at_every_point_leaves_old_or_new_whole(
             assert temporary.PREFIX not in line
             assert "free" in line
             assert ("the disk is full" if action == "enospc" else "the disk failed (EIO)") in line
-        check_after(scenario, folder)
+        check_after(scenario, folder, killed=False)
 
 
 def test_the_old_target_is_untouched_when_writing_fails_before_the_rename(tmp_path: Path) -> None:

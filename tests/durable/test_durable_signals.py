@@ -159,6 +159,24 @@ def test_forked_workers_die_of_sigterm_and_leave_ctrl_c_to_the_parent() -> None:
         assert out == "-15 (0, 0) None\nleft\n", err
 
 
+def test_a_worker_killed_right_after_its_fork_dies_too() -> None:
+    body = """
+        with StopFlag() as flag:
+            print("ready", flush=True)
+            for _ in range(300):
+                pid = os.fork()
+                if pid == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                os.kill(pid, signal.SIGTERM)
+                assert os.waitpid(pid, 0)[1] == signal.SIGTERM
+            print(flag.requested)
+    """
+    with start(body) as process:
+        out, err = process.communicate(timeout=50)
+        assert out == "None\n", err
+
+
 def test_leaving_does_not_wait_for_a_child_that_holds_the_pipe() -> None:
     body = """
         with StopFlag() as flag:
