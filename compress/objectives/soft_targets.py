@@ -30,6 +30,7 @@ class Objective(nn.Module):
     """T²·KL(teacher ‖ student) of probabilities softened by a temperature T (Hinton et al., arXiv 1503.02531).
 
     on: "task" reads the task head, "vocabulary" the masked-LM head (the `ce` part of DistilBERT, arXiv 1910.01108).
+    temperature: T; 1 leaves the probabilities as they are, higher ones show more of what the teacher finds unlikely.
     positions: of the vocabulary: "all" real tokens, or the "masked" ones (DistilBERT's `restrict_ce_to_mask`).
     Mean over rows, or tokens. A task with one real-numbered output has no probabilities: squared difference then.
     """

@@ -122,7 +122,7 @@ class Keeper:
         try:
             write()
         except UserError as error:
-            if not isinstance(error.__cause__, OSError):
+            if not _from_the_disk(error):
                 raise
             self._misses += 1
             if self._misses >= _MISSES:
@@ -135,6 +135,13 @@ class Keeper:
 
     def _moment(self) -> tuple[int, int]:
         return self.state.step, self.state.validated
+
+
+def _from_the_disk(error: BaseException | None) -> bool:
+    """Whether an OSError is at the root: a file's error may be retold as its folder's."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error is not None
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -19,14 +19,6 @@ from compress.training.optimizer import Optimizer
 from compress.training.state import TrainState
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     server = Server()

@@ -175,9 +175,9 @@ def validate(module: nn.Module) -> dict[str, float]:
     torch.rand(3)
     batch = toy_batch(77, rows=16)
     assert not module.training
-    output = module.student(batch)  # pyright: ignore[reportCallIssue]
+    output = module.student(batch)
     loss = nn.functional.cross_entropy(output.logits, batch.labels)
-    return {"loss": float(loss), "early": -abs(float(module.student.seen) - 16)}  # pyright: ignore
+    return {"loss": float(loss), "early": -abs(float(module.student.seen) - 16)}
 
 
 def context(folder: Path, **changes: Any) -> TrainingContext:

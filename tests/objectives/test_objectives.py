@@ -1,0 +1,317 @@
+"""What every objective promises, asked of every file of compress/objectives; and each one's formula."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pkgutil
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+import torch.nn.functional as F
+from objective_cases import ar, batch_of, leaf, vocabulary_of
+from torch import Tensor, nn
+
+import compress.objectives
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.errors import UserError
+from compress.objectives import cosine_hidden, hard_labels, masked_lm, sentence_pair, soft_targets
+from compress.registry import load
+
+KINDS = sorted(m.name for m in pkgutil.iter_modules(compress.objectives.__path__) if not m.name.startswith("_"))
+VARIANTS = [
+    *((kind, {}) for kind in KINDS),
+    ("soft_targets", {"on": "vocabulary"}),
+    ("soft_targets", {"on": "vocabulary", "positions": "masked"}),
+    ("hard_labels", {"label_smoothing": 0.1}),
+]
+
+FULL = batch_of(
+    [3, 2],
+    labels=torch.tensor([2, 0]),
+    mlm_positions=torch.tensor([0, 3]),
+    mlm_labels=torch.tensor([4, 1]),
+    pair_labels=torch.tensor([1, 0]),
+)
+NONE = batch_of(
+    [],
+    labels=torch.zeros(0, dtype=torch.int64),
+    mlm_positions=torch.zeros(0, dtype=torch.int64),
+    mlm_labels=torch.zeros(0, dtype=torch.int64),
+    pair_labels=torch.zeros(0, dtype=torch.int64),
+)
+
+
+def output(batch: Batch, needs: Needs, phase: float) -> tuple[EncoderOutput, list[Tensor]]:
+    """Exactly what `needs` asks for, made of leaves."""
+    rows, tokens = batch.rows, batch.tokens
+    hidden = leaf(ar((tokens, 4), 1, phase))
+    leaves, given = [hidden], EncoderOutput(last_hidden=hidden)
+    if needs.logits:
+        given.logits = leaf(ar((rows, 3), 1, phase))
+        leaves.append(given.logits)
+    if needs.pair_logits:
+        given.pair_logits = leaf(ar((rows, 2), 1, phase))
+        leaves.append(given.pair_logits)
+    if needs.mlm is not None:
+        at = batch.mlm_positions if needs.mlm == "masked" else None
+        logits = leaf(ar((tokens if at is None else at.shape[0], 6), 1, phase))
+        given.vocabulary = vocabulary_of(logits, at)
+        leaves.append(logits)
+    return given, leaves
+
+
+def build(kind: str, options: dict[str, Any]) -> Any:
+    return load("compress.objectives", kind)(**options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_constructor_is_a_schema(kind: str) -> None:
+    part = load("compress.objectives", kind)
+    assert issubclass(part, nn.Module)
+    assert "arXiv" in (part.__doc__ or "") or kind == "hard_labels"
+    parameters = list(inspect.signature(part.__init__).parameters.values())[1:]
+    hints = get_type_hints(part.__init__)
+    for parameter in parameters:
+        assert parameter.kind is parameter.KEYWORD_ONLY
+        assert parameter.name in hints
+        assert f"{parameter.name}:" in (part.__doc__ or ""), f"{kind}: {parameter.name} is not explained"
+
+
+@pytest.mark.parametrize(("kind", "options"), VARIANTS)
+def test_finite_and_differentiable_for_the_student_alone(kind: str, options: dict[str, Any]) -> None:
+    objective = build(kind, options)
+    student, ours = output(FULL, objective.student_needs, 0.3)
+    teacher, theirs = output(FULL, objective.teacher_needs or Needs(), 1.1)
+    assert objective.count(FULL) > 0
+    value = objective(student, teacher if objective.teacher_needs is not None else None, FULL)
+    assert value.shape == ()
+    assert value.dtype == torch.float64
+    assert math.isfinite(value.item())
+    value.backward()
+    assert any(t.grad is not None and bool(t.grad.abs().sum() > 0) for t in ours)
+    if kind != "cosine_hidden" and not (kind == "soft_targets" and not options):
+        assert all(t.grad is None for t in theirs)
+
+
+@pytest.mark.parametrize(("kind", "options"), VARIANTS)
+def test_an_empty_batch_counts_nothing_and_gives_zero(kind: str, options: dict[str, Any]) -> None:
+    objective = build(kind, options)
+    student, ours = output(NONE, objective.student_needs, 0.3)
+    teacher, _ = output(NONE, objective.teacher_needs or Needs(), 1.1)
+    assert objective.count(NONE) == 0
+    value = objective(student, teacher, NONE)
+    assert value.item() == 0.0
+    value.backward()
+    assert all(t.grad is None or not t.grad.isnan().any() for t in ours)
+
+
+@pytest.mark.parametrize(("kind", "options"), VARIANTS)
+def test_micro_batches_add_up_to_the_batch(kind: str, options: dict[str, Any]) -> None:
+    """Means weighed by counts are the mean of the whole: what the loop relies on."""
+    objective = build(kind, options)
+    student, _ = output(FULL, Needs(True, False, False, False, False, True, True, "all"), 0.3)
+    teacher, _ = output(FULL, Needs(True, False, False, False, False, True, True, "all"), 1.1)
+    whole = objective(student, teacher, FULL)
+    total, count = 0.0, 0
+    for row, (start, end) in enumerate(((0, 3), (3, 5))):
+        inside = (FULL.mlm_positions >= start) & (FULL.mlm_positions < end)
+        piece = batch_of(
+            [end - start],
+            labels=FULL.labels[row : row + 1],
+            pair_labels=FULL.pair_labels[row : row + 1],
+            mlm_positions=FULL.mlm_positions[inside] - start,
+            mlm_labels=FULL.mlm_labels[inside],
+        )
+        cut = [cut_output(o, row, start, end) for o in (student, teacher)]
+        share = objective.count(piece)
+        total, count = total + share * objective(*cut, piece), count + share
+    assert count == objective.count(FULL)
+    torch.testing.assert_close(total / count, whole)
+
+
+def cut_output(whole: EncoderOutput, row: int, start: int, end: int) -> EncoderOutput:
+    assert whole.vocabulary is not None
+    assert whole.logits is not None
+    assert whole.pair_logits is not None
+    return EncoderOutput(
+        last_hidden=whole.last_hidden[start:end],
+        logits=whole.logits[row : row + 1],
+        pair_logits=whole.pair_logits[row : row + 1],
+        vocabulary=vocabulary_of(whole.vocabulary.features[start:end]),
+    )
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------
+
+
+def task(logits: Tensor) -> EncoderOutput:
+    return EncoderOutput(torch.zeros(5, 4, dtype=logits.dtype), logits=logits)
+
+
+def test_hard_labels_skips_rows_without_one() -> None:
+    logits, batch = leaf(ar((3, 4))), batch_of([2, 2, 1], labels=torch.tensor([3, -100, 0]))
+    value = hard_labels.Objective()(task(logits), None, batch)
+    log_p = logits.log_softmax(1)
+    torch.testing.assert_close(value, -(log_p[0, 3] + log_p[2, 0]) / 2)
+    assert hard_labels.Objective().count(batch) == 2
+    value.backward()
+    assert logits.grad is not None
+    assert not logits.grad[1].any()
+
+
+def test_hard_labels_smoothing_formula() -> None:
+    logits, batch, e = ar((2, 3)), batch_of([3, 2], labels=torch.tensor([2, 0])), 0.2
+    log_p = logits.log_softmax(1)
+    want = -(1 - e) * (log_p[0, 2] + log_p[1, 0]) / 2 - e / 3 * log_p.sum() / 2
+    torch.testing.assert_close(hard_labels.Objective(label_smoothing=e)(task(logits), None, batch), want)
+
+
+def test_hard_labels_of_real_numbers() -> None:
+    logits = leaf(ar((3, 1)))
+    batch = batch_of([2, 2, 1], labels=torch.tensor([0.5, math.nan, -1.0]))
+    value = hard_labels.Objective()(task(logits), None, batch)
+    torch.testing.assert_close(value, ((logits[0, 0] - 0.5) ** 2 + (logits[2, 0] + 1) ** 2) / 2)
+    assert hard_labels.Objective().count(batch) == 2
+    value.backward()
+    assert logits.grad is not None
+    assert logits.grad[1] == 0
+
+
+def test_hard_labels_of_tokens() -> None:
+    logits = ar((5, 3))
+    batch = batch_of([3, 2], labels=torch.tensor([-100, 1, -100, 2, -100]))
+    want = F.cross_entropy(logits, batch.labels, ignore_index=-100)
+    torch.testing.assert_close(hard_labels.Objective()(task(logits), None, batch), want)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_soft_targets_formula_and_gradient(temperature: float) -> None:
+    s, t, batch = leaf(ar((2, 3), 2, 0.3)), ar((2, 3), 2, 1.1), batch_of([3, 2], labels=torch.tensor([0, 1]))
+    value = soft_targets.Objective(temperature=temperature)(task(s), task(t), batch)
+    p, q = (s / temperature).softmax(1), (t / temperature).softmax(1)
+    torch.testing.assert_close(value, temperature**2 * (q * (q / p).log()).sum() / 2)
+    value.backward()
+    torch.testing.assert_close(s.grad, (temperature * (p - q) / 2).detach())
+
+
+def test_soft_targets_needs_no_labels() -> None:
+    batch = batch_of([3, 2])
+    objective = soft_targets.Objective()
+    assert objective.count(batch) == 2
+    assert float(objective(task(ar((2, 3))), task(ar((2, 3))), batch)) == pytest.approx(0, abs=1e-12)
+
+
+def test_soft_targets_of_real_numbers_is_the_squared_difference() -> None:
+    s, t = ar((2, 1), 1, 0.3), ar((2, 1), 1, 0.9)
+    value = soft_targets.Objective(temperature=7)(task(s), task(t), batch_of([3, 2]))
+    torch.testing.assert_close(value, (s - t).square().mean())
+
+
+def test_soft_targets_of_tokens_reads_the_labelled_ones() -> None:
+    s, t = ar((5, 3), 1, 0.3), ar((5, 3), 1, 0.9)
+    batch = batch_of([3, 2], labels=torch.tensor([-100, 1, -100, 2, -100]))
+    objective = soft_targets.Objective(temperature=1)
+    at = [1, 3]
+    want = F.kl_div(s[at].log_softmax(1), t[at].softmax(1), reduction="batchmean")
+    torch.testing.assert_close(objective(task(s), task(t), batch), want)
+    assert objective.count(batch) == 2
+
+
+def test_sentence_pair_formula() -> None:
+    logits = ar((3, 2))
+    batch = batch_of([2, 2, 1], pair_labels=torch.tensor([1, -100, 0]))
+    value = sentence_pair.Objective()(EncoderOutput(torch.zeros(5, 4), pair_logits=logits), None, batch)
+    log_p = logits.log_softmax(1)
+    torch.testing.assert_close(value, -(log_p[0, 1] + log_p[2, 0]) / 2)
+
+
+@pytest.mark.parametrize("make", [lambda: leaf(ar((2, 3), 1, 0.4)), lambda: leaf(ar((2, 1), 1, 0.4))])
+def test_gradcheck_of_the_task_losses(make: Any) -> None:
+    logits = make()
+    classes = logits.shape[1]
+    labels = torch.tensor([classes - 1, 0]) if classes > 1 else torch.tensor([0.3, 0.1])
+    batch, teacher = batch_of([3, 2], labels=labels), task(ar((2, classes), 1, 1.2))
+    for objective in (hard_labels.Objective(), soft_targets.Objective()):
+        assert torch.autograd.gradcheck(lambda x, o=objective: o(task(x), teacher, batch), (logits,))
+
+
+def test_losses_are_fp32_whatever_comes_in() -> None:
+    batch = batch_of([3, 2], labels=torch.tensor([2, 0]), pair_labels=torch.tensor([1, 0]))
+    low = EncoderOutput(ar((5, 4)).bfloat16(), logits=ar((2, 3)).bfloat16(), pair_logits=ar((2, 2)).bfloat16())
+    parts = (hard_labels.Objective(), soft_targets.Objective(), sentence_pair.Objective(), cosine_hidden.Objective())
+    assert [part(low, low, batch).dtype for part in parts] == [torch.float32] * 4
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------
+
+
+def refusal(call: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        call()
+    return caught.value.line()
+
+
+def test_another_number_of_classes_is_refused_not_broadcast() -> None:
+    line = refusal(lambda: soft_targets.Objective()(task(ar((2, 3))), task(ar((2, 1))), batch_of([3, 2])))
+    assert line == (
+        "objective soft_targets: teacher and student differ in their classes: "
+        "the teacher gives (2, 1), the student (2, 3); use models with the same classes"
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf])
+def test_a_temperature_must_be_a_positive_number(temperature: float) -> None:
+    line = refusal(lambda: soft_targets.Objective(temperature=temperature))
+    assert line == f"objective soft_targets.temperature: temperature must be a number above 0: it is {temperature}"
+
+
+def test_masked_positions_of_a_task_are_refused() -> None:
+    assert "only vocabulary logits can be restricted" in refusal(lambda: soft_targets.Objective(positions="masked"))
+
+
+def test_smoothing_out_of_range_is_refused() -> None:
+    assert "label_smoothing must be from 0 up to 1: it is 1.5" in refusal(
+        lambda: hard_labels.Objective(label_smoothing=1.5)
+    )
+
+
+def test_a_label_outside_the_classes_names_its_row() -> None:
+    batch = batch_of([3, 2], labels=torch.tensor([2, 7]))
+    line = refusal(lambda: hard_labels.Objective()(task(ar((2, 3))), None, batch))
+    assert line == "row 1: label 7 is outside the model's classes: legal: 0..2"
+
+
+def test_labels_that_do_not_fit_the_answers_are_refused() -> None:
+    real, whole = torch.tensor([0.5, 0.1]), torch.tensor([1, 0, 1])
+    for logits, labels in ((ar((2, 3)), real), (ar((2, 3)), whole)):
+        line = refusal(lambda z=logits, y=labels: hard_labels.Objective()(task(z), None, batch_of([3, 2], labels=y)))
+        assert "the model's answers and the labels do not fit together" in line
+
+
+def test_other_widths_are_refused() -> None:
+    wide, narrow = EncoderOutput(ar((5, 8))), EncoderOutput(ar((5, 4)))
+    line = refusal(lambda: cosine_hidden.Objective()(narrow, wide, batch_of([3, 2])))
+    assert "teacher and student differ in width: the teacher's hidden states are (5, 8), the student's (5, 4)" in line
+
+
+def test_what_is_missing_is_named() -> None:
+    bare, empty = batch_of([3, 2]), EncoderOutput(ar((5, 4)))
+    assert "objective hard_labels: the batch has no labels" in refusal(lambda: hard_labels.Objective().count(bare))
+    assert "objective masked_lm: the batch has no masked positions" in refusal(
+        lambda: masked_lm.Objective().count(bare)
+    )
+    assert "objective sentence_pair: the batch has no sentence-pair labels" in refusal(
+        lambda: sentence_pair.Objective().count(bare)
+    )
+    assert "the student's output has no vocabulary logits" in refusal(lambda: masked_lm.Objective()(empty, None, FULL))
+    assert "the student's output has no logits" in refusal(lambda: hard_labels.Objective()(empty, None, FULL))
+    assert "needs a teacher, and there is none" in refusal(lambda: cosine_hidden.Objective()(empty, None, FULL))
+
+
+def test_a_masked_piece_outside_the_vocabulary_is_refused() -> None:
+    batch = batch_of([3, 2], mlm_positions=torch.tensor([0]), mlm_labels=torch.tensor([6]))
+    student, _ = output(batch, Needs(mlm="masked"), 0.1)
+    line = refusal(lambda: masked_lm.Objective()(student, None, batch))
+    assert line.startswith("objective masked_lm: piece 6 is outside the student's vocabulary: legal: 0..5")
