@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layers import Attention, FeedForward
+from compress.encoder.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.model import NOTHING, Model
 
 Precision = Literal["fp32", "bf16"]
@@ -99,11 +99,11 @@ class PackedAttention(Attention):
         return q, k, v
 
 
-class PackedFeedForward(nn.Module):
+class PackedFeedForward(FeedForward):
     """The activation fused into the first product."""
 
     def __init__(self, plain: FeedForward, activation: str) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.up = PackedLinear(plain.up.weight, plain.up.bias, FUSED[activation])
         self.down = PackedLinear(plain.down.weight, plain.down.bias)
 
@@ -114,6 +114,7 @@ class PackedFeedForward(nn.Module):
 def _pack(model: Model) -> None:
     """Replace the parts of `model` by packed ones, in place, releasing the plain matrices as it goes."""
     for layer in model.encoder.layers:
+        assert isinstance(layer, EncoderLayer)
         layer.attention = PackedAttention(layer.attention)
         layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation)
     for module in list(model.modules()):

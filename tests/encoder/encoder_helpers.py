@@ -1,0 +1,82 @@
+"""Tiny configs and batches for the encoder's tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from compress.contracts import Batch, Needs
+from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.model import Model
+
+EVERYTHING = Needs(True, True, True, True, True, True, True, "all")
+
+UNIFORM = EncoderConfig.uniform(
+    vocabulary=50, hidden=16, layers=3, heads=4, feed_forward=24, max_positions=64, norm_eps=1e-6
+)
+"""What the variations below vary. The published 1e-12 would drown in fp32's rounding on random tiny weights."""
+
+VARIATIONS: dict[str, EncoderConfig] = {
+    "bert": UNIFORM,
+    "pre-norm": dataclasses.replace(UNIFORM, norm="pre"),
+    "uneven": dataclasses.replace(UNIFORM, layers=(LayerShape(4, 4, 24), LayerShape(1, 4, 5), LayerShape(3, 6, 40))),
+    "factorized": dataclasses.replace(UNIFORM, embedding=8),
+    "shared": dataclasses.replace(UNIFORM, layer_groups=(0, 1, 0)),
+    "sinusoidal": dataclasses.replace(UNIFORM, positions="sinusoidal"),
+    "sinusoidal_start": dataclasses.replace(UNIFORM, positions="sinusoidal_start", activation="gelu_new"),
+    "offset": dataclasses.replace(UNIFORM, position_offset=2, pad_id=1, segments=1, activation="silu"),
+    "distilbert": dataclasses.replace(UNIFORM, segments=0, pooler=False, activation="relu"),
+}
+
+
+def heads(config: EncoderConfig) -> dict[str, HeadConfig]:
+    """Every head that this encoder can carry."""
+    if not config.pooler:
+        chosen = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3, style="distilbert")]
+    else:
+        chosen = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3), HeadConfig("sentence_pair")]
+    return {head.name: head for head in chosen}
+
+
+def model(config: EncoderConfig, seed: int = 0) -> Model:
+    """With all heads, in evaluation mode, weights large enough that nothing is nearly linear, biases not zero."""
+    built = Model(config, heads(config)).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+    return built
+
+
+def needs(config: EncoderConfig) -> Needs:
+    return EVERYTHING if config.pooler else dataclasses.replace(EVERYTHING, pooled=False, pair_logits=False)
+
+
+def batch(lengths: Sequence[int], config: EncoderConfig = UNIFORM, seed: int = 0) -> Batch:
+    """Random ids; every second token is 'masked'."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = sum(lengths)
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    return Batch(
+        input_ids=torch.randint(0, config.vocabulary, (tokens,), generator=generator),
+        segment_ids=torch.randint(0, max(1, config.segments), (tokens,), generator=generator),
+        position_ids=torch.cat([torch.arange(length) for length in lengths]),
+        cu_seqlens=bounds,
+        max_length=max(lengths),
+        row_ids=torch.arange(len(lengths)) + 100,
+        mlm_positions=torch.arange(0, tokens, 2),
+    )
+
+
+def padded(batch: Batch, extra: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """The same sequences as (B, L) ids, mask and segments, with `extra` columns of padding more than needed."""
+    shape = (batch.rows, batch.max_length + extra)
+    ids, segments, mask = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
+    for row, (first, last) in enumerate(zip(batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True)):
+        ids[row, : last - first] = batch.input_ids[first:last]
+        segments[row, : last - first] = batch.segment_ids[first:last]
+        mask[row, : last - first] = 1
+    return ids, mask, segments
