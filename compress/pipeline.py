@@ -25,7 +25,7 @@ import torch
 import compress
 from compress import registry
 from compress.console import Console
-from compress.contracts import Override, RunOptions, StageResult
+from compress.contracts import RunOptions, StageResult
 from compress.data.table import Table
 from compress.durable import atomic, safe
 from compress.durable.lock import run_lock
@@ -33,24 +33,16 @@ from compress.durable.signals import StopFlag
 from compress.errors import ExitCode, Stopped, UserError
 from compress.measure import CostPlan, Measured, Subject, measure
 from compress.modelfolder import folder as modelfolder
+from compress.modelnames import resolve as resolve_model
 from compress.publish import log_measured, tell
 from compress.recipe import Recipe, load_recipe
-from compress.recipe.library import names as recipe_names
-from compress.runfolder import RUNS, claim, resume_command
-from compress.stages import Prepared, StageContext, open_corpus_of, open_table_of
+from compress.runfolder import RUNS, Request, claim, resume_command
+from compress.stages import Outline, Prepared, StageContext, open_corpus_of, open_table_of, outline_of
+from compress.teachers import Teachers, is_recipe, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
 from compress.training.loop import TrainingContext, train
 from compress.training.precision import resolve as resolve_precision
 from evaluation.cost.device import describe
-
-
-@dataclass(frozen=True)
-class Teachers:
-    """Who teaches. general: the folder with a masked-LM head.  made: by a recipe, and tracked by a run of its own."""
-
-    task: Path | None = None
-    general: Path | None = None
-    made: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +88,10 @@ def run_recipe(
     request, Stopped when a signal asked to stop (all is saved, and it says how to go on).
     """
     recipe = load_recipe(name, overrides=options.overrides)
-    return Run(recipe, options, console, verb, dict(inputs or {})).go()
+    report = Run(recipe, options, console, verb, dict(inputs or {})).go()
+    if report is not None:
+        console.document(report.as_json())
+    return report
 
 
 class Run:
@@ -105,7 +100,7 @@ class Run:
     def __init__(
         self, recipe: Recipe, options: RunOptions, console: Console, verb: str | None, inputs: Mapping[str, Path]
     ) -> None:
-        self.recipe, self.options, self.console, self.inputs = recipe, options, console, inputs
+        self.recipe, self.options, self.console, self.verb, self.inputs = recipe, options, console, verb, inputs
         self.indices = [i for i, s in enumerate(recipe.stages) if verb is None or s.kind == verb]
         if not self.indices:
             kinds = ", ".join(dict.fromkeys(s.kind for s in recipe.stages))
@@ -120,24 +115,36 @@ class Run:
         if self.options.dry_run:
             self._describe()
             return None
-        self.folder = claim(self.recipe, self.options)
-        path = self.folder.path
-        self._check()
+        self.folder = claim(Request(self.recipe, self.verb, self.inputs), self.options)
+        with StopFlag() as self.stop:
+            try:
+                return self._go(self.folder.path)
+            except Stopped as stopped:  # of this run or of its teacher's: this run's command continues both
+                raise Stopped(stopped.reason, resume_command(self.folder.path)) from None
+
+    def _go(self, path: Path) -> RunReport:
+        """What is wrong is found before the folder is made: data first, then models, then what needs both."""
+        self._open_data()
         teachers = self._teachers()
+        read = self._fingerprints(teachers)
         self._prepare_first(teachers)
-        with run_lock(path), StopFlag() as self.stop:
-            self.folder.record(self.recipe, "running")
+        with run_lock(path):
+            self.folder.begin(read)
+            self.folder.record("running", read)
             atomic.write_text(path / "recipe.yaml", self.recipe.dump_yaml())
             atomic.write_json(path / "environment.json", self._environment())
+            status = "failed"
             try:
                 report = self._run(teachers)
-            except Stopped as stopped:
-                self.folder.record(self.recipe, "stopped")
-                raise Stopped(stopped.reason, resume_command(path)) from None
-            self.folder.record(self.recipe, "finished")
+                status = "finished"
+            except Stopped:
+                status = "stopped"
+                raise
+            finally:
+                self.folder.record(status, read)
         return report
 
-    def _check(self) -> None:
+    def _open_data(self) -> None:
         """Find what is wrong with the data before a folder is made or a step is computed."""
         needs = frozenset().union(*(self.recipe.stages[i].needs() for i in self.indices))
         if "data" in needs:
@@ -145,13 +152,40 @@ class Run:
         if "corpus" in needs:
             self.corpus  # noqa: B018
 
+    def _fingerprints(self, teachers: Teachers) -> dict[str, str]:
+        """What the run reads; a run goes on only while it is the same."""
+        folders = {
+            "model": resolve_model(self.recipe.model) if self.recipe.model else None,
+            "teacher": teachers.task,
+            "general teacher": teachers.general,
+        }
+        read = {name: modelfolder.fingerprint(folder) for name, folder in folders.items() if folder is not None}
+        if "table" in self.__dict__:
+            read["data"] = self.table.fingerprint
+        if "corpus" in self.__dict__:
+            read["corpus"] = self.corpus.fingerprint
+        return read
+
+    def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        """What the stages will make, from what the recipe says; UserError for what cannot fit."""
+        made = outline_of(resolve_model(self.recipe.model)) if self.recipe.model else None
+        for index in self.indices:
+            spec = self.recipe.stages[index]
+            stage = registry.stage_class(spec.kind)(spec, self._context(spec, self._nowhere, Made(), Teachers()))
+            made = stage.outline(made, teacher, general)
+        return made
+
     def _prepare_first(self, teachers: Teachers) -> None:
         """Prepare the first stage: models, labels, lengths and vocabularies that do not fit are found here."""
         spec = self.recipe.stages[self.indices[0]]
         target = self._target(self.indices[0])
         if not target.exists():
-            context = self._context(spec, self._work(self.indices[0]), self._given(), teachers)
+            context = self._context(spec, self.work(self.indices[0]), self._given(), teachers)
             self.ready[target] = self._prepare(spec, context)
+
+    def _stop_if_asked(self, before: str) -> None:
+        if self.stop.requested:
+            raise Stopped(f"stopped by {self.stop.requested} before {before}")
 
     def _run(self, teachers: Teachers) -> RunReport:
         path = self.folder.path
@@ -172,18 +206,19 @@ class Run:
                 log.dataset(f"{self.table.name}/train", self.table.fingerprint, self.table.name, "training")
             made = self._stages(log, teachers)
             control = self._control(log, teachers, made)
+            self._stop_if_asked("measuring")
             if self._has_task():
                 report = self._measured(log, teachers, made, control)
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
-                self.console.result(f"made: {report.model}")
         tell(self.console, report, log)
         return report
 
     def _environment(self) -> dict[str, Any]:
         """Device, threads and package versions, as an artifact beside the recipe."""
         installed = {d.metadata["Name"]: d.version for d in metadata.distributions() if d.metadata["Name"]}
-        return {**describe(self.options.device), "python": platform.python_version(), "packages": dict(sorted(installed.items()))}
+        python = platform.python_version()
+        return {**describe(self.options.device), "python": python, "packages": dict(sorted(installed.items()))}
 
     def _has_task(self) -> bool:
         return self.last.kind not in ("tokenizer", "pretrain") and getattr(self.last, "level", "task") == "task"
@@ -194,7 +229,7 @@ class Run:
         made = self._given()
         for index in self.indices:
             spec, target = self.recipe.stages[index], self._target(index)
-            context = self._context(spec, self._work(index), made, teachers)
+            context = self._context(spec, self.work(index), made, teachers)
             if index == self.indices[-1] or spec.kind == "tokenizer":
                 result = self._stage(spec, context, target, log)
             else:
@@ -216,7 +251,7 @@ class Run:
     def _control(self, log: TrackedRun, teachers: Teachers, made: Made) -> Path | None:
         """Train the last stage's twin on hard labels alone, if the recipe asks for it."""
         before = dataclasses.replace(made, model=made.before)
-        context = self._context(self.last, self._work(self.indices[-1], "-control"), before, teachers)
+        context = self._context(self.last, self.work(self.indices[-1], "-control"), before, teachers)
         stage = registry.stage_class(self.last.kind)(self.last, context)
         twin = stage.control(made.steps) if hasattr(stage, "control") else None
         if twin is None:
@@ -236,6 +271,7 @@ class Run:
                 )  # fmt: skip
             self.console.note(f"{label}: done before")
             return StageResult(target, read_steps(context.folder), 0.0)
+        self._stop_if_asked(label)
         begin = time.monotonic()
         prepared = self.ready.pop(target, None) or self._prepare(spec, context)
         steps, best = 0, {}
@@ -295,14 +331,15 @@ class Run:
             say=self.console.note,
         )
 
-    def _work(self, index: int, suffix: str = "") -> Path:
+    def work(self, index: int, suffix: str = "") -> Path:
+        """The folder in which a stage works."""
         return self.folder.path / "stages" / f"{index}-{self.recipe.stages[index].kind}{suffix}"
 
     def _target(self, index: int) -> Path:
         """Where a stage's model goes: the last one's is the run's result."""
         if index == self.indices[-1]:
             return self.folder.path / ("student" if self.last.kind == "distill" else "model")
-        return self._work(index) / "model"
+        return self.work(index) / "model"
 
     def _child(self, log: TrackedRun, folder: Path, method: str, role: str) -> TrackedRun:
         return open_run(
@@ -322,8 +359,8 @@ class Run:
     @cached_property
     def table(self) -> Table:
         labels = None
-        if self.recipe.teacher and self.recipe.teacher not in recipe_names():
-            labels = modelfolder.inspect(resolve_model(self.recipe.teacher)).label_names or None
+        if self.recipe.teacher and not is_recipe(self.recipe.teacher):
+            labels = modelfolder.inspect(teacher_folder(self.recipe.teacher)).label_names or None
         table = open_table_of(self.recipe, expect_labels=labels)
         for note in table.notes:
             self.console.note(note)
@@ -335,52 +372,40 @@ class Run:
 
     def _teachers(self) -> Teachers:
         """The recipe's teacher: a folder as it is; a teacher recipe runs once and is found by its content later."""
-        name = self.recipe.teacher
-        general = self.inputs.get("general_teacher")
         if self.last.kind != "distill":
+            self.outline(None, None)
             return Teachers()
+        recipe = self._teacher_recipe()
+        if recipe is None:
+            teachers = named(self.recipe, self.inputs)
+            self.outline(*teachers.outlines())
+            return teachers
+        run = Run(recipe, self.options, self.console, None, {})
+        general = self.inputs.get("general_teacher")
+        planned = run.outline(None, None)
+        self.outline(planned, planned if general is None else outline_of(general))
+        folder = RUNS / "teachers" / f"{recipe.name}-{run.content_hash()[:12]}"
+        run.options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
+        final = folder / "model"
+        if final.is_dir() and not atomic.verify_folder(final):
+            self.console.note(f"teacher: {final}, made before by recipe {recipe.name}")
+        else:
+            self.console.note(f"teacher: running recipe {recipe.name} once; it is reused from then on")
+            run.go()
+        pretrained = [run.work(i) / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"]
+        return Teachers(final, general or (pretrained[-1] if pretrained else None), made=True)
+
+    def _teacher_recipe(self) -> Recipe | None:
+        """The recipe that makes the teacher, on this run's data; None when the teacher is a folder."""
+        name = self.recipe.teacher
         if name is None:
             raise UserError(
                 f"recipe {self.recipe.name} needs a teacher", where="--teacher",
                 do="name a fine-tuned model's folder, or a teacher recipe such as 'teacher'",
             )  # fmt: skip
-        if name not in recipe_names():
-            task = resolve_model(name)
-            if general is None and "mlm" in modelfolder.inspect(task).heads:
-                general = task
-            if general is None and any(getattr(s, "level", "") == "corpus" for s in self.recipe.stages):
-                raise UserError(
-                    f"recipe {self.recipe.name} starts on a corpus, which needs a teacher with a masked-LM head",
-                    where=f"--teacher {name}", why="this one has none",
-                    do="add --general-teacher FOLDER, or use --recipe distilbert-task",
-                )  # fmt: skip
-            return Teachers(task, general)
-        recipe = load_recipe(name, overrides=self._teacher_overrides(load_recipe(name)))
-        run = Run(recipe, self.options, self.console, None, {})
-        folder = RUNS / "teachers" / f"{recipe.name}-{run.content_hash()[:12]}"
-        run.options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
-        final = folder / "model"
-        if final.is_dir() and not atomic.verify_folder(final):
-            self.console.note(f"teacher: {final}, made before by recipe {name}")
-        else:
-            self.console.note(f"teacher: running recipe {name} once; it is reused from then on")
-            run.go()
-        pretrained = [
-            folder / "stages" / f"{i}-{s.kind}" / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"
-        ]
-        return Teachers(final, general or (pretrained[-1] if pretrained else None), made=True)
-
-    def _teacher_overrides(self, teacher: Recipe) -> list[Override]:
-        """A teacher learns from the data of its student: where the two recipes differ, the student's data counts."""
-        found = []
-        for block in ("data", "corpus"):
-            ours, theirs = getattr(self.recipe, block), getattr(teacher, block)
-            if ours is None or theirs is None:
-                continue
-            for key, value in ours.model_dump(mode="json").items():
-                if key != "unlabelled_split" and value != theirs.model_dump(mode="json")[key]:
-                    found.append(Override(f"{block}.{key}", value, f"the student's {block}.{key}"))
-        return found
+        if not is_recipe(name):
+            return None
+        return load_recipe(name, overrides=overrides(self.recipe, load_recipe(name)))
 
     def content_hash(self) -> str:
         """sha256 of recipe, data, corpus and this program's version: equal when the result would be equal."""
@@ -426,20 +451,35 @@ class Run:
 
     def _describe(self) -> None:
         """Print the resolved recipe, the data's sizes and the plan; run nothing, write nothing."""
-        self.console.result(self.recipe.dump_yaml().rstrip())
-        if self.recipe.data is not None:
+        self._open_data()
+        lines = []
+        if "table" in self.__dict__:
             sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in self.table.splits.items())
-            self.console.result(f"data: {self.table.name}: {sizes}; labels: {', '.join(self.table.label_names)}")
-        if self.recipe.corpus is not None:
-            self.console.result(f"corpus: {self.corpus.describe()}")
-        if self.recipe.teacher is not None:
-            known = self.recipe.teacher in recipe_names()
-            self.console.result(f"teacher: {'recipe ' if known else ''}{self.recipe.teacher}")
+            lines.append(f"data: {self.table.name}: {sizes}; labels: {', '.join(self.table.label_names)}")
+        if "corpus" in self.__dict__:
+            lines.append(f"corpus: {self.corpus.describe()}")
+        lines += self._describe_teacher()
         for number, index in enumerate(self.indices, 1):
             spec = self.recipe.stages[index]
-            context = self._context(spec, Path("."), Made(), Teachers())
-            for line in registry.stage_class(spec.kind)(spec, context).plan():
-                self.console.result(f"stage {number}: {line}")
+            context = self._context(spec, self._nowhere, Made(), Teachers())
+            lines += [f"stage {number}: {line}" for line in registry.stage_class(spec.kind)(spec, context).plan()]
+        self.console.result(self.recipe.dump_yaml().rstrip())
+        for line in lines:
+            self.console.result(line)
+        self.console.document({"recipe": self.recipe.model_dump(mode="json"), "plan": lines})
+
+    def _describe_teacher(self) -> list[str]:
+        """Who would teach; what does not fit it is found as in a real run."""
+        if self.last.kind != "distill":
+            self.outline(None, None)
+            return []
+        recipe = self._teacher_recipe()
+        if recipe is None:
+            self.outline(*named(self.recipe, self.inputs).outlines())
+            return [f"teacher: {self.recipe.teacher}"]
+        planned = Run(recipe, self.options, self.console, None, {}).outline(None, None)
+        self.outline(planned, planned)
+        return [f"teacher: recipe {recipe.name}"]
 
 
 STEPS = "steps.json"
@@ -449,9 +489,3 @@ def read_steps(folder: Path) -> int:
     """Optimizer steps of a stage that was done before."""
     return int(safe.read_json(folder / STEPS, 1 << 16)["steps"])
 
-
-def resolve_model(name: str) -> Path:
-    """The folder that a model's name means: a folder, `runs:/<id>/…`, `models:/name@alias` or `hf:org/name`."""
-    from compress.modelnames import resolve
-
-    return resolve(name)
