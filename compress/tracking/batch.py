@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from compress.tracking.names import PARAM_LIMIT, TAG_LIMIT, cut
+from compress.tracking.names import TAG_LIMIT, cut
 
 # MLflow takes 1000 things a call, at most 100 of them parameters and 100 tags.
 METRICS_PER_CALL = 800
@@ -127,7 +127,3 @@ class Batch:
 
 def _pieces(count: int, size: int) -> int:
     return -(-count // size)
-
-
-def fitting_params(values: dict[str, str]) -> dict[str, str]:
-    return {k: cut(v, PARAM_LIMIT) for k, v in values.items()}

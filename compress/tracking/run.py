@@ -16,7 +16,6 @@ from compress.errors import Stopped, printable
 from compress.tracking import records as rec
 from compress.tracking.models import relative_to
 from compress.tracking.names import (
-    NONFINITE,
     PARAM_LIMIT,
     TAG_LIMIT,
     clean_key,
@@ -81,7 +80,6 @@ class TrackedRun:
         self._journal, self._written, self._sender, self._tell = journal, written, sender, warn
         self._nonfinite: set[str] = set()
         self._said: set[str] = set()
-        self._lost = 0
         self._ending: Ending | None = None
 
     @property
@@ -212,7 +210,6 @@ class TrackedRun:
             self._journal.append({"t": rec.now_ms(), **record})
             self._written += 1
         except Exception as error:  # a full disk must not end a training
-            self._lost += 1
             self._warn_once(f"tracking: the journal in {self.folder / rec.FOLDER} cannot be written: {error}")
 
     def _warn_once(self, text: str) -> None:
@@ -309,8 +306,3 @@ def _shell(folder: Path) -> str:
 
     absolute, here = folder.absolute(), Path.cwd()
     return shlex.quote(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))
-
-
-def nonfinite_tag(key: str) -> str:
-    """The tag that tells of a figure that was infinite or not a number."""
-    return NONFINITE + clean_key(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sqlite3
 import threading
 import warnings
 from dataclasses import dataclass
@@ -101,7 +102,12 @@ def open_client(store: Store) -> MlflowClient:
 
 
 def short(error: BaseException) -> str:
-    """The first line of an error, without secrets: mlflow's go on for pages."""
+    """What went wrong, in one line without secrets: mlflow's errors go on for pages, their cause says it in a word."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, (OSError, sqlite3.Error)) and not (cause.__cause__ or cause.__context__):
+            error = cause
+        cause = cause.__cause__ or cause.__context__
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return printable(redact(lines[0]), 200)
 

@@ -107,9 +107,9 @@ def page_state(quality: str = DEFAULT_QUALITY) -> dict[str, Any]:
         _card(
             "PARALLEL",
             all_at_once,
-            f"method, layers, size, latency, {short}",
-            selectedParams=list(PARAMS),
-            selectedMetrics=[SIZE, LATENCY, quality],
+            f"method, parameters, size, latency, {short}",
+            selectedParams=["method"],  # a run without one of these is left out, so only what every run has
+            selectedMetrics=["size/params_m", SIZE, LATENCY, quality],
             showAllRuns=True,
         ),
         *(_card("BAR", side_by_side, key, metricKey=key) for key in (quality, *BARS)),

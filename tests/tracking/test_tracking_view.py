@@ -27,7 +27,12 @@ def test_the_view_has_bars_curves_and_parallel_coordinates() -> None:
     assert {"vs_teacher/quality_kept_pct", "vs_teacher/size_ratio", "vs_teacher/speedup"} <= set(bars)
     assert [c["metricKey"] for c in _charts("quality/accuracy", "LINE")] == ["train/loss", "val/accuracy"]
     (parallel,) = _charts("quality/accuracy", "PARALLEL")
-    assert parallel["selectedMetrics"] == ["size/disk_mb", "speed/latency_p50_ms", "quality/accuracy"]
+    assert parallel["selectedMetrics"] == [
+        "size/params_m",
+        "size/disk_mb",
+        "speed/latency_p50_ms",
+        "quality/accuracy",
+    ]
 
 
 def test_every_chart_is_in_a_section() -> None:
