@@ -1,0 +1,42 @@
+"""Who may use which sentence: splits that share no text, reproducible on any machine and Python version."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Callable, Iterable
+
+Row = dict[str, object]
+
+# Sentences are assigned to evaluation or to training by their own digest, whatever the seed, the set or the split that
+# first writes them: what one set tests on is never in another set's train split, in the pool or in the corpus.
+_EVALUATION_SHARE = 32  # of 256
+
+
+def normalised(text: str) -> str:
+    """Lower case, letters and digits only, single spaces: two texts that are equal so are one text."""
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def for_evaluation(text: str) -> bool:
+    """Whether `text` belongs to validation and test (one in eight does) rather than to everything else."""
+    return hashlib.blake2b(normalised(text).encode(), digest_size=1).digest()[0] < _EVALUATION_SHARE
+
+
+def stream(*name: object) -> random.Random:
+    """The random stream of that name; only its `random()` may be called (the one call Python keeps as it is)."""
+    digest = hashlib.sha256("/".join(str(part) for part in name).encode()).digest()
+    return random.Random(int.from_bytes(digest, "big"))
+
+
+def collect(count: int, make: Callable[[], tuple[Row, Iterable[str]]], seen: set[str]) -> list[Row]:
+    """`count` rows from `make`, which gives a row and its key texts; rows with a key text used before are dropped."""
+    rows: list[Row] = []
+    while len(rows) < count:
+        row, texts = make()
+        keys = [normalised(text) for text in texts]
+        if not any(key in seen for key in keys):
+            seen.update(keys)
+            rows.append(row)
+    return rows
