@@ -80,7 +80,6 @@ def tell(console: Console, report: Any, log: TrackedRun) -> None:
         console.result(f'use it   compress predict {model} "a text to judge"')
     for line in log.ui_lines():
         console.result(f"see it   {line}")
-    console.document(report.as_json())
 
 
 def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> None:
@@ -94,7 +93,9 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
         "runtime": context["runtime"],
         "precision": context["precision"],
         "latency.shape": context["latency_shape"],
-        f"{'student' if m.subject.role != 'teacher' else 'teacher'}.layers": info.config.depth,
+        # Under one name for teachers too: a run that lacks an axis is left out of the page's charts.
+        "student.layers": info.config.depth,
+        "student.hidden": info.config.hidden,
     }
     run.params(params)
     run.dataset(*dataset, source=table.name, context="evaluation")
