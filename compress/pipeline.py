@@ -8,6 +8,7 @@ stage from its newest valid checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -26,6 +27,7 @@ import compress
 from compress import registry
 from compress.console import Console
 from compress.contracts import RunOptions, StageResult
+from compress.data.corpus import Corpus
 from compress.data.table import Table
 from compress.durable import atomic, safe
 from compress.durable.lock import run_lock
@@ -106,6 +108,7 @@ class Run:
             kinds = ", ".join(dict.fromkeys(s.kind for s in recipe.stages))
             raise UserError(f"recipe {recipe.name} has no {verb} stage", why=f"its stages: {kinds}")
         self.last = recipe.stages[self.indices[-1]]
+        self.needs = frozenset[str]().union(*(recipe.stages[i].needs() for i in self.indices))
         self.ready: dict[Path, Prepared] = {}
         self.method = recipe.method or self.last.kind
 
@@ -133,23 +136,20 @@ class Run:
             self.folder.record("running", read)
             atomic.write_text(path / "recipe.yaml", self.recipe.dump_yaml())
             atomic.write_json(path / "environment.json", self._environment())
-            status = "failed"
             try:
                 report = self._run(teachers)
-                status = "finished"
-            except Stopped:
-                status = "stopped"
+            except BaseException as error:
+                with contextlib.suppress(UserError):  # a full disk must not hide what came before it
+                    self.folder.record("stopped" if isinstance(error, Stopped) else "failed", read)
                 raise
-            finally:
-                self.folder.record(status, read)
+            self.folder.record("finished", read)
         return report
 
     def _open_data(self) -> None:
         """Find what is wrong with the data before a folder is made or a step is computed."""
-        needs = frozenset().union(*(self.recipe.stages[i].needs() for i in self.indices))
-        if "data" in needs:
+        if "data" in self.needs:
             self.table  # noqa: B018 - opened here, read by the stages
-        if "corpus" in needs:
+        if "corpus" in self.needs:
             self.corpus  # noqa: B018
 
     def _fingerprints(self, teachers: Teachers) -> dict[str, str]:
@@ -171,7 +171,7 @@ class Run:
         made = outline_of(resolve_model(self.recipe.model)) if self.recipe.model else None
         for index in self.indices:
             spec = self.recipe.stages[index]
-            stage = registry.stage_class(spec.kind)(spec, self._context(spec, self._nowhere, Made(), Teachers()))
+            stage = registry.stage_class(spec.kind)(spec, self._context(spec, Path(), Made(), Teachers()))
             made = stage.outline(made, teacher, general)
         return made
 
@@ -180,7 +180,7 @@ class Run:
         spec = self.recipe.stages[self.indices[0]]
         target = self._target(self.indices[0])
         if not target.exists():
-            context = self._context(spec, self.work(self.indices[0]), self._given(), teachers)
+            context = self._context(spec, self._work(self.indices[0]), self._given(), teachers)
             self.ready[target] = self._prepare(spec, context)
 
     def _stop_if_asked(self, before: str) -> None:
@@ -194,7 +194,7 @@ class Run:
             experiment=self.options.experiment or "compress",
             name=path.name,
             method=self.method,
-            role="student" if self.last.kind == "distill" else "teacher",
+            role="student" if "teacher" in self.needs else "teacher",
             tags={"compress.recipe": self.recipe.name, "compress.recipe_sha": self.recipe.hash()},
             store=resolve_store(self.options.tracking_uri),
             warn=self.console.note,
@@ -229,7 +229,7 @@ class Run:
         made = self._given()
         for index in self.indices:
             spec, target = self.recipe.stages[index], self._target(index)
-            context = self._context(spec, self.work(index), made, teachers)
+            context = self._context(spec, self._work(index), made, teachers)
             if index == self.indices[-1] or spec.kind == "tokenizer":
                 result = self._stage(spec, context, target, log)
             else:
@@ -251,7 +251,7 @@ class Run:
     def _control(self, log: TrackedRun, teachers: Teachers, made: Made) -> Path | None:
         """Train the last stage's twin on hard labels alone, if the recipe asks for it."""
         before = dataclasses.replace(made, model=made.before)
-        context = self._context(self.last, self.work(self.indices[-1], "-control"), before, teachers)
+        context = self._context(self.last, self._work(self.indices[-1], "-control"), before, teachers)
         stage = registry.stage_class(self.last.kind)(self.last, context)
         twin = stage.control(made.steps) if hasattr(stage, "control") else None
         if twin is None:
@@ -331,15 +331,14 @@ class Run:
             say=self.console.note,
         )
 
-    def work(self, index: int, suffix: str = "") -> Path:
-        """The folder in which a stage works."""
-        return self.folder.path / "stages" / f"{index}-{self.recipe.stages[index].kind}{suffix}"
+    def _work(self, index: int, suffix: str = "") -> Path:
+        return work_folder(self.folder.path, index, self.recipe.stages[index].kind + suffix)
 
     def _target(self, index: int) -> Path:
         """Where a stage's model goes: the last one's is the run's result."""
         if index == self.indices[-1]:
             return self.folder.path / ("student" if self.last.kind == "distill" else "model")
-        return self.work(index) / "model"
+        return self._work(index) / "model"
 
     def _child(self, log: TrackedRun, folder: Path, method: str, role: str) -> TrackedRun:
         return open_run(
@@ -367,12 +366,15 @@ class Run:
         return table
 
     @cached_property
-    def corpus(self) -> Any:
-        return open_corpus_of(self.recipe)
+    def corpus(self) -> Corpus:
+        corpus = open_corpus_of(self.recipe)
+        for note in corpus.notes:
+            self.console.note(note)
+        return corpus
 
     def _teachers(self) -> Teachers:
         """The recipe's teacher: a folder as it is; a teacher recipe runs once and is found by its content later."""
-        if self.last.kind != "distill":
+        if "teacher" not in self.needs:
             self.outline(None, None)
             return Teachers()
         recipe = self._teacher_recipe()
@@ -392,7 +394,9 @@ class Run:
         else:
             self.console.note(f"teacher: running recipe {recipe.name} once; it is reused from then on")
             run.go()
-        pretrained = [run.work(i) / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"]
+        pretrained = [
+            work_folder(folder, i, "pretrain") / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"
+        ]
         return Teachers(final, general or (pretrained[-1] if pretrained else None), made=True)
 
     def _teacher_recipe(self) -> Recipe | None:
@@ -412,7 +416,8 @@ class Run:
         parts = [compress.__version__, self.recipe.hash()]
         parts += [self.table.fingerprint] if self.recipe.data else []
         parts += [self.corpus.fingerprint] if self.recipe.corpus else []
-        parts += [modelfolder.fingerprint(resolve_model(self.recipe.model))] if self.recipe.model else []
+        folders = [self.recipe.model, None if is_recipe(self.recipe.teacher or "") else self.recipe.teacher]
+        parts += [modelfolder.fingerprint(resolve_model(name)) for name in folders if name]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     # --- measuring --------------------------------------------------------------------------------------------
@@ -457,11 +462,12 @@ class Run:
             sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in self.table.splits.items())
             lines.append(f"data: {self.table.name}: {sizes}; labels: {', '.join(self.table.label_names)}")
         if "corpus" in self.__dict__:
-            lines.append(f"corpus: {self.corpus.describe()}")
+            sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in self.corpus.splits.items())
+            lines.append(f"corpus: {self.corpus.name}: documents: {sizes}")
         lines += self._describe_teacher()
         for number, index in enumerate(self.indices, 1):
             spec = self.recipe.stages[index]
-            context = self._context(spec, self._nowhere, Made(), Teachers())
+            context = self._context(spec, Path(), Made(), Teachers())
             lines += [f"stage {number}: {line}" for line in registry.stage_class(spec.kind)(spec, context).plan()]
         self.console.result(self.recipe.dump_yaml().rstrip())
         for line in lines:
@@ -470,7 +476,7 @@ class Run:
 
     def _describe_teacher(self) -> list[str]:
         """Who would teach; what does not fit it is found as in a real run."""
-        if self.last.kind != "distill":
+        if "teacher" not in self.needs:
             self.outline(None, None)
             return []
         recipe = self._teacher_recipe()
@@ -485,7 +491,11 @@ class Run:
 STEPS = "steps.json"
 
 
+def work_folder(run: Path, index: int, name: str) -> Path:
+    """Where a stage of the run in `run` keeps its checkpoints and, unless it is the last, its model."""
+    return run / "stages" / f"{index}-{name}"
+
+
 def read_steps(folder: Path) -> int:
     """Optimizer steps of a stage that was done before."""
     return int(safe.read_json(folder / STEPS, 1 << 16)["steps"])
-

@@ -5,14 +5,17 @@ runs/<recipe>/   compress-run.json  recipe.yaml  stages/<n>-<kind>/  student/ or
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from compress.contracts import RunOptions
-from compress.durable import atomic, safe
+from compress.durable import atomic, lock, safe, temporary
 from compress.errors import ExitCode, UserError
 from compress.recipe import Recipe
 
@@ -22,44 +25,85 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
+class Request:
+    """What was asked for: only an equal request goes on with a run.
+
+    verb: the one kind of stage that is run, None for all.  inputs: flag → folder, beside what the recipe names.
+    """
+
+    recipe: Recipe
+    verb: str | None = None
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """sha256 of everything in it that can change a result."""
+        inputs = {name: str(path) for name, path in sorted(self.inputs.items())}
+        return hashlib.sha256(json.dumps([self.recipe.hash(), self.verb, inputs]).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
 class RunFolder:
     """A claimed folder. new: nothing was done in it before."""
 
     path: Path
+    request: Request
     new: bool
 
-    def record(self, recipe: Recipe, status: str) -> None:
-        """Write down what runs here and how far it came."""
+    def begin(self, read: Mapping[str, str]) -> None:
+        """Check, once the folder is locked, that the run which was claimed is still the one that is there.
+
+        read: what the run reads, data or model → fingerprint. Raises UserError (REFUSED) when another process took
+        the folder meanwhile, or when something that the run has read before is not the same any more.
+        """
+        if not _is_ours(self.path):
+            return
+        if self.new:
+            raise UserError("another run took this folder meanwhile", where=str(self.path), code=ExitCode.REFUSED)
+        before = read_record(self.path).get("read") or {}
+        changed = [name for name in before if before[name] != read.get(name)]
+        if changed:
+            raise UserError(
+                f"the run cannot go on: its {' and '.join(changed)} changed since it began",
+                where=str(self.path),
+                do="bring back what it was, or start anew in another folder",
+                code=ExitCode.REFUSED,
+            )
+
+    def record(self, status: str, read: Mapping[str, str]) -> None:
+        """Write down what runs here, on what, and how far it came."""
         content = {
             "version": VERSION,
-            "recipe": recipe.name,
-            "recipe_sha256": recipe.hash(),
+            "recipe": self.request.recipe.name,
+            "request_sha256": self.request.digest(),
             "command": command_line(),
             "status": status,
+            "read": dict(read),
         }
         atomic.write_json(self.path / RECORD, content)
 
 
-def claim(recipe: Recipe, options: RunOptions) -> RunFolder:
+def claim(request: Request, options: RunOptions) -> RunFolder:
     """The folder that this run works in: `--output`, else runs/<recipe>, or the next free runs/<recipe>-2.
 
-    With --resume and no --output: the newest unfinished run of the recipe. Raises UserError (REFUSED) when the folder
-    is not ours, holds a run that may not be continued unasked, or another recipe.
+    With --resume and no --output: the newest unfinished run of the request. Raises UserError (REFUSED) when the folder
+    is not ours, is in use, holds a run that may not be continued unasked, or another one than was asked for.
     """
+    name = request.recipe.name
     if options.output is not None:
-        return _claim_named(Path(options.output), recipe, options.resume)
-    taken = [p for p in _numbered(recipe.name) if p.exists()]
+        return _claim_named(Path(options.output), request, options.resume)
+    taken = [p for p in _numbered(name) if p.exists()]
     if options.resume:
         open_runs = [p for p in taken if _is_ours(p) and read_record(p).get("status") != "finished"]
         if not open_runs:
             raise UserError(
-                f"there is no unfinished run of {recipe.name} to resume",
-                where=f"{RUNS}/{recipe.name}",
+                f"there is no unfinished run of {name} to resume",
+                where=f"{RUNS}/{name}",
                 do="name its folder with --output, or leave out --resume",
             )
-        return _claim_named(open_runs[-1], recipe, True)
-    free = next(p for p in _numbered(recipe.name, endless=True) if not p.exists())
-    return RunFolder(free, True)
+        same = [p for p in open_runs if read_record(p).get("request_sha256") == request.digest()]
+        return _claim_named((same or open_runs)[-1], request, True)
+    free = next(p for p in _numbered(name, endless=True) if not p.exists())
+    return RunFolder(free, request, True)
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -79,36 +123,49 @@ def _is_ours(path: Path) -> bool:
     return (path / RECORD).is_file()
 
 
-def _claim_named(path: Path, recipe: Recipe, resume: bool) -> RunFolder:
+def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
+    where = f"--output {path}"
     if path.exists() and not path.is_dir():
-        raise UserError("the output is a file", where=f"--output {path}", do="name a folder", code=ExitCode.REFUSED)
-    if not path.exists() or not any(path.iterdir()):
-        return RunFolder(path, True)
-    if not _is_ours(path):
+        raise UserError("the output is a file", where=where, do="name a folder", code=ExitCode.REFUSED)
+    if not path.exists():
+        return RunFolder(path, request, True)
+    if (holder := lock.status(path)).state == "running":
         raise UserError(
-            "the output folder exists and is not a run of ours",
-            where=f"--output {path}",
-            do="name a new folder",
+            "another run uses this folder",
+            where=where,
+            why=str(holder.holder or "another process"),
+            do="wait for it, stop it, or choose another folder",
             code=ExitCode.REFUSED,
         )
+    if not _is_ours(path):
+        if all(name.name in _UNBEGUN or temporary.parse(name.name) for name in path.iterdir()):
+            return RunFolder(path, request, True)
+        raise UserError(
+            "the output folder exists and is not a run of ours", where=where, do="name a new folder",
+            code=ExitCode.REFUSED,
+        )  # fmt: skip
     record = read_record(path)
     if not resume:
         raise UserError(
             "the output folder holds a run already",
-            where=f"--output {path}",
+            where=where,
             why=f"recipe {record.get('recipe')}, {record.get('status')}",
             do="use --resume to go on, or a new folder",
             code=ExitCode.REFUSED,
         )
-    if record.get("recipe_sha256") != recipe.hash():
+    if record.get("request_sha256") != request.digest():
         raise UserError(
             "the run in this folder was started with another recipe or other options",
-            where=f"--output {path}",
+            where=where,
             why=f"it was: {record.get('command')}",
             do="resume with that command, or use a new folder",
             code=ExitCode.REFUSED,
         )
-    return RunFolder(path, False)
+    return RunFolder(path, request, False)
+
+
+_UNBEGUN = (lock.LOCK, lock.RECORD)
+"""What lies in the folder of a run that was killed before it had written its record."""
 
 
 def command_line() -> str:

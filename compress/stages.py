@@ -91,10 +91,32 @@ class Prepared:
         return total_steps(self.plan, self.source)
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown."""
+
+    depth: int
+    positions: int
+    vocabulary: str | None = None
+
+
+def outline_of(folder: Path) -> Outline:
+    """The outline of a model that is there."""
+    config = modelfolder.inspect(folder).config
+    return Outline(config.depth, config.max_positions, modelfolder.vocabulary_digest(folder))
+
+
 class Stage(Protocol):
     """One kind of stage; found by the registry as `compress/<kind>/stage.py`."""
 
     def __init__(self, spec: Any, context: StageContext) -> None: ...
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        """What this stage will make of the model before it (`start`), told before any stage runs.
+
+        Raises UserError for lengths, layers and vocabularies that cannot fit. None: unknown.
+        """
+        ...
 
     def plan(self) -> list[str]:
         """What would be done, in lines, reading no weights: `--dry-run`."""

@@ -22,7 +22,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
     ("stages", "predictor", "modelnames", "report"),  # what several verbs or commands share
     VERBS,
-    ("measure", "runfolder"),
+    ("measure", "runfolder", "teachers"),
     ("publish",),
     (
         "pipeline",

@@ -20,6 +20,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.stages import (
     Finished,
+    Outline,
     Prepared,
     StageContext,
     TaskData,
@@ -38,6 +39,21 @@ class Stage:
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        recipe, corpus = self.context.recipe, self.spec.level == "corpus"
+        donor = general if corpus else teacher
+        where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)
+        if donor is None or block is None:
+            return None
+        check_length(block.max_length, donor.positions, where=where)
+        if self.spec.student is not None:
+            return dataclasses.replace(donor, depth=len(layers.resolve(self.spec.student, donor.depth)))
+        if start is not None:
+            check_length(block.max_length, start.positions, where=where)
+            if None not in (start.vocabulary, donor.vocabulary) and start.vocabulary != donor.vocabulary:
+                raise _other_vocabulary("the student of the stage before", "the teacher of this stage")
+        return start
 
     def plan(self) -> list[str]:
         s, t = self.spec, self.spec.training
@@ -136,12 +152,7 @@ class Stage:
             return self._born(self.spec.student, teacher, head)
         folder = require_folder(self.context.model, "the student of a stage before", "--model", "distill")
         if not modelfolder.same_vocabulary(folder, teacher.path):
-            raise UserError(
-                "student and teacher have different vocabularies",
-                where=str(folder),
-                why=f"not the one of {teacher.path}",
-                do="start the student from this teacher, or use a teacher with the student's tokenizer",
-            )
+            raise _other_vocabulary(str(folder), str(teacher.path))
         info = modelfolder.inspect(folder)
         fresh = None
         if head not in info.heads:
@@ -189,3 +200,12 @@ class Stage:
     @staticmethod
     def _params(student: Model) -> dict[str, int]:
         return {"student.layers": student.config.depth, "student.hidden": student.config.hidden}
+
+
+def _other_vocabulary(student: str, teacher: str) -> UserError:
+    return UserError(
+        "student and teacher have different vocabularies",
+        where=student,
+        why=f"not the one of {teacher}",
+        do="start the student from this teacher, or use a teacher with the student's tokenizer",
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from compress.data.tokenizer import check_length
 from compress.finetune.spec import Spec
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages import (
     Finished,
+    Outline,
     Prepared,
     StageContext,
     TaskData,
     folder_meta,
     load_for_task,
     require_folder,
+    task_max_length,
     task_validation,
 )
 from compress.training.module import StageModule
@@ -22,6 +25,11 @@ class Stage:
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        if start is not None:
+            check_length(task_max_length(self.context.recipe), start.positions, where="data.max_length")
+        return start
 
     def plan(self) -> list[str]:
         t = self.spec.training

@@ -13,6 +13,7 @@ from compress.objectives.sentence_pair import Objective as SentencePair
 from compress.pretrain.spec import Spec
 from compress.stages import (
     Finished,
+    Outline,
     Prepared,
     StageContext,
     corpus_batches,
@@ -29,6 +30,11 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        e = self.spec.encoder
+        check_length(self._length(), e.max_positions, where="corpus.max_length")
+        return Outline(e.layers, e.max_positions)
+
     def plan(self) -> list[str]:
         e, t = self.spec.encoder, self.spec.training
         pairs = "" if self.spec.sentence_pairs == "none" else f" + {self.spec.sentence_pairs.upper()}"
@@ -42,9 +48,7 @@ class Stage:
         folder = require_folder(c.tokenizer, "a tokenizer", "--tokenizer", "pretrain")
         tokenizer = Tokenizer.load(folder)
         corpus = c.corpus()
-        assert c.recipe.corpus is not None
-        length = spec.block_length or c.recipe.corpus.max_length
-        check_length(length, spec.encoder.max_positions, where="corpus.max_length")
+        length = self._length()
         heads = {"mlm": HeadConfig(kind="masked_lm")}
         objectives: dict[str, tuple[float, nn.Module]] = {"masked_lm": (1.0, MaskedLM())}
         if spec.sentence_pairs != "none":
@@ -69,6 +73,12 @@ class Stage:
             identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},
             params={"student.layers": config.depth, "student.hidden": config.hidden},
         )
+
+    def _length(self) -> int:
+        """Pieces of one block."""
+        corpus = self.context.recipe.corpus
+        assert corpus is not None
+        return self.spec.block_length or corpus.max_length
 
     def _batches(self, tokenizer: Tokenizer, split: str, length: int) -> CorpusBatches:
         s = self.spec

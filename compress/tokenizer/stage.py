@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.data.tokenizer import Tokenizer
-from compress.stages import Finished, Prepared, StageContext
+from compress.stages import Finished, Outline, Prepared, StageContext
 from compress.tokenizer.spec import Spec
 
 
@@ -12,6 +12,9 @@ class Stage:
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        return start
 
     def plan(self) -> list[str]:
         s = self.spec

@@ -1,0 +1,93 @@
+"""Who teaches: model folders that were named, or a recipe that makes the teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.contracts import Override
+from compress.errors import UserError, did_you_mean, nearest
+from compress.modelfolder import folder as modelfolder
+from compress.modelnames import resolve
+from compress.recipe import Recipe
+from compress.recipe.library import SUFFIXES
+from compress.recipe.library import names as recipe_names
+from compress.stages import Outline, outline_of
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """task: the folder whose task head teaches.  general: the one with a masked-LM head.
+
+    made: by a recipe, so that a run of its own tracks it.
+    """
+
+    task: Path | None = None
+    general: Path | None = None
+    made: bool = False
+
+    def outlines(self) -> tuple[Outline | None, Outline | None]:
+        """Of the two folders."""
+        task = None if self.task is None else outline_of(self.task)
+        return task, task if self.general == self.task else None if self.general is None else outline_of(self.general)
+
+
+def is_recipe(name: str) -> bool:
+    """Whether a teacher's name means a recipe: a shipped one, or a recipe file."""
+    return name in recipe_names() or name.endswith(SUFFIXES)
+
+
+def named(recipe: Recipe, inputs: Mapping[str, Path]) -> Teachers:
+    """The teachers of a recipe whose `teacher` names a model folder. inputs: may hold `general_teacher`."""
+    assert recipe.teacher is not None
+    task, general = teacher_folder(recipe.teacher), inputs.get("general_teacher")
+    if "task" not in modelfolder.inspect(task).heads and any(_level(s) == "task" for s in recipe.stages):
+        raise UserError(
+            "the teacher has no task head",
+            where=f"--teacher {recipe.teacher}",
+            do=f"fine-tune it first: compress finetune --model {recipe.teacher}",
+        )
+    if general is None and "mlm" in modelfolder.inspect(task).heads:
+        general = task
+    if any(_level(s) == "corpus" for s in recipe.stages):
+        if general is None:
+            raise UserError(
+                f"recipe {recipe.name} starts on a corpus, which needs a teacher with a masked-LM head",
+                where=f"--teacher {recipe.teacher}",
+                why="this one has none",
+                do="add --general-teacher FOLDER, or use --recipe distilbert-task",
+            )
+        if "mlm" not in modelfolder.inspect(general).heads:
+            raise UserError(
+                "the general teacher has no masked-LM head",
+                where=f"--general-teacher {general}",
+                do="name a pretrained encoder",
+            )
+    return Teachers(task, general)
+
+
+def teacher_folder(name: str) -> Path:
+    """The folder of a teacher that is no recipe; a misspelt recipe is told as such."""
+    near = nearest(name, recipe_names())
+    if near is not None and not Path(name).exists():
+        raise UserError(f"there is no teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))
+    return resolve(name)
+
+
+def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
+    """A teacher learns from the data of its student: where the two recipes differ, the student's data counts."""
+    found = []
+    for block in ("data", "corpus"):
+        ours, theirs = getattr(student, block), getattr(teacher, block)
+        if ours is None or theirs is None:
+            continue
+        other = theirs.model_dump(mode="json")
+        for key, value in ours.model_dump(mode="json").items():
+            if key != "unlabelled_split" and value != other[key]:
+                found.append(Override(f"{block}.{key}", value, f"the student's {block}.{key}"))
+    return found
+
+
+def _level(stage: object) -> str:
+    return getattr(stage, "level", "")
