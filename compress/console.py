@@ -235,7 +235,7 @@ def _is_figure(value: object) -> bool:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return True
     text = str(value).lstrip("+-−")
-    return text[:1].isdigit() or text == "–"
+    return not text or text[:1].isdigit() or text == "–"
 
 
 def _clock(seconds: float) -> str:
