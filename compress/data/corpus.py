@@ -73,8 +73,11 @@ def open_corpus(
 def _read(
     name: str, notes: list[str], splits: Mapping[str, str] | None
 ) -> tuple[dict[str, Frame], Mapping[str, object]]:
-    path = Path(name).expanduser()
-    if path.is_dir() and not any((path / n).is_file() for n in ("state.json", "dataset_dict.json")):
+    if places.is_elsewhere(name):
+        source = places.open_source(name, notes, splits)
+        return dict(source.frames), source.info
+    path = places.path_of(name)
+    if path.is_dir():
         found = {p.stem.lower(): p for p in sorted(path.iterdir()) if p.suffix.lower() == ".txt"}
         frames = {}
         for split, aliases in places.SPLITS.items():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -64,6 +67,31 @@ def read_hub(name: str) -> Mapping[str, Dataset]:
     raise failure
 
 
+@contextmanager
+def _offline_if_unreachable() -> Iterator[None]:
+    """Where the hub's name cannot even be looked up, go offline at once: what is in the cache is found, and what is
+    not fails now and not after half a minute of retries.
+    """
+    from datasets import config
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or urllib.request.getproxies():
+        yield
+        return
+    host = urllib.parse.urlsplit(constants.ENDPOINT).hostname
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        held = config.HF_HUB_OFFLINE
+        constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+        try:
+            yield
+        finally:
+            constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = False, held
+    else:
+        yield
+
+
 class _NotThereError(UserError):
     """The hub answered that it has no such data set."""
 
@@ -73,7 +101,7 @@ def _load(repo: str, config: str | None, revision: str | None, where: str) -> Ma
     from datasets.exceptions import DatasetNotFoundError
 
     try:
-        with quiet():
+        with quiet(), _offline_if_unreachable():
             made = datasets.load_dataset(repo, config, revision=revision)
     except DatasetNotFoundError as error:
         raise _NotThereError("the hub has no such data set, or it needs a login", where=where, do=_DO) from error

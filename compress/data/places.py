@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,21 @@ class Source:
 
 def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = None) -> Source:
     """Find and read what `name` means, as it is. Raises UserError with the nearest names."""
+    if not is_elsewhere(name):
+        return _on_disk(name, notes, splits)
     if name.startswith("hf:"):
         found = hub.read_hub(name[3:])
         return Source(_choose({s: Frame.from_dataset(d) for s, d in found.items()}, splits, name), name)
-    embedded = name.removeprefix("embedded:")
-    if name.startswith("embedded:") or embedded in embedded_names():
-        return Source(_embedded(embedded), f"embedded:{embedded}")
-    path = Path(name).expanduser()
+    return _embedded(name.removeprefix("embedded:"))
+
+
+def is_elsewhere(name: str) -> bool:
+    """Whether `name` is no path: on the hub, or generated. (A folder of that name can be given as ./name.)"""
+    return name.startswith(("hf:", "embedded:")) or name in embedded_names()
+
+
+def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None) -> Source:
+    path = path_of(name)
     if path.is_dir():
         return _folder(path, notes, splits)
     if not path.exists():
@@ -49,6 +58,21 @@ def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = 
     return Source({"train": frame}, str(path), _info(path.parent) if path.stem in _stems() else {})
 
 
+def path_of(name: str) -> Path:
+    """`name` as a path, `~` resolved. Raises UserError for what no path can be."""
+    if not name.strip():
+        raise UserError("no data is named", do="give a file, a folder, hf:name or an embedded set")
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+        if "\x00" in name:
+            raise ValueError("it holds a NUL")
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"'{printable(name, 80)}' is not a path", why=printable(why, 120)) from error
+    return path
+
+
 def embedded_names() -> tuple[str, ...]:
     """The data sets that are generated on the spot."""
     from compress.data import embedded
@@ -56,12 +80,17 @@ def embedded_names() -> tuple[str, ...]:
     return tuple(embedded.NAMES)
 
 
-def _embedded(name: str) -> dict[str, Frame]:
+@cache
+def _embedded(name: str) -> Source:
+    """A generated set, made once a process: tens of thousands of sentences take seconds."""
     from compress.data import embedded
 
-    if name not in embedded.NAMES:
-        raise UserError(f"there is no embedded data set '{printable(name, 60)}'", do=did_you_mean(name, embedded.NAMES))
-    return {split: Frame.from_rows(rows) for split, rows in embedded.generate(name).items()}
+    told = embedded.describe(name)
+    info: dict[str, Any] = {} if told.task == "classification" else {"task": told.task}
+    if "label" in told.columns:
+        info |= {"label_column": "label", "label_names": list(told.label_names)}
+    frames = {split: Frame.from_rows(rows) for split, rows in embedded.generate(name).items()}
+    return Source(frames, f"embedded:{name}", info)
 
 
 def _unknown(name: str, path: Path) -> UserError:

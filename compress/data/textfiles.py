@@ -1,16 +1,17 @@
-"""JSON lines, JSON and CSV: every line is looked at once, so that an error names the line and shows its text.
+"""JSON lines, JSON and CSV: one look at every line, so that what is checked is what is read, and errors name the line.
 
-JSON goes through Python's parser and not through the JSON reader of `datasets`: that one turns a column of texts that
-look like dates into time stamps (and, asked for strings, back into other texts).
+Python's parsers and not the readers of `datasets`: its JSON turns texts that look like dates into time stamps (asked
+for strings, into other texts), its CSV turns "NA" into nothing, and both say of a bad file only that it could not
+be read.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ JSON_LIMIT = 1 << 30  # a .json array is parsed whole; above 1 GiB it must come 
 csv.field_size_limit(1 << 30)  # the module's default refuses cells above 128 kB
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path) -> Generator[tuple[int, str]]:
     """(line number, text) of a UTF-8 file, without line ends (LF, CRLF or CR) and without a byte order mark.
 
     Raises UserError at the first byte that is not UTF-8, with its offset and line.
@@ -137,103 +138,63 @@ def _plain(value: Any) -> Any:
 
 
 def read_csv(path: Path, notes: list[str]) -> Frame:
-    """Comma, semicolon or tab separated, with a header; every cell is text ("NA" and "007" stay what they are)."""
-    from datasets import DatasetDict, Features, Value, load_dataset
+    """Comma, semicolon or tab separated, with a header; every cell is text ("NA" and "007" stay what they are).
 
-    from compress.data.hub import quiet
-
-    separator, quoted = _dialect(path)
-    header, rows, digest = _scan(path, separator, quoted)
-    if not rows:
-        return Frame({name: [] for name in header}, 0)
-    if not quoted:
-        notes.append(f"{path.name}: quotes are read as text (they do not pair up as quotes around cells)")
-    if separator == ";":
-        notes.append(f"{path.name}: read with ';' between cells")
-    try:
-        with quiet():
-            made = load_dataset(
-                "csv",
-                name=digest[:32],  # the cache of `datasets` looks at size and time of a file; ours at what is in it
-                data_files={"train": str(path)},
-                sep=separator,
-                quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-                keep_default_na=False,
-                encoding="utf-8",
-                features=Features({name: Value("string") for name in header}),
-            )
-    except Exception as error:  # the library raises many kinds; what can be wrong with the file was looked for above
-        cause = str(error.__cause__ or error).splitlines()
-        raise UserError(
-            "cannot read this CSV file", where=str(path), why=printable(cause[0], 160) if cause else None
-        ) from error
-    assert isinstance(made, DatasetDict)
-    if len(made["train"]) != rows:
-        raise UserError(
-            "the rows of this CSV file cannot be told apart",
-            where=str(path),
-            why=f"{rows:,} by its quotes, {len(made['train']):,} by its lines",
-            do="write it as .jsonl",
-        )
-    return Frame.from_dataset(made["train"])
-
-
-def _dialect(path: Path) -> tuple[str, bool]:
-    """(separator, whether quotes enclose cells)."""
-    _, header = next(lines(path))
+    A .tsv file whose quotes do not pair up around cells is read without quoting, as many are written.
+    """
     if path.suffix.lower() == ".tsv":
-        return "\t", _pairs_up(path)
-    return max(",;\t", key=header.count), True  # the first of them when none occurs
+        try:
+            return _cells(path, "\t", True)
+        except UserError:
+            frame = _cells(path, "\t", False)
+            notes.append(f"{path.name}: quotes are read as text (they do not pair up as quotes around cells)")
+            return frame
+    with closing(lines(path)) as found:
+        header = next(found)[1]
+    separator = max(",;\t", key=header.count)  # the first of them when none occurs
+    if separator != ",":
+        notes.append(f"{path.name}: read with {separator!r} between cells")
+    return _cells(path, separator, True)
 
 
-def _pairs_up(path: Path) -> bool:
-    """Whether a TSV file makes sense with quotes around cells: many are written without any quoting."""
-    try:
-        _scan(path, "\t", True)
-    except UserError:
-        return False
-    return True
-
-
-def _scan(path: Path, separator: str, quoted: bool) -> tuple[list[str], int, str]:
-    """(column names, rows, sha256 of the text). Raises UserError for a row that does not fit the header."""
-    digest = hashlib.sha256(f"{separator}{quoted}".encode())
-    position = [0]
-
-    def feed() -> Iterator[str]:
-        for number, line in lines(path):
-            position[0] = number
-            digest.update(line.encode())
-            digest.update(b"\n")
-            yield line + "\n"
-
+def _cells(path: Path, separator: str, quoted: bool) -> Frame:
+    """The rows of a CSV file. Raises UserError for a row that does not fit the header."""
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    reader = csv.reader(feed(), delimiter=separator, quoting=quoting, strict=True)
-    header, rows, start, shown = [], 0, 1, ""
-    try:
-        for cells in reader:
-            start, shown = position[0] + 1, separator.join(cells)
-            if not cells:
-                continue  # a blank line
-            if not header:
-                header = _header(path, cells)
-                continue
-            if len(cells) != len(header):
-                raise UserError(
-                    f"{len(cells)} cells where the header has {len(header)}",
-                    where=f"{path}:{position[0]}",
-                    why=show(shown),
-                    do="put quotes around cells that hold the separator",
-                )
-            rows += 1
-    except csv.Error as error:
-        what = "a quote is opened and never closed" if "unexpected end" in str(error) else f"bad CSV ({error})"
-        raise UserError(what, where=f"{path}:{start}", why=f"the row starts {show(_line(path, start))}") from error
-    return header, rows, digest.hexdigest()
+    number, start, header = 0, 1, None
+    builder = FrameBuilder(str(path))
+    with closing(lines(path)) as found:
+
+        def feed() -> Iterator[str]:
+            nonlocal number
+            for at, line in found:
+                number = at
+                yield line + "\n"
+
+        try:
+            for cells in csv.reader(feed(), delimiter=separator, quoting=quoting, strict=True):
+                start = number + 1
+                if not cells:
+                    continue  # a blank line
+                if header is None:
+                    header = _header(path, cells)
+                    continue
+                if len(cells) != len(header):
+                    raise UserError(
+                        f"{len(cells)} cells where the header has {len(header)}",
+                        where=f"{path}:{number}",
+                        why=show(separator.join(cells)),
+                        do="put quotes around cells that hold the separator",
+                    )
+                builder.add(dict(zip(header, cells, strict=True)))
+        except csv.Error as error:
+            what = "a quote is opened and never closed" if "unexpected end" in str(error) else f"bad CSV ({error})"
+            raise UserError(what, where=f"{path}:{start}", why=f"the row starts {show(_line(path, start))}") from error
+    return builder.finish() if builder.rows else Frame({name: [] for name in header or ()}, 0)
 
 
 def _line(path: Path, wanted: int) -> str:
-    return next((text for number, text in lines(path) if number == wanted), "")
+    with closing(lines(path)) as found:
+        return next((text for number, text in found if number == wanted), "")
 
 
 def _header(path: Path, cells: list[str]) -> list[str]:

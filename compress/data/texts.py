@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -73,21 +72,17 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
     train = splits.get("train")
     if train is None:
         return
-    seen: dict[Any, int] = {}
-    repeats = conflicts = 0
-    for key, label in zip(_contents(train), train.labels.tolist(), strict=True):
-        first = seen.setdefault(key, label)
-        repeats += 1
-        conflicts += first != label
-    repeats -= len(seen)
+    seen, first, group = np.unique(_contents(train), return_index=True, return_inverse=True)
+    repeats = len(train) - len(seen)
     if repeats:
+        conflicts = int((train.labels != train.labels[first][group]).sum())
         also = f", {counted(conflicts)} of them with another label" if conflicts else ""
         notes.append(f"train: {counted(repeats)} repeat an earlier one{also}")
     for split in ("validation", "test"):
         rows = splits.get(split)
         if rows is None:
             continue
-        again = np.fromiter((key in seen for key in _contents(rows)), dtype=bool, count=len(rows))
+        again = np.isin(_contents(rows), seen)
         if again.any():
             share = 100 * again.mean()
             notes.append(
@@ -96,15 +91,21 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
             )
 
 
-def _contents(rows: Rows) -> list[int]:
-    """A number per row, equal for texts that differ in case and spaces only."""
-    out: list[int] = []
-    for texts, pairs in rows.slices(SLICE):
-        folded: Sequence[Any] = [" ".join(text.lower().split()) for text in texts]
-        if pairs is not None:
-            folded = [(a, " ".join(b.lower().split())) for a, b in zip(folded, pairs, strict=True)]
-        out += [hash(item) for item in folded]
+def _contents(rows: Rows) -> np.ndarray:
+    """(N,) int64, equal for texts that differ in case and spaces only; of a giant text its start and length count."""
+    out = np.empty(len(rows), dtype=np.int64)
+    place = 0
+    for texts, pairs in rows.slices():
+        for i, text in enumerate(texts):
+            out[place] = hash(_folded(text) if pairs is None else (_folded(text), _folded(pairs[i])))
+            place += 1
     return out
+
+
+def _folded(text: str) -> str:
+    if len(text) > LONG:
+        text = f"{text[:LONG]} {len(text)}"
+    return " ".join(text.lower().split())
 
 
 def _name(role: str) -> str:

@@ -1,25 +1,15 @@
-"""Small files to open, and the cache of `datasets` kept out of the user's home."""
+"""Small files to open."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 Row = dict[str, Any]
-
-
-@pytest.fixture(autouse=True, scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from datasets import config
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
-    yield
-    patch.undo()
 
 
 @pytest.fixture

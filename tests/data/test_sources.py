@@ -314,6 +314,16 @@ def test_missing_paths_offer_what_is_near(write, tmp_path, monkeypatch):
         open_table("embedded:opinon")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("", "no data is named"), ("x" * 5000, "not a path"), ("a\x00b", "not a path"), ("~nobody-here/x", "not a path")],
+)
+def test_names_that_no_path_can_have(name, message):
+    with pytest.raises(UserError, match=message) as caught:
+        open_table(name)
+    assert len(caught.value.line()) < 400
+
+
 def test_a_folder_without_data(tmp_path):
     with pytest.raises(UserError, match="no train, validation or test file: it is empty"):
         open_table(str(tmp_path))
@@ -342,6 +352,30 @@ def test_the_hub_without_a_network():
     assert "\n" not in caught.value.line()
     with pytest.raises(UserError, match="not a hub name"):
         open_table("hf:a b")
+
+
+def test_a_hub_that_cannot_be_looked_up_is_offline_at_once(monkeypatch):
+    import socket
+
+    from datasets import config
+    from huggingface_hub import constants
+
+    from compress.data import hub
+
+    def fail(*_):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(config, "HF_HUB_OFFLINE", False)
+    with hub._offline_if_unreachable():
+        assert constants.HF_HUB_OFFLINE
+        assert config.HF_HUB_OFFLINE
+    assert not constants.HF_HUB_OFFLINE
+    assert not config.HF_HUB_OFFLINE
+    with pytest.raises(UserError, match="cannot reach the Hugging Face hub"):
+        open_table("hf:no-such/data-set")
 
 
 def test_hub_names_try_the_organisation_first(monkeypatch):
@@ -415,6 +449,14 @@ def test_embedded(name):
     assert table.label_names == ["negative", "positive"]
     assert set(table.splits) == {"train", "validation", "test", "unlabelled"}
     assert (table.split("unlabelled").labels == UNLABELLED).all()
+
+
+def test_embedded_sets_of_other_kinds():
+    pairs = open_table("opinions-pairs", limit=50)
+    assert pairs.task == "pair-classification"
+    assert pairs.label_names[0] == "entailment"
+    with pytest.raises(UserError, match="this data is for the task 'tagging'; known: classification, pair-class"):
+        open_table("opinions-tags")
 
 
 # --- labels through the front door ------------------------------------------------------------------------------

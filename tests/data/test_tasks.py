@@ -97,6 +97,6 @@ def test_sst2_is_encoded_in_seconds(data_dir, minilm):
     table = open_table(str(data_dir / "sst2"))
     start = time.process_time()
     made = task_of("classification").encode(Tokenizer.load(minilm), table.split("train"), max_length=64)
-    assert time.process_time() - start < 15  # about 2 s on a quiet machine
+    assert time.process_time() - start < 30  # about 2 s on a quiet machine
     assert len(made) == 66962
     assert 13 < made.lengths.mean() < 14
