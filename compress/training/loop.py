@@ -64,6 +64,8 @@ class _Run:
     # --- the course of a run ---
 
     def run(self) -> TrainResult:
+        if self.device.type == "cpu":
+            memory.keep_pages()
         rng.seed(self.context.seed)
         notes = self.keeper.start(self.context.resume)
         for note in notes:

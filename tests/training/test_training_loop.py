@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -455,6 +458,33 @@ def test_out_of_memory_is_one_line(failure: BaseException, tmp_path: Path) -> No
         f"longest {largest.max_length}, peak "
     )
     assert error.do == "set a smaller training.max_tokens, a shorter maximum length, or precision bf16"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="page faults are counted by Linux")
+def test_pages_are_kept_for_the_next_step() -> None:
+    """In a process of its own: what the allocator is told, it is told for good."""
+    program = """
+import resource, sys, torch
+from compress.training import memory
+if sys.argv[1] == "keep":
+    memory.keep_pages()
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    torch.ones(10_000_000)
+before = faults()
+for _ in range(8):
+    torch.ones(10_000_000)
+print(faults() - before)
+"""
+
+    def page_faults(how: str) -> int:
+        root = str(Path(memory.__file__).parents[2])
+        command = [sys.executable, "-c", program, how]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout)
+
+    if os.confstr("CS_GNU_LIBC_VERSION") is None or page_faults("as it is") < 10_000:
+        pytest.skip("this allocator keeps its pages anyway")
+    assert page_faults("keep") < 1000
 
 
 def test_other_runtime_errors_stay_what_they_are() -> None:
