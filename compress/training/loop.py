@@ -114,11 +114,11 @@ class _Run:
             figures = self._descend(batches, rate)
         self._advance()
         rows = torch.cat([batch.row_ids for batch in batches])
-        report = StepReport(state.step, figures, rows, sum(batch.tokens for batch in batches))
-        self.meter.add(report, time.perf_counter() - began)
+        self.meter.add(StepReport(state.step, figures, rows, sum(batch.tokens for batch in batches)))
         log_now = state.step % plan.log_every == 0 or state.step == self.total
         if log_now or self.device.type == "cpu":
             self._drain()
+        self.meter.spend(time.perf_counter() - began)
         if log_now:
             self.context.log.metrics(self.meter.line(rate), state.step)
         self.context.progress.update(state.step, loss=self.meter.last_loss, rate=self.meter.tokens_per_second)

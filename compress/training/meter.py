@@ -40,13 +40,15 @@ class Meter:
         self.last_loss = math.nan
         self._waiting: list[StepReport] = []
 
-    def add(self, report: StepReport, seconds: float) -> None:
-        """Note a finished step that took `seconds`."""
+    def add(self, report: StepReport) -> None:
+        """Note a step that was made, or on an accelerator at least begun."""
         self._waiting.append(report)
-        window = self.state.window
-        window.tokens += report.tokens
-        window.seconds += seconds
+        self.state.window.tokens += report.tokens
         self.state.tokens += report.tokens
+
+    def spend(self, seconds: float) -> None:
+        """Note time that went into steps, waiting for their figures included."""
+        self.state.window.seconds += seconds
         self.state.seconds += seconds
 
     def drain(self, last_checkpoint: str | None) -> None:
