@@ -16,7 +16,7 @@ from compress.data.label_order import Labels, reconcile, show_names
 from compress.data.table import UNLABELLED, counted, first_rows
 from compress.errors import UserError, nearest, printable
 
-_DIGITS = re.compile(r"-?\d+")
+_DIGITS = re.compile(r"-?[0-9]{1,18}")  # what fits into 64 bits
 _MANY = 20  # above this many classes, a column in which most values differ is taken for something else
 
 
@@ -97,6 +97,8 @@ def _mixed(column: Sequence[Any], where: str) -> UserError:
         if value is not None:
             rows.setdefault(type(value).__name__, []).append(number)
     kinds = ", ".join(f"{len(at):,} {kind} ({first_rows(at)})" for kind, at in sorted(rows.items()))
+    if len(rows) == 1:  # numbers above 64 bits, or lists of this and that
+        return UserError("these values are no labels", where=where, why=kinds, do="name another label column")
     return UserError("the labels have mixed types", where=where, why=kinds, do="write all of them one way")
 
 

@@ -90,8 +90,8 @@ def read_json(path: Path) -> Frame:
     except json.JSONDecodeError as error:
         shown = show(text[error.lineno - 1])
         raise UserError("bad JSON", where=f"{path}:{error.lineno}", why=f"{_reason(error)}: {shown}") from error
-    except RecursionError as error:
-        raise UserError("bad JSON", where=str(path), why="nested too deeply") from error
+    except (RecursionError, ValueError) as error:
+        raise UserError("bad JSON", where=str(path), why=_limit(error)) from error
     builder = FrameBuilder(str(path))
     for index, row in enumerate(rows):
         if not isinstance(row, _Pairs):
@@ -116,8 +116,8 @@ def _object(where: str, line: str) -> dict[str, Any]:
         row = json.loads(line, object_pairs_hook=_Pairs, strict=False)  # not strict: a raw NUL or tab is text
     except json.JSONDecodeError as error:
         raise UserError("bad JSON", where=where, why=f"{_reason(error)}: {show(line)}") from error
-    except RecursionError as error:
-        raise UserError("bad JSON", where=where, why=f"nested too deeply: {show(line)}") from error
+    except (RecursionError, ValueError) as error:
+        raise UserError("bad JSON", where=where, why=f"{_limit(error)}: {show(line)}") from error
     if not isinstance(row, _Pairs):
         raise UserError("not a JSON object", where=where, why=f"found {show(line)}", do="give one object a line")
     return row.checked(where)
@@ -125,6 +125,10 @@ def _object(where: str, line: str) -> dict[str, Any]:
 
 def _reason(error: json.JSONDecodeError) -> str:
     return f"{error.msg} at column {error.colno}"
+
+
+def _limit(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number with thousands of digits"
 
 
 def _plain(value: Any) -> Any:

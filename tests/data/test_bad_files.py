@@ -22,6 +22,8 @@ CASES = {
     "not an object": ("a.jsonl", GOOD + "[1, 2]\n", r"a\.jsonl:2: not a JSON object: found '\[1, 2\]'"),
     "same key twice": ("a.jsonl", '{"text": "a", "text": "b"}\n', r"a\.jsonl:1: key 'text' stands twice"),
     "deep": ("a.jsonl", "[" * 100_000, r"a\.jsonl:1: bad JSON: nested too deeply"),
+    "giant number": ("a.jsonl", '{"a": ' + "9" * 5000 + "}", r"jsonl:1: bad JSON: a number with thousands of digits"),
+    "giant label": ("a.jsonl", '{"text": "a", "label": ' + "9" * 30 + "}", r"values are no labels: 1 int \(row 1\)"),
     "array of numbers": ("a.json", "[1, 2]", r"row 1 is not an object: found '1'"),
     "bad array": ("a.json", '[\n{"text": "a"},\n{"text" "b"}]', r"a\.json:3: bad JSON: .*column 9"),
     "latin-1": ("a.jsonl", GOOD.encode() + b'{"text": "caf\xe9"}\n', r"a\.jsonl:2: this is not UTF-8 text: "

@@ -85,6 +85,7 @@ def test_hidden_labels(hidden):
         (["a", "c"], None, {"names": ["a", "b"]}, r"labels that are not known: 'c' in 1 row"),
         ([0, 1], None, {"names": ["a", "a"]}, r"the label names must be at least two and all different: a, a"),
         ([f"id {i}" for i in range(50)], None, {}, r"does not look like labels: 50 different values in 50 rows"),
+        (["9" * 5000, "1", "0"], ["9" * 400 + "1"], {}, r"labels that do not occur in train: '9{39}…' in 1 row"),
         ([[0], [1]], None, {}, r"the labels are lists or objects"),
         ([None, None], None, {}, r"no row has a label"),
     ],
