@@ -36,12 +36,14 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.measure import CostPlan, Measured, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve as resolve_model
+from compress.modelnames import tokenizer_folder
 from compress.publish import log_measured, tell
 from compress.recipe import Recipe, load_recipe
 from compress.runfolder import RUNS, Request, claim, resume_command
 from compress.stages import Outline, Prepared, StageContext, open_corpus_of, open_table_of, outline_of
 from compress.teachers import Teachers, is_recipe, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
+from compress.training.checkpoint import Checkpoints
 from compress.training.loop import TrainingContext, train
 from compress.training.precision import resolve as resolve_precision
 from evaluation.cost.device import describe
@@ -90,7 +92,7 @@ def run_recipe(
     request, Stopped when a signal asked to stop (all is saved, and it says how to go on).
     """
     recipe = load_recipe(name, overrides=options.overrides)
-    report = Run(recipe, options, console, verb, dict(inputs or {})).go()
+    report = Run(recipe, options, console, verb, {key: input_folder(key, p) for key, p in (inputs or {}).items()}).go()
     if report is not None:
         console.document(report.as_json())
     return report
@@ -127,6 +129,7 @@ class Run:
 
     def _go(self, path: Path) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
+        resolve_store(self.options.tracking_uri)
         self._open_data()
         teachers = self._teachers()
         read = self._fingerprints(teachers)
@@ -216,7 +219,8 @@ class Run:
 
     def _environment(self) -> dict[str, Any]:
         """Device, threads and package versions, as an artifact beside the recipe."""
-        installed = {d.metadata["Name"]: d.version for d in metadata.distributions() if d.metadata["Name"]}
+        found = [d.metadata for d in metadata.distributions()]  # read once each: it is a parsed mail header
+        installed = {m["Name"]: m["Version"] for m in found if m["Name"]}
         python = platform.python_version()
         return {**describe(self.options.device), "python": python, "packages": dict(sorted(installed.items()))}
 
@@ -287,6 +291,7 @@ class Run:
                     atomic.write_bytes(temp / name, data)
         else:
             modelfolder.save_model(target, finished.model, tokenizer_files=finished.files, meta=finished.meta)
+            Checkpoints(context.folder / "checkpoints", 1).discard()  # the result is safe, they are gigabytes
         return StageResult(target, steps, time.monotonic() - begin, best)
 
     def _train(self, prepared: Prepared, spec: Any, context: StageContext, log: TrackedRun) -> Any:
@@ -489,6 +494,11 @@ class Run:
 
 
 STEPS = "steps.json"
+
+
+def input_folder(name: str, path: Path) -> Path:
+    """The folder that a flag means."""
+    return tokenizer_folder(path) if name == "tokenizer" else resolve_model(str(path))
 
 
 def work_folder(run: Path, index: int, name: str) -> Path:
