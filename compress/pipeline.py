@@ -452,10 +452,13 @@ class Run:
         )
         lines = log_measured(
             log, self.console, measured, table=table, method=self.method, track_teacher=not teachers.made,
-            child=lambda folder, role: self._child(log, self.folder.path / folder, "teacher", role),
-            folder=self.folder.path,
+            child=lambda role: self._child(log, self._tracked(role), role, role),
         )  # fmt: skip
         return RunReport(self.folder.path, made.model, measured, lines)
+
+    def _tracked(self, role: str) -> Path:
+        """Whose journal a model that is not the run's own result writes to: the control goes on in its stage's."""
+        return self._work(self.indices[-1], "-control") if role == "control" else self.folder.path / "reference"
 
     # --- dry run ----------------------------------------------------------------------------------------------
 

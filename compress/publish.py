@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from compress.console import Console
@@ -15,7 +14,7 @@ from compress.report import comparison, conditions, gain_sentence, markdown
 from compress.tracking import TrackedRun
 from evaluation.quality.paired import paired_accuracy
 
-Child = Callable[[str, str], TrackedRun]
+Child = Callable[[str], TrackedRun]
 
 
 def log_measured(
@@ -27,12 +26,11 @@ def log_measured(
     method: str,
     track_teacher: bool,
     child: Child,
-    folder: Path,
 ) -> list[str]:
     """Tell what was measured; returns the lines under the table.
 
     The student (or the only model) is the run's own result; the control, and a teacher that no run of ours made, become
-    child runs, so that the page shows them side by side. child: opens the tracked run of a role in a folder.
+    child runs, so that the page shows them side by side. child: opens the tracked run of a role.
     """
     columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
@@ -50,7 +48,7 @@ def log_measured(
     for m in measured:
         if m is main or (m is teacher and not track_teacher):
             continue
-        with child(f"tracked-{m.subject.role}", m.subject.role) as run:
+        with child(m.subject.role) as run:
             _log(run, m, table, m.subject.role if m is teacher else method, note)
     return lines
 
