@@ -165,8 +165,11 @@ class _Lines:
         self.say, self.label, self.rate = say, label, _Rate(total)
         self.next = -math.inf
         self.started = False
+        self.said: int | None = None
 
     def update(self, done: int, **figures: float | str) -> None:
+        if done == self.said:
+            return
         now = time.monotonic()
         last = self.rate.total is not None and done >= self.rate.total
         if not self.started:
@@ -174,7 +177,7 @@ class _Lines:
             self.started = True
         elif now < self.next and not last:
             return
-        self.next = now + PLAIN_SECONDS
+        self.next, self.said = now + PLAIN_SECONDS, done
         self.say(" ".join([self.label, *_progress_words(done, self.rate, figures)]))
 
 

@@ -16,6 +16,7 @@ import torch
 
 from compress.contracts import Batch, Measurement, Needs
 from compress.data.batches import evaluation_batches
+from compress.errors import UserError, printable
 from compress.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.device import describe
 from evaluation.cost.flops import count_flops
@@ -84,9 +85,10 @@ def measure(
 ) -> list[Measured]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
-    Raises UserError when a model and the data disagree about the labels.
+    Raises UserError when two models answer different labels.
     """
     predictors = [Predictor(s.folder, device=device, precision=precision) for s in subjects]
+    _require_same_labels(subjects, predictors)
     logits, encoded = [], []
     for subject, predictor in zip(subjects, predictors, strict=True):
         say(f"scoring {subject.name} on {len(rows)} rows")
@@ -106,6 +108,18 @@ def measure(
             values |= ratios(values, quality(gold, logits[reference], 1), costs[reference].values)
         measured.append(Measured(subject, Measurement(values, context), _correct(gold, logits[i])))
     return measured
+
+
+def _require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predictor]) -> None:
+    first = predictors[0].label_names
+    for subject, predictor in zip(subjects, predictors, strict=True):
+        if predictor.label_names != first:
+            raise UserError(
+                f"{subject.name} and {subjects[0].name} answer different labels",
+                where=str(subject.folder),
+                why=printable(f"{', '.join(predictor.label_names)} against {', '.join(first)}", 200),
+                do="compare models of one task",
+            )
 
 
 def quality(gold: np.ndarray, logits: np.ndarray, bootstrap: int) -> dict[str, float]:

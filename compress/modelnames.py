@@ -19,8 +19,8 @@ def resolve(name: str) -> Path:
 
         return download_model(name)
     path = Path(name).expanduser()
-    if is_model_folder(path):
-        return path
+    if is_model_folder(path) or (path / "config.json").is_file():
+        return path  # the loader says better than we could what is wrong with one that has no safetensors
     if not path.exists():
         siblings = [str(p) for p in path.parent.glob("*") if p.is_dir()] if path.parent.is_dir() else []
         hint = did_you_mean(str(path), siblings) if siblings else None
@@ -31,6 +31,17 @@ def resolve(name: str) -> Path:
     if inner:
         raise UserError("this is a run's folder, not a model's", where=str(path), do=f"use {inner[0]}")
     raise UserError("this is not a model folder", where=str(path), why="looked for config.json and *.safetensors")
+
+
+def tokenizer_folder(path: Path) -> Path:
+    """The folder of `--tokenizer`; a run's folder is told from its result."""
+    if not path.is_dir():
+        siblings = [p.name for p in path.parent.glob("*") if p.is_dir()]
+        hint = did_you_mean(path.name, siblings) if siblings else None
+        raise UserError("no such folder", where=f"--tokenizer {path}", do=hint)
+    if not (path / "tokenizer.json").is_file() and (path / "model" / "tokenizer.json").is_file():
+        raise UserError("this is a run's folder", where=f"--tokenizer {path}", do=f"use {path / 'model'}")
+    return path
 
 
 def _from_hub(name: str) -> Path:

@@ -200,7 +200,7 @@ class Run:
             role="student" if "teacher" in self.needs else "teacher",
             tags={"compress.recipe": self.recipe.name, "compress.recipe_sha": self.recipe.hash()},
             store=resolve_store(self.options.tracking_uri),
-            warn=self.console.note,
+            warn=self.console.warn,
         ) as log:
             log.params({"method": self.method, "recipe": self.recipe.name, "seed": self.recipe.seed})
             log.artifact(path / "recipe.yaml")
@@ -274,6 +274,7 @@ class Run:
                     do="remove it to run the stage again", code=ExitCode.DATA,
                 )  # fmt: skip
             self.console.note(f"{label}: done before")
+            discard_checkpoints(context.folder)
             return StageResult(target, read_steps(context.folder), 0.0)
         self._stop_if_asked(label)
         begin = time.monotonic()
@@ -291,7 +292,7 @@ class Run:
                     atomic.write_bytes(temp / name, data)
         else:
             modelfolder.save_model(target, finished.model, tokenizer_files=finished.files, meta=finished.meta)
-            Checkpoints(context.folder / "checkpoints", 1).discard()  # the result is safe, they are gigabytes
+        discard_checkpoints(context.folder)
         return StageResult(target, steps, time.monotonic() - begin, best)
 
     def _train(self, prepared: Prepared, spec: Any, context: StageContext, log: TrackedRun) -> Any:
@@ -355,7 +356,7 @@ class Run:
             parent=log.parent,
             tags={"compress.recipe": self.recipe.name, "compress.parent_run": log.key},
             store=log.store,
-            warn=self.console.note,
+            warn=self.console.warn,
         )
 
     # --- data and teachers ------------------------------------------------------------------------------------
@@ -507,6 +508,12 @@ def input_folder(name: str, path: Path) -> Path:
 def work_folder(run: Path, index: int, name: str) -> Path:
     """Where a stage of the run in `run` keeps its checkpoints and, unless it is the last, its model."""
     return run / "stages" / f"{index}-{name}"
+
+
+def discard_checkpoints(folder: Path) -> None:
+    """Remove those of a stage whose model is written: they are many times its size."""
+    Checkpoints(folder / "checkpoints", keep=1).discard()
+    atomic.clean(folder / "checkpoints")
 
 
 def read_steps(folder: Path) -> int:

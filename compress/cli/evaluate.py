@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.option("--against", type=ModelName(), metavar="TEACHER", help="A model to compare with, row by row.")
 @click.option("--split", type=click.Choice(["test", "validation", "train"]), default="test", show_default=True)
 @click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
-@shared("data", "compute", "tracking")
+@shared("data", "compute")
 def command(options: RunOptions, model: str, against: str | None, split: str, bootstrap: int) -> None:
     """Measure MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
 

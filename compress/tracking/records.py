@@ -42,6 +42,11 @@ def new_key() -> str:
     return uuid.uuid4().hex
 
 
+def model_key(run: str, name: str, folder: str) -> str:
+    """The key of a model of the run with the key `run`: the same when a resumed run logs the model once more."""
+    return uuid.uuid5(uuid.UUID(run), f"{name}\n{folder}").hex
+
+
 def start_record(
     experiment: str,
     name: str,

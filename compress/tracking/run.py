@@ -137,7 +137,8 @@ class TrackedRun:
     ) -> str:
         """A model folder becomes a LoggedModel with its final figures (they become the run's too), tied to the data
         set (name, digest). Returns the key that `register` takes."""
-        key = rec.new_key()
+        place = relative_to(self.folder, Path(folder))
+        key = rec.model_key(self.key, name, place)
         finite, nonfinite, _ = split_metrics(metrics or {}, None)
         if nonfinite:
             self._append({"op": "tags", "values": nonfinite})
@@ -146,7 +147,7 @@ class TrackedRun:
             {
                 "op": "model",
                 "key": key,
-                "folder": relative_to(self.folder, Path(folder)),
+                "folder": place,
                 "name": _model_name(name),
                 "model_type": printable(model_type, 250),
                 "params": text_values(params or {}, PARAM_LIMIT),

@@ -1,0 +1,122 @@
+"""Everything through the real command line, at toy scale; what is costly to make is made once and copied."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import e2e_toy as toy
+import pytest
+import torch
+from e2e_toy import Cli, Done, River, Server
+
+from compress.cli.main import main
+from compress.tracking import Store
+from compress.tracking.store import silence
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mlflow's and sqlalchemy's own warnings are named in `silence`; pytest resets the filters before each test."""
+    silence()
+    for name in ("MLFLOW_TRACKING_URI", "COMPRESS_FAULT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow store without runs."""
+    folder = tmp_path_factory.mktemp("store") / "mlruns"
+    folder.mkdir()
+    silence()
+    Store(f"sqlite:///{folder / 'mlflow.db'}").client()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ground(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
+    """A working folder as every test finds it: data, corpus, recipes, an empty store. Not to be changed."""
+    folder = tmp_path_factory.mktemp("ground")
+    toy.write_data(folder / "data")
+    toy.write_pairs(folder / "pairs")
+    toy.write_corpus(folder / "corpus.txt")
+    (folder / "task.yaml").write_text(toy.TASK, encoding="utf-8")
+    shutil.copytree(empty_store, folder / "mlruns")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def made(ground: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder in which the toy teacher was made by its recipe. Not to be changed."""
+    folder = tmp_path_factory.mktemp("made") / "work"
+    shutil.copytree(ground, folder)
+    done = server.run(folder, "run", "smoke-teacher", *toy.DATA, "--output", "runs/teacher")
+    assert done.code == 0, done.err
+    return folder
+
+
+@pytest.fixture(scope="session")
+def river(ground: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) -> River:
+    """`compress distill --recipe smoke`, twice. Not to be changed."""
+    folder = tmp_path_factory.mktemp("river") / "work"
+    shutil.copytree(ground, folder)
+    first = server.run(folder, *toy.SMOKE)
+    assert first.code == 0, first.err
+    second = server.run(folder, *toy.SMOKE, "--json")
+    assert second.code == 0, second.err
+    return River(folder, first, second)
+
+
+@pytest.fixture
+def work(ground: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This test's working folder."""
+    return _enter(ground, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def taught(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This test's working folder, in which there is a teacher."""
+    return _enter(made, tmp_path, monkeypatch)
+
+
+def _enter(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "work"
+    shutil.copytree(source, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def compress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Runs a command in this process: `compress("distill", "--recipe", …)`."""
+
+    def run(*args: str | Path) -> Done:
+        words = [str(arg) for arg in args]
+        monkeypatch.setattr(sys, "argv", ["compress", *words])
+        capsys.readouterr()
+        code = main(words)
+        said = capsys.readouterr()
+        return Done(int(code), said.out, said.err)
+
+    return run
+
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,0 +1,237 @@
+"""A toy task, toy recipes, and a process that runs the real command in forked children."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+# --- data -------------------------------------------------------------------------------------------------------
+
+GOOD, BAD = ("good", "lovely", "great", "fine"), ("bad", "awful", "poor", "dull")
+THINGS = ("film", "screen", "plot", "actor", "book", "meal", "hotel", "song")
+SPEAKERS = ("she", "he", "anna", "the guide", "my brother", "nobody else")
+SPLITS = {"train": 64, "validation": 16, "test": 32, "unlabelled": 24}
+
+
+def opinions() -> dict[str, list[dict[str, str]]]:
+    """Rows of each split; no text stands twice."""
+    made = []
+    for number, (thing, speaker, word, negated) in enumerate(
+        itertools.product(THINGS, SPEAKERS, GOOD + BAD, (False, True))
+    ):
+        text = f"{speaker} said the {thing} was {'not ' if negated else ''}{word}"
+        made.append(
+            (number * 7919 % 1009, {"text": text, "label": "positive" if (word in GOOD) != negated else "negative"})
+        )
+    rows = iter([row for _, row in sorted(made, key=lambda pair: pair[0])])
+    splits = {split: list(itertools.islice(rows, count)) for split, count in SPLITS.items()}
+    splits["unlabelled"] = [{"text": row["text"]} for row in splits["unlabelled"]]
+    return splits
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_data(folder: Path) -> Path:
+    """`folder` with a jsonl file per split."""
+    for split, rows in opinions().items():
+        write_rows(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def write_pairs(folder: Path) -> Path:
+    """Pairs of texts: do both say the same."""
+    for split, rows in opinions().items():
+        if split != "unlabelled":
+            pairs = [
+                {"first": a["text"], "second": b["text"], "label": "same" if a["label"] == b["label"] else "other"}
+                for a, b in itertools.pairwise(rows)
+            ]
+            write_rows(folder / f"{split}.jsonl", pairs)
+    return folder
+
+
+def write_corpus(path: Path) -> Path:
+    """Documents of four sentences, parted by blank lines."""
+    texts = [row["text"] for rows in opinions().values() for row in rows]
+    documents = ["\n".join(f"{text} ." for text in texts[i : i + 4]) for i in range(0, len(texts), 2)]
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------
+
+QUICK = """
+evaluation:
+  bootstrap: 100
+  latency: {length: 16, warmup: 0, repeats: 5, seconds: 1}
+  throughput_rows: 16
+"""
+
+TASK = f"""
+extends: distilbert-task
+description: the task step on a toy
+data: {{max_length: 24}}
+{QUICK}
+stages:
+  - kind: distill
+    level: task
+    student: {{layers: [0, 2]}}
+    objectives:
+      - {{kind: soft_targets, on: task, temperature: 2.0}}
+      - {{kind: hard_labels, weight: 0.5}}
+    training: {{steps: 6, batch_rows: 8, learning_rate: 1e-3, checkpoint_every: 2, validate_every: 3, log_every: 1}}
+"""
+
+DATA = ("--data", "data", "--corpus", "corpus.txt")
+SMOKE = ("distill", "--recipe", "smoke", "--data", "data", "--set", "corpus.source=corpus.txt")
+
+# In the folder of the fixture `made`:
+TEACHER = "runs/teacher/model"
+PRETRAINED = "runs/teacher/stages/1-pretrain/model"
+DISTILL = ("distill", "--recipe", "./task.yaml", "--teacher", TEACHER, "--data", "data")
+
+# --- running ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left: exit code (minus the signal that ended it), stdout, stderr."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The last line on stderr: the error, if there was one."""
+        return self.err.strip().splitlines()[-1] if self.err.strip() else ""
+
+
+Cli = Callable[..., Done]
+"""A command in the process of the test."""
+
+
+@dataclass(frozen=True)
+class River:
+    """A whole recipe, run: teacher, corpus, task and control; then the same once more, for machines."""
+
+    folder: Path
+    first: Done
+    second: Done
+
+
+def sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Server:
+    """Runs the command in forked children of one process in which everything heavy is imported already.
+
+    A child is told to end itself at a moment of its own: real time is no measure on a busy machine.
+    """
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+    def run(self, folder: Path, *args: str | Path, fault: str = "", signal_at: tuple[int, str] | None = None) -> Done:
+        """`compress ARGS` in `folder`. fault: as COMPRESS_FAULT.  signal_at: (training step, signal's name)."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        asked = {"folder": str(folder), "args": list(map(str, args)), "fault": fault, "signal_at": signal_at}
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        said = [(folder / name).read_text(encoding="utf-8") for name in (".out", ".err")]
+        return Done(answer, *said)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+def _serve() -> None:
+    import torch
+
+    import compress.pipeline
+    import compress.standalone  # noqa: F401
+    from compress.tracking.store import import_mlflow, silence
+
+    torch.set_num_threads(1)
+    import_mlflow()
+    silence()
+    _warm_up()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os._exit(_child(asked))
+        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])), flush=True)
+
+
+def _warm_up() -> None:
+    """Make torch import what it imports at its first step; no thread may come of it."""
+    import torch
+
+    weight = torch.nn.Parameter(torch.ones(2, 2))
+    optimizer = torch.optim.AdamW([weight], fused=True)
+    weight.sum().backward()
+    optimizer.step()
+
+
+def _child(asked: dict[str, Any]) -> int:
+    from compress.cli.main import main
+
+    os.chdir(asked["folder"])
+    for descriptor, name in ((1, ".out"), (2, ".err")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    sys.stdin.close()
+    if asked["fault"]:
+        os.environ["COMPRESS_FAULT"] = asked["fault"]
+    if asked["signal_at"]:
+        _signal_at(*asked["signal_at"])
+    sys.argv = ["compress", *asked["args"]]
+    code = main(asked["args"])
+    sys.stdout.flush()
+    return code
+
+
+def _signal_at(step: int, name: str) -> None:
+    """Send this process the signal when it begins its training step number `step`, counted over all stages."""
+    from compress.training.loop import _Run
+
+    steps, begin = itertools.count(1), _Run._step
+
+    def counted(self: _Run) -> None:
+        if next(steps) == step:
+            os.kill(os.getpid(), signal.Signals[name])
+        begin(self)
+
+    _Run._step = counted  # pyright: ignore[reportAttributeAccessIssue]
+
+
+if __name__ == "__main__":
+    _serve()

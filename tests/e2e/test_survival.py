@@ -1,0 +1,309 @@
+"""A run that is killed or stopped anywhere goes on, and ends with the very bytes of one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_toy import DISTILL, ROOT, SMOKE, Cli, Done, Server, sha
+
+from compress.durable import atomic, faults, lock
+from compress.errors import ExitCode
+from compress.tracking import Store
+
+RUN = (*DISTILL, "--output", "runs/x", "--quiet")
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def begun(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with a teacher, for runs that are each put away before the next."""
+    folder = tmp_path_factory.mktemp("survival") / "work"
+    shutil.copytree(made, folder)
+    return folder
+
+
+@pytest.fixture
+def here(begun: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(begun)
+    yield begun
+    shutil.rmtree(begun / "runs/x", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def whole(begun: Path, server: Server) -> str:
+    """The weights of a run that nobody disturbed."""
+    done = server.run(begun, *DISTILL, "--output", "runs/whole", "--quiet")
+    assert done.code == 0, done.err
+    return weights(begun / "runs/whole")
+
+
+def weights(run: Path) -> str:
+    assert atomic.verify_folder(run / "student") == []
+    return sha(run / "student/model.safetensors")
+
+
+def leftovers(run: Path) -> list[str]:
+    return [str(p) for p in run.rglob(".tmp-*")]
+
+
+def resume(server: Server, here: Path) -> Done:
+    done = server.run(here, *RUN, "--resume")
+    assert done.code == 0, done.err
+    assert json.loads((here / "runs/x/compress-run.json").read_text())["status"] == "finished"
+    return done
+
+
+# --- killed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 4, STEPS])
+def test_killed_at_a_step(step: int, here: Path, server: Server, whole: str) -> None:
+    done = server.run(here, *RUN, signal_at=(step, "SIGKILL"))
+    assert done.code == -signal.SIGKILL
+    assert lock.status(here / "runs/x").state == "dead"
+    resume(server, here)
+    assert weights(here / "runs/x") == whole
+    assert leftovers(here / "runs/x") == []
+    assert list((here / "runs/x/stages/0-distill/checkpoints").iterdir()) == [], "of no use any more, and large"
+
+
+def test_another_seed_gives_other_bytes(here: Path, server: Server, whole: str) -> None:
+    """The negative control: a comparison that cannot fail shows nothing."""
+    done = server.run(here, *RUN, "--seed", "1")
+    assert done.code == 0, done.err
+    assert weights(here / "runs/x") != whole
+
+
+def passes(here: Path, compress: Cli) -> dict[str, int]:
+    """Fault point → how often an undisturbed run passes it."""
+    with faults.recorded() as hits:
+        assert compress(*RUN).code == 0
+    shutil.rmtree(here / "runs/x")
+    counts: dict[str, int] = {}
+    for name, _ in hits:
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def killed_at(here: Path, server: Server, whole: str, name: str, nth: int) -> None:
+    done = server.run(here, *RUN, fault=f"{name}:{nth}:kill")
+    assert done.code == -signal.SIGKILL, (name, nth, done)
+    assert f"fault: {name} hit {nth}: kill" in done.err
+    resume(server, here)
+    assert weights(here / "runs/x") == whole, (name, nth)
+    assert leftovers(here / "runs/x") == [], (name, nth)
+    shutil.rmtree(here / "runs/x")
+
+
+EARLY = ("lock.after_acquire", "lock.after_record", "journal.after_open", "file.after_create")
+
+
+def test_killed_at_every_fault_point(here: Path, compress: Cli, server: Server, whole: str) -> None:
+    """At one passing of each: the first of those with which a run begins, one in the middle of the others."""
+    counts = passes(here, compress)
+    assert {"checkpoint.after_save", "folder.after_rename", "journal.after_write"} < counts.keys()
+    for name, count in sorted(counts.items()):
+        killed_at(here, server, whole, name, 1 if name in EARLY else (count + 1) // 2)
+
+
+@pytest.mark.slow
+def test_killed_at_the_first_and_last_passing_of_every_fault_point(
+    here: Path, compress: Cli, server: Server, whole: str
+) -> None:
+    for name, count in sorted(passes(here, compress).items()):
+        for nth in sorted({1, 1 + count // 4, 1 + 3 * count // 4, count}):
+            if name == "tracking.after_send" and nth > 1:
+                continue  # how often depends on the clock
+            killed_at(here, server, whole, name, nth)
+
+
+def test_killed_again_and_again(here: Path, server: Server, whole: str) -> None:
+    assert server.run(here, *RUN, fault="checkpoint.after_files:1:kill").code == -signal.SIGKILL
+    for fault in ("checkpoint.after_save:1:kill", "folder.after_fsync:1:kill", "file.after_replace:9:kill"):
+        assert server.run(here, *RUN, "--resume", fault=fault).code == -signal.SIGKILL
+    resume(server, here)
+    assert weights(here / "runs/x") == whole
+
+
+def test_a_killed_run_is_one_run_in_the_store(here: Path, server: Server, whole: str) -> None:
+    server.run(here, *RUN, fault="folder.after_rename:3:kill")
+    resume(server, here)
+    client: Any = Store(f"sqlite:///{here / 'mlruns/mlflow.db'}").client()
+    experiment = client.get_experiment_by_name("compress").experiment_id
+    folder = str(here / "runs/x")
+    (run,) = client.search_runs([experiment], f"tags.`compress.folder` = '{folder}'", order_by=["start_time DESC"])[:1]
+    assert run.info.status == "FINISHED"
+    losses = client.get_metric_history(run.info.run_id, "train/loss")
+    assert sorted(point.step for point in losses) == list(range(1, STEPS + 1)), "no step lost, none twice"
+
+
+# --- stopped ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_stopped_by_a_signal(name: str, here: Path, server: Server, whole: str) -> None:
+    done = server.run(here, *RUN, signal_at=(4, name))
+    assert done.code == ExitCode.STOPPED
+    assert done.line == (
+        f"stopped: stopped by {name} after step 4 of 6; the state is saved; continue with: "
+        f"compress {' '.join(RUN)} --resume"
+    )
+    assert json.loads((here / "runs/x/compress-run.json").read_text())["status"] == "stopped"
+    assert lock.status(here / "runs/x").state == "none"
+    resume(server, here)
+    assert weights(here / "runs/x") == whole
+
+
+def test_stopped_while_the_teacher_is_made(here: Path, server: Server) -> None:
+    """The command that continues is the person's own, not the teacher's."""
+    request = (*SMOKE, "--quiet", "--set", "seed=4")
+    whole = server.run(here, *request, "--output", "runs/unstopped")
+    assert whole.code == 0, whole.err
+    shutil.rmtree(here / "runs/teachers")
+    done = server.run(here, *request, "--output", "runs/x", signal_at=(8, "SIGTERM"))
+    assert done.code == ExitCode.STOPPED
+    command = re.fullmatch(r"stopped: stopped by SIGTERM after step 2 of 6; .* continue with: compress (.*)", done.line)
+    assert command is not None, done.line
+    assert command[1] == f"{' '.join(request)} --output runs/x --resume"
+    done = server.run(here, *command[1].split())
+    assert done.code == 0, done.err
+    assert weights(here / "runs/x") == weights(here / "runs/unstopped")
+    shutil.rmtree(here / "runs/unstopped")
+    shutil.rmtree(here / "runs/teachers")
+
+
+def test_the_real_process_stops_and_goes_on(here: Path, server: Server) -> None:
+    """A process of its own, as a person starts it: SIGTERM between two of many steps, and the command it names."""
+    changes = {"steps": 80, "validate_every": 40, "checkpoint_every": 20}
+    many = (*DISTILL, *(w for key, value in changes.items() for w in ("--set", f"stages.0.training.{key}={value}")))
+    whole = server.run(here, *many, "--quiet", "--output", "runs/long")
+    assert whole.code == 0, whole.err
+    process = start(here, *many)
+    wait_for(here / "runs/task/stages/0-distill/checkpoints", process)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == ExitCode.STOPPED, said
+    assert "Traceback" not in said
+    match = re.search(r"stopped by SIGTERM after step (\d+) of 80; .* continue with: compress (.*)", said)
+    assert match is not None, said
+    assert match[2].endswith("--output runs/task --resume")
+    done = server.run(here, *match[2].split(), "--quiet")
+    assert done.code == 0, done.err
+    assert weights(here / "runs/task") == weights(here / "runs/long")
+    shutil.rmtree(here / "runs/task")
+    shutil.rmtree(here / "runs/long")
+
+
+def start(folder: Path, *args: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "compress", *args]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, stdout=pipe, stderr=pipe)
+
+
+def wait_for(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Until there is a checkpoint in `folder`."""
+    until = time.monotonic() + 120
+    while not any(folder.glob("step-*")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+# --- two at once, and what changed meanwhile --------------------------------------------------------------------
+
+
+def test_a_second_process_is_refused_and_told_who_runs(here: Path, compress: Cli) -> None:
+    with lock.run_lock(here / "runs/x") as holder:
+        for more in ((), ("--resume",)):
+            began = time.monotonic()
+            done = compress(*RUN, *more)
+            assert done.code == ExitCode.REFUSED
+            assert done.line == (
+                f"error: --output runs/x: another run uses this folder: {holder}; "
+                "wait for it, stop it, or choose another folder"
+            )
+            assert time.monotonic() - began < 2
+    assert f"process {os.getpid()} on " in done.line
+
+
+def test_data_that_changed_is_not_gone_on_with(here: Path, server: Server) -> None:
+    assert server.run(here, *RUN, signal_at=(4, "SIGTERM")).code == ExitCode.STOPPED
+    file = here / "data/train.jsonl"
+    sound = file.read_bytes()
+    try:
+        file.write_bytes(sound.replace(b"film", b"sofa", 1))
+        done = server.run(here, *RUN, "--resume")
+    finally:
+        file.write_bytes(sound)
+    assert (done.code, done.line) == (
+        ExitCode.REFUSED,
+        "error: runs/x: the run cannot go on: its data changed since it began; "
+        "bring back what it was, or start anew in another folder",
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("--seed", "9"),
+        ("--set", "stages.0.training.learning_rate=1e-4"),
+        ("--max-length", "20"),
+        ("--teacher", "runs/other"),
+    ],
+)
+def test_another_request_does_not_go_on(change: tuple[str, str], here: Path, server: Server) -> None:
+    shutil.copytree(here / "runs/teacher/model", here / "runs/other", dirs_exist_ok=True)
+    done = server.run(here, *RUN, signal_at=(1, "SIGTERM"))
+    assert done.code == ExitCode.STOPPED
+    done = server.run(here, *RUN, *change, "--resume")
+    assert done.code == ExitCode.REFUSED
+    assert "this folder was started with another recipe or other options: it was: compress distill" in done.line
+    resume(server, here)
+
+
+def test_the_result_of_one_verb_is_not_taken_for_that_of_another(here: Path, compress: Cli) -> None:
+    """Both work for the same recipe and leave a folder `model`."""
+    args = ("--recipe", "smoke-teacher", "--corpus", "corpus.txt", "--output", "runs/x", "--quiet")
+    assert compress("tokenizer", *args).code == 0
+    done = compress("pretrain", *args, "--tokenizer", "runs/x/model", "--resume")
+    assert done.code == ExitCode.REFUSED
+    assert "another recipe or other options" in done.line
+
+
+def test_a_damaged_result_is_told(here: Path, server: Server) -> None:
+    assert server.run(here, *RUN).code == 0
+    file = here / "runs/x/student/model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    done = server.run(here, *RUN, "--resume")
+    assert done.code == ExitCode.DATA
+    assert done.line.startswith("error: runs/x/student: the result of a finished stage is damaged: ")
+    assert done.line.endswith("; remove it to run the stage again")
+    shutil.rmtree(here / "runs/x/student")
+    resume(server, here)
+
+
+# --- the store is gone ------------------------------------------------------------------------------------------
+
+
+def test_a_dead_tracking_server_does_not_stop_a_run(here: Path, server: Server, whole: str) -> None:
+    done = server.run(here, *RUN, "--tracking-uri", "http://127.0.0.1:9")
+    assert done.code == 0, done.err
+    assert weights(here / "runs/x") == whole
+    assert re.search(r"tracking: \d+ records are not in the store yet; send them with: compress sync runs/x", done.err)
+    synced = server.run(here, "sync", "runs/x", "--tracking-uri", f"sqlite:///{here / 'mlruns/mlflow.db'}")
+    assert synced.code == 0, synced.err
+    assert "FINISHED" in synced.out

@@ -1,0 +1,226 @@
+"""Each command by itself, at toy scale."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_toy import DISTILL, PRETRAINED, QUICK, TEACHER, Cli, sha
+
+from compress.durable import atomic
+from compress.modelfolder import folder as modelfolder
+from compress.tracking import Store
+
+TEXTS = ["she said the film was good", "anna said the meal was not bad", "he said the plot was awful"]
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """Every file below, with its content."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+# --- the stages, one after the other ------------------------------------------------------------------------------
+
+
+def test_from_a_tokenizer_to_a_student_step_by_step(work: Path, compress: Cli) -> None:
+    """What one recipe does in one go, each stage by its own command."""
+    done = compress("tokenizer", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", "--output", "runs/tok")
+    assert (done.code, "model    runs/tok/model" in done.out) == (0, True), done.err
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained("runs/tok/model")
+    ids = tokenizer(TEXTS[0])["input_ids"]
+    assert tokenizer.decode(ids) == f"[CLS] {TEXTS[0]} [SEP]"
+
+    done = compress(
+        "pretrain", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", "--tokenizer", "runs/tok/model",
+        "--output", "runs/pre", "--set", "stages.1.sentence_pairs=nsp",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    pretrained = modelfolder.inspect("runs/pre/model")
+    assert set(pretrained.heads) == {"mlm", "pair"}
+    assert pretrained.vocabulary_tokens == len(tokenizer)
+
+    quick = work / "quick.yaml"
+    quick.write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
+    done = compress(
+        "finetune", "--recipe", quick, "--model", "runs/pre/model", "--data", "data", "--output", "runs/fine"
+    )
+    assert done.code == 0, done.err
+    assert "accuracy" in done.out
+    assert modelfolder.inspect("runs/fine/model").label_names == ("negative", "positive")
+
+    done = compress(
+        "distill", "--recipe", "./task.yaml", "--teacher", "runs/fine/model", "--data", "data",
+        "--output", "runs/small", "--set", "stages.0.control=true",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert modelfolder.inspect("runs/small/student").config.depth == 2
+    assert (work / "runs/small/control").is_dir()
+    for folder in ("tok/model", "pre/model", "fine/model", "small/student"):
+        assert atomic.verify_folder(work / "runs" / folder) == []
+
+
+def test_pairs_are_learned_and_answered(taught: Path, compress: Cli) -> None:
+    (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
+    done = compress(
+        "finetune", "--recipe", "./quick.yaml", "--model", PRETRAINED, "--data", "pairs",
+        "--text-column", "first", "--text-pair-column", "second", "--output", "runs/pairs",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    done = compress("predict", "runs/pairs/model", *TEXTS[:2], "--pair", TEXTS[1], "--pair", TEXTS[2], "--json")
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert [row["text"] for row in rows] == TEXTS[:2]
+    assert all(row["label"] in ("same", "other") for row in rows)
+    done = compress("predict", "runs/pairs/model", *TEXTS[:2], "--pair", TEXTS[1])
+    assert (done.code, done.line) == (2, "error: --pair: 1 second texts for 2 texts; give --pair once for every text")
+
+
+# --- the teacher of a recipe --------------------------------------------------------------------------------------
+
+
+def test_other_data_or_another_recipe_make_another_teacher(work: Path, compress: Cli) -> None:
+    """The teacher is a recipe file of one's own; only its tokenizer and few steps of training, to be quick."""
+    mine, own = work / "mine.yaml", work / "own.yaml"
+
+    def write_mine(seed: int) -> None:
+        mine.write_text(f"extends: smoke-teacher\nseed: {seed}\ncorpus: {{source: corpus.txt}}\n", encoding="utf-8")
+
+    own.write_text((work / "task.yaml").read_text() + "\nteacher: ./mine.yaml\n", encoding="utf-8")
+    folder = work / "runs/teachers"
+
+    def new_teachers(*more: str) -> set[str]:
+        before = set(folder.iterdir()) if folder.is_dir() else set()
+        done = compress("distill", "--recipe", "./own.yaml", "--data", "data", "--quiet", *more)
+        assert done.code == 0, done.err
+        return {path.name.rpartition("-")[0] for path in set(folder.iterdir()) - before}
+
+    write_mine(seed=5)
+    assert new_teachers() == {"mine"}
+    assert new_teachers("--seed", "3") == set(), "the student's seed is not the teacher's"
+    assert new_teachers("--limit", "40") == {"mine"}
+    write_mine(seed=6)
+    assert new_teachers() == {"mine"}
+    assert len(list(folder.iterdir())) == 3
+
+
+# --- measuring ----------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_gives_the_figures_of_the_run(taught: Path, compress: Cli) -> None:
+    done = compress("evaluate", TEACHER, "--data", "data", "--json", "--bootstrap", "100")
+    assert done.code == 0, done.err
+    (model,) = json.loads(done.out)["models"]
+    measured = modelfolder.inspect(TEACHER).meta.measurement
+    assert measured is not None
+    assert model["values"]["quality/accuracy"] == pytest.approx(measured.values["quality/accuracy"])
+    assert model["context"]["rows"] == "32"
+
+
+def test_evaluate_against_another_model_compares_row_by_row(taught: Path, compress: Cli) -> None:
+    done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--split", "validation", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    line = next(line for line in done.out.splitlines() if line.strip().startswith("agreement with teacher"))
+    assert "100.0 % [100.0, 100.0]" in line
+    assert "quality on 16 rows of data/validation" in done.out
+
+
+def test_benchmark_times_models_side_by_side(taught: Path, compress: Cli) -> None:
+    args = ("benchmark", TEACHER, TEACHER, "--length", "16", "--repeats", "5", "--json")
+    done = compress(*args)
+    assert done.code == 0, done.err
+    one, other = json.loads(done.out)["models"]
+    assert "vs_teacher/speedup" in other["values"]
+    assert "quality/accuracy" not in one["values"]
+    assert one["context"]["latency_shape"] == "batch 1 x 16 tokens"
+    done = compress("benchmark", TEACHER, "--length", "4000")
+    assert (done.code, done.line) == (
+        2,
+        "error: --length: sequences of 4000 tokens: a model has 64 positions",
+    )
+
+
+# --- predicting ---------------------------------------------------------------------------------------------------
+
+
+def test_predict_answers_words_a_file_and_a_stream_alike(
+    taught: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = compress("predict", TEACHER, *TEXTS)
+    assert words.code == 0, words.err
+    for line, text in zip(words.out.splitlines(), TEXTS, strict=True):
+        label, probability, shown = line.split("\t")
+        assert label in ("negative", "positive")
+        assert 0.5 <= float(probability) <= 1
+        assert shown == text
+    (taught / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    assert compress("predict", TEACHER, "--file", "texts.txt").out == words.out
+    stream = io.TextIOWrapper(io.BytesIO("\r\n".join(TEXTS).encode()))
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert compress("predict", TEACHER, "--file", "-").out == words.out
+    rows = [json.loads(line) for line in compress("predict", TEACHER, *TEXTS, "--json").out.splitlines()]
+    assert [row["text"] for row in rows] == TEXTS
+    assert all(sum(row["probabilities"].values()) == pytest.approx(1) for row in rows)
+
+
+# --- without running ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        DISTILL,
+        ("distill", "--recipe", "smoke", "--data", "data", "--set", "corpus.source=corpus.txt"),
+        ("run", "smoke-teacher", "--data", "data", "--corpus", "corpus.txt"),
+        ("tokenizer", "--recipe", "smoke-teacher", "--corpus", "corpus.txt"),
+        ("finetune", "--model", PRETRAINED, "--data", "data"),
+    ],
+    ids=["distill", "smoke", "run", "tokenizer", "finetune"],
+)
+def test_a_dry_run_tells_the_plan_and_writes_nothing(taught: Path, compress: Cli, args: tuple[str, ...]) -> None:
+    before = everything(taught)
+    done = compress(*args, "--dry-run")
+    assert done.code == 0, done.err
+    assert "stages:" in done.out
+    assert "stage 1: " in done.out
+    assert everything(taught) == before
+    said = json.loads(compress(*args, "--dry-run", "--json").out)
+    assert said["recipe"]["stages"]
+    assert said["plan"][-1].startswith("stage ")
+
+
+def test_quiet_says_nothing_but_the_result(taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, "--output", "runs/q", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert "model    runs/q/student" in done.out
+
+
+def test_a_finished_run_that_is_resumed_trains_nothing(taught: Path, compress: Cli) -> None:
+    assert compress(*DISTILL, "--output", "runs/f").code == 0
+    before = sha(taught / "runs/f/student/model.safetensors")
+    done = compress(*DISTILL, "--output", "runs/f", "--resume")
+    assert done.code == 0
+    assert "0-distill: done before" in done.err
+    assert sha(taught / "runs/f/student/model.safetensors") == before
+    client: Any = Store(f"sqlite:///{taught / 'mlruns/mlflow.db'}").client()
+    experiment = client.get_experiment_by_name("compress").experiment_id
+    models = [model for model in client.search_logged_models([experiment]) if model.name == "f"]
+    assert len(models) == 1, "measured twice, it is the same model still"
+    assert len([run for run in client.search_runs([experiment]) if run.info.run_name == "f"]) == 1
+
+
+def test_runs_get_free_names_and_resume_finds_the_open_one(taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, "--resume")
+    assert (done.code, done.line) == (
+        2,
+        "error: runs/task: there is no unfinished run of task to resume; "
+        "name its folder with --output, or leave out --resume",
+    )
+    assert compress(*DISTILL).code == 0
+    assert compress(*DISTILL).code == 0
+    assert (taught / "runs/task/student").is_dir()
+    assert sha(taught / "runs/task/student/model.safetensors") == sha(taught / "runs/task-2/student/model.safetensors")
