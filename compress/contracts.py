@@ -269,14 +269,19 @@ class TrainingPlan(Frozen):
     max_tokens: int = Field(default=8192, gt=0)
     """Most real tokens in one micro-batch; a step with more is split and its gradients are added exactly."""
     learning_rate: float = Field(default=5e-5, gt=0, lt=1)
+    """At its peak, after the warm-up."""
     betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
+    """Of AdamW: decay of the mean and of the square of the gradient."""
     eps: float = Field(default=1e-8, gt=0)
+    """Of AdamW: added to the denominator."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Not applied to biases and norms."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps with a linearly rising learning rate."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """How the learning rate falls after the warm-up."""
     clip_norm: float | None = Field(default=1.0, gt=0)
+    """Largest norm of the whole gradient; null: not clipped."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of the matrix products; weights and optimizer stay fp32. auto: bf16 where the device computes in it."""
     validate_every: int | None = Field(default=None, gt=0)
@@ -286,7 +291,9 @@ class TrainingPlan(Frozen):
     checkpoint_every: int = Field(default=500, gt=0)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(default=2, gt=0)
+    """How many of the newest stay until the stage is done."""
     log_every: int = Field(default=10, gt=0)
+    """Steps between the points of the training curves."""
     max_bad_steps: int = Field(default=3, ge=0)
     """Steps with a non-finite loss or gradient that are skipped before the run stops."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@shared("recipe", "teacher", "data", "compute", "output", "tracking")
+@shared("recipe", "teacher", "data", "compute", "output", "store", "experiment")
 @click.option(
     "--general-teacher",
     type=click.Path(path_type=Path),

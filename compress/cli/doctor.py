@@ -53,7 +53,7 @@ class Finding:
 
 
 @click.command()
-@shared("tracking")
+@shared("store")
 def command(options: RunOptions) -> int:
     from compress.console import Console
 

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=ModelName())
 @click.option("--against", type=ModelName(), metavar="TEACHER", help="A model to compare with, row by row.")
-@click.option("--split", type=click.Choice(["test", "validation", "train"]), default="test", show_default=True)
+@click.option(
+    "--split",
+    type=click.Choice(["test", "validation", "train"]),
+    default="test",
+    show_default=True,
+    help="Rows to score.",
+)
 @click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
 @shared("data", "compute")
 def command(options: RunOptions, model: str, against: str | None, split: str, bootstrap: int) -> None:

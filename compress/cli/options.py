@@ -1,7 +1,7 @@
 """Flags that commands share, declared once, gathered into one `RunOptions`.
 
     @click.command()
-    @shared("recipe", "data", "teacher", "compute", "output", "tracking")
+    @shared("recipe", "data", "teacher", "compute", "output", "store", "experiment")
     def command(options: RunOptions) -> None: ...
 
 A flag that is a value of the recipe (--seed, --data, --teacher …) becomes an override that blames that flag.
@@ -45,15 +45,22 @@ class RecipeName(click.ParamType):
 
 
 class ModelName(click.ParamType):
-    """A model folder, or the name of a recipe that makes a model."""
+    """A model folder, or a name that means one (hf:…, runs:/…, models:/…)."""
 
     name = "model"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="dir")]
+
+
+class TeacherName(ModelName):
+    """A model, or the name of a recipe that makes one."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from compress.recipe.library import names
 
         recipes = [CompletionItem(name) for name in names() if incomplete and name.startswith(incomplete)]
-        return recipes or [CompletionItem(incomplete, type="dir")]
+        return recipes or super().shell_complete(ctx, param, incomplete)
 
 
 _OVERRIDES = (
@@ -88,7 +95,7 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
     ),
     "model": (click.option("--model", type=ModelName(), help="The model folder to start from."),),
     "teacher": (
-        click.option("--teacher", type=ModelName(), help="A model folder, or a recipe that makes the teacher."),
+        click.option("--teacher", type=TeacherName(), help="A model folder, or a recipe that makes the teacher."),
     ),
     "compute": (
         click.option(
@@ -110,12 +117,12 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         click.option("--resume", is_flag=True, help="Go on where the run in the output folder stopped."),
         click.option("--dry-run", is_flag=True, help="Show the resolved recipe, the sizes and the plan; run nothing."),
     ),
-    "tracking": (
+    "store": (
         click.option(
             "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
         ),
-        click.option("--experiment", metavar="NAME", help="MLflow experiment to log into."),
     ),
+    "experiment": (click.option("--experiment", metavar="NAME", help="MLflow experiment to log into."),),
     "display": (
         click.option("--json", is_flag=True, help="The result as one JSON document."),
         click.option("--quiet", "-q", is_flag=True, help="No notes and no progress."),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@shared("recipe", "corpus", "compute", "output", "tracking")
+@shared("recipe", "corpus", "compute", "output", "store", "experiment")
 @click.option(
     "--tokenizer", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder with the tokenizer's files."
 )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@shared("recipe", "corpus", "output", "tracking")
+@shared("recipe", "corpus", "output", "store", "experiment")
 def command(options: RunOptions) -> None:
     """Train a tokenizer on plain text: WordPiece as BERT's, BPE or Unigram; AutoTokenizer loads its folder.
 

@@ -26,6 +26,7 @@ class StudentSpec(Frozen):
     start: Literal["teacher", "random"] = "teacher"
     """teacher: copies of its weights.  random: only the shape is the teacher's."""
     pooler: bool = True
+    """Take the teacher's pooler along, if it has one."""
     head: Literal["teacher", "new"] = "teacher"
     """The task head: a copy of the teacher's, or a new one."""
 

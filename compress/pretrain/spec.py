@@ -14,19 +14,29 @@ class EncoderSpec(Frozen):
     """Shape of the encoder; the defaults are BERT-base (1810.04805)."""
 
     layers: int = Field(default=12, gt=0, le=512)
+    """Transformer blocks."""
     hidden: int = Field(default=768, gt=0, le=65_536)
+    """Width of a token between the layers."""
     heads: int = Field(default=12, gt=0, le=1024)
+    """Attention heads of a layer; they must divide `hidden`."""
     feed_forward: int = Field(default=3072, gt=0, le=262_144)
+    """Width inside the feed-forward part."""
     embedding: int | None = Field(default=None, gt=0, le=65_536)
     """Width of the embedding table; null: as `hidden`. Another width is factorized (ALBERT)."""
     activation: Literal["gelu", "gelu_new", "relu", "silu"] = "gelu"
+    """Of the feed-forward part; gelu_new is the tanh approximation."""
     max_positions: int = Field(default=512, ge=3, le=1_000_000)
+    """Longest sequence that the encoder reads."""
     norm: Literal["post", "pre"] = "post"
+    """post: after each residual sum, as in BERT.  pre: before each part."""
     positions: Literal["learned", "sinusoidal", "sinusoidal_start"] = "learned"
+    """sinusoidal: fixed.  sinusoidal_start: learned from there on."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Of hidden states and of attention."""
     segments: int = Field(default=2, ge=0, le=16)
     """Kinds of segments, 0 for none."""
     pooler: bool = True
+    """The dense layer over [CLS] that BERT's task and pair heads read."""
 
     @field_validator("heads")
     @classmethod

@@ -31,11 +31,17 @@ class DataSpec(Frozen):
     task: Text | None = None
     """A file of compress/data/tasks, with dashes."""
     text_column: Text | None = None
+    """Column of the text, or of the first of two."""
     text_pair_column: Text | None = None
+    """Column of the second text of a pair."""
     label_column: Text | None = None
+    """Column of the label."""
     train_split: Text | None = None
+    """Name of the split to train on."""
     validation_split: Text | None = None
+    """Name of the split that chooses the best weights."""
     test_split: Text | None = None
+    """Name of the split that is measured at the end."""
     unlabelled_split: Text | None = None
     """Rows without labels, which only a teacher can label."""
     labels: ListOf[Text] | None = None
@@ -62,6 +68,7 @@ class CorpusSpec(Frozen):
     source: Text
     """An embedded corpus, a text or table file, a folder, or `hf:name[/config]`."""
     text_column: Text | None = None
+    """Column of the text, where the source is a table."""
     limit: int | None = Field(default=None, gt=0)
     """Most documents taken."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
@@ -72,9 +79,13 @@ class LatencySpec(Frozen):
     """How latency is timed: batches of full rows, all models in turn."""
 
     batch: int = Field(default=1, gt=0, le=4096)
+    """Sequences at once."""
     length: int = Field(default=128, ge=3, le=1_000_000)
+    """Tokens of each."""
     warmup: int = Field(default=5, ge=0, le=10_000)
+    """Rounds before the first that counts."""
     repeats: int = Field(default=50, ge=5, le=100_000)
+    """Rounds that count."""
     seconds: float = Field(default=10.0, gt=0, le=3600)
     """Stop earlier than `repeats` after this long."""
 
@@ -83,6 +94,7 @@ class EvaluationSpec(Frozen):
     """How the models of a run are measured."""
 
     split: Literal["test", "validation"] = "test"
+    """Rows that the models are scored on."""
     bootstrap: int = Field(default=1000, ge=100, le=100_000)
     """Resamples for the 95 % intervals."""
     latency: LatencySpec = LatencySpec()

@@ -20,5 +20,6 @@ class Spec(StageSpec):
     vocabulary_size: int = Field(default=8000, ge=100, le=1_000_000)
     """Most pieces, special tokens included; a small corpus may give fewer."""
     lowercase: bool = True
+    """Take off case and accents."""
     min_frequency: int = Field(default=2, ge=1)
     """Pieces seen less often are not learned."""

@@ -33,7 +33,7 @@ class Task:
     text_roles: ClassVar[tuple[str, ...]] = ("text",)
     head: ClassVar[tuple[str, str]] = ("classification", "single_label")
     main_metric: ClassVar[str] = "accuracy"
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1_macro", "matthews")
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
         """Rows of a table with their labels; a row without one keeps UNLABELLED."""

@@ -1,0 +1,224 @@
+"""What every part must offer, checked on all that the registry finds: a new part is covered the day it lands.
+
+Objectives are held to their mathematics in tests/objectives/test_objectives.py, families to transformers' numbers in
+tests/modelfolder, shipped recipes to their header in tests/test_recipes.py; here is what they share.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import numpy as np
+import pytest
+
+from compress import registry
+from compress.cli import main as frame
+from compress.contracts import Frozen, Objective
+from compress.recipe import load_recipe
+from compress.recipe.library import names as recipe_names
+from compress.recipe.schema import Recipe
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("compress.objectives", "compress.data.tasks", "compress.modelfolder.families")
+PARTS = [(package, kind) for package in PACKAGES for kind in registry.parts(package)]
+STAGES = sorted(registry.stages())
+
+
+def documented(thing: Any) -> bool:
+    text = inspect.getdoc(thing)
+    return bool(text) and text.strip().endswith((".", ".)"))
+
+
+# --- parts --------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(PARTS) >= 10
+    assert {"tokenizer", "pretrain", "finetune", "distill"} <= set(STAGES)
+
+
+@pytest.mark.parametrize(("package", "kind"), PARTS)
+def test_a_part_explains_itself(package: str, kind: str) -> None:
+    assert documented(registry.module(package, kind)), "the file says what it is"
+    assert inspect.isclass(registry.load(package, kind))
+
+
+@pytest.mark.parametrize("kind", registry.parts("compress.objectives"))
+def test_an_objective_explains_every_option_and_offers_the_protocol(kind: str) -> None:
+    part = registry.load("compress.objectives", kind)
+    text = f"{registry.module('compress.objectives', kind).__doc__} {inspect.getdoc(part)}"
+    row = registry.schema("compress.objectives", kind)
+    options = [name for name in row.model_fields if name not in ("kind", "weight")]
+    assert [name for name in options if name not in text] == []
+    built = registry.build("compress.objectives", row.model_validate({"kind": kind}))
+    for name in ("student_needs", "teacher_needs", "count"):
+        assert hasattr(built, name), f"contracts.Objective asks for {name}"
+    assert callable(built)
+    assert set(Objective.__annotations__) == {"student_needs", "teacher_needs"}, "the protocol grew: check it above"
+
+
+@pytest.mark.parametrize("kind", registry.parts("compress.objectives"))
+def test_an_objective_is_in_some_shipped_recipe_or_taught_by_a_stage(kind: str) -> None:
+    """A part that nobody can meet is dead."""
+    stages = [stage for name in recipe_names() for stage in load_recipe(name).stages]
+    used = {row.kind for stage in stages for row in getattr(stage, "objectives", ())}
+    sources = " ".join((ROOT / "compress" / stage / "stage.py").read_text() for stage in STAGES)
+    assert kind in used or f"compress.objectives.{kind}" in sources
+
+
+@pytest.mark.parametrize("name", registry.parts("compress.data.tasks"))
+def test_a_task_is_whole(name: str) -> None:
+    from evaluation.quality.metrics import table_metrics
+
+    task = registry.load("compress.data.tasks", name)()
+    assert task.kind == name.replace("_", "-")
+    assert set(task.text_roles) <= {"text", "text_pair"}
+    assert task.main_metric in task.metrics
+    assert set(task.metrics) <= table_metrics().keys()
+    for method in ("encode", "encode_texts", "decode"):
+        assert documented(getattr(task, method)), method
+    answers = task.decode(np.array([[2.0, 0.0], [-1.0, 1.0]]), ["no", "yes"])
+    assert [answer.label for answer in answers] == ["no", "yes"]
+    assert all(sum(answer.probabilities.values()) == pytest.approx(1) for answer in answers)
+
+
+@pytest.mark.parametrize("name", registry.parts("compress.modelfolder.families"))
+def test_a_family_is_found_by_the_model_type_of_its_file(name: str) -> None:
+    from compress.modelfolder.family import known
+
+    family = known()[registry.load("compress.modelfolder.families", name).model_type]
+    assert family.model_type.replace("-", "_") == name
+    tests = " ".join(path.read_text() for path in (ROOT / "tests/modelfolder").glob("*.py"))
+    assert family.model_type in tests or name in tests, "no test of model folders names this family"
+
+
+def test_a_metric_is_right_for_the_perfect_and_bounded_for_any_table() -> None:
+    from evaluation.quality.metrics import table_metrics
+
+    assert {"accuracy", "f1_macro"} <= table_metrics().keys()
+    tables = np.random.default_rng(0).integers(0, 20, (50, 3, 3))
+    for name, score in table_metrics().items():
+        assert documented(score), name
+        assert float(score(np.diag([4, 5, 6]))) == 1.0, name
+        values = score(tables)
+        assert values.shape == (50,), f"{name} must take many tables at once, for the bootstrap"
+        assert np.all((values >= -1) & (values <= 1)), name
+
+
+# --- stages and recipes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_stage_has_its_class_its_command_and_a_recipe(kind: str) -> None:
+    spec, stage = registry.stage_spec(kind), registry.stage_class(kind)
+    assert documented(spec)
+    assert documented(stage) or stage.__doc__
+    for method in ("outline", "plan", "prepare"):
+        assert callable(getattr(stage, method, None)), f"stages.Stage asks for {method}"
+    assert kind in frame._files(), "a verb has a command of its own"
+    assert any(s.kind == kind for name in recipe_names() for s in load_recipe(name).stages), "no recipe shows it"
+
+
+def blocks() -> Iterator[type[Frozen]]:
+    """Every block that a recipe may hold."""
+    waiting: list[type[Frozen]] = [Recipe, *(registry.stage_spec(kind) for kind in STAGES)]
+    seen: set[type[Frozen]] = set()
+    while waiting:
+        block = waiting.pop()
+        if block in seen:
+            continue
+        seen.add(block)
+        yield block
+        for field in block.model_fields.values():
+            inner = get_args(field.annotation) or (field.annotation,)
+            waiting += [kind for kind in inner if isinstance(kind, type) and issubclass(kind, Frozen)]
+
+
+BLOCKS = sorted(set(blocks()) - {Recipe}, key=lambda block: f"{block.__module__}.{block.__name__}")
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.__module__}.{block.__name__}")
+def test_every_key_of_a_recipe_is_explained(block: type[Frozen]) -> None:
+    """The words that `compress recipes schema` gives an editor; blocks explain themselves by what is in them."""
+    assert documented(block)
+    silent = [
+        name
+        for name, field in block.model_fields.items()
+        if not field.description and name not in ("kind", "objectives") and field.annotation not in BLOCKS
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_tells_its_plan_without_reading_anything(name: str) -> None:
+    from compress.stages import StageContext
+
+    recipe = load_recipe(name)
+
+    def nothing() -> Any:
+        raise AssertionError("a plan must not open data")
+
+    context = StageContext(recipe, Path("nowhere"), recipe.seed, "cpu", "fp32", table=nothing, corpus=nothing)
+    for spec in recipe.stages:
+        lines = registry.stage_class(spec.kind)(spec, context).plan()
+        assert lines
+        assert all(line and "\n" not in line for line in lines)
+
+
+# --- commands -----------------------------------------------------------------------------------------------------
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(frame.cli)
+    for name in frame.cli.list_commands(context):
+        command = frame.cli.get_command(context, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", c) for inner, c in command.commands.items())
+
+
+COMMANDS = dict(commands())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_explains_itself_and_every_option(name: str) -> None:
+    command = COMMANDS[name]
+    assert command.help
+    assert command.help.strip().splitlines()[0].endswith(".")
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name} {parameter.opts[0]}: no help"
+            assert parameter.help.endswith((".", ".yaml")), f"{name} {parameter.opts[0]}: {parameter.help}"
+
+
+@pytest.mark.parametrize("name", [n for n, c in COMMANDS.items() if not isinstance(c, click.Group)])
+def test_a_command_reads_every_option_it_has(name: str) -> None:
+    """An option that nothing reads is a promise nobody keeps: the shared ones reach the work as `options`."""
+    command = COMMANDS[name]
+    source = Path(inspect.getfile(inspect.unwrap(command.callback)))  # pyright: ignore[reportArgumentType]
+    function = next(
+        node
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name == inspect.unwrap(command.callback).__name__  # pyright: ignore
+    )
+    own = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
+    read = {node.id for body in function.body for node in ast.walk(body) if isinstance(node, ast.Name)}
+    assert own - read - {"context"} == set()
+
+
+def test_the_flags_of_a_command_mean_something_to_it() -> None:
+    """Flags come in groups; a group must not bring a command a flag that it cannot heed."""
+    stages = {"distill", "finetune", "pretrain", "tokenizer", "run"}
+    for name, command in COMMANDS.items():
+        flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
+        assert ("--resume" in flags) == (name in stages), name
+        assert ("--output" in flags) == (name in stages), name
+        assert ("--experiment" in flags) <= (name in stages | {"ui", "runs list"}), name
+        if name in stages:
+            assert flags >= {"--set", "--seed", "--dry-run", "--json", "--quiet", "--tracking-uri"}, name
