@@ -39,7 +39,7 @@ from compress.modelnames import resolve as resolve_model
 from compress.modelnames import tokenizer_folder
 from compress.publish import log_measured, tell
 from compress.recipe import Recipe, load_recipe
-from compress.runfolder import RUNS, Request, claim, resume_command
+from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
 from compress.stages import Outline, Prepared, StageContext, open_corpus_of, open_table_of, outline_of
 from compress.teachers import Teachers, is_recipe, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
@@ -112,6 +112,7 @@ class Run:
         self.last = recipe.stages[self.indices[-1]]
         self.needs = frozenset[str]().union(*(recipe.stages[i].needs() for i in self.indices))
         self.ready: dict[Path, Prepared] = {}
+        self.experiment = options.experiment or "compress"
         self.method = recipe.method or self.last.kind
 
     # --- the run ----------------------------------------------------------------------------------------------
@@ -129,24 +130,34 @@ class Run:
 
     def _go(self, path: Path) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
-        resolve_store(self.options.tracking_uri)
+        self._told_where()
         self._open_data()
         teachers = self._teachers()
         read = self._fingerprints(teachers)
         self._prepare_first(teachers)
         with run_lock(path):
             self.folder.begin(read)
-            self.folder.record("running", read)
+            self.folder.record("running", read, self._told_where())
             atomic.write_text(path / "recipe.yaml", self.recipe.dump_yaml())
             atomic.write_json(path / "environment.json", self._environment())
             try:
                 report = self._run(teachers)
             except BaseException as error:
                 with contextlib.suppress(UserError):  # a full disk must not hide what came before it
-                    self.folder.record("stopped" if isinstance(error, Stopped) else "failed", read)
+                    status = "stopped" if isinstance(error, Stopped) else "failed"
+                    self.folder.record(status, read, self._told_where())
                 raise
-            self.folder.record("finished", read)
+            self.folder.record("finished", read, self._told_where())
         return report
+
+    def _told_where(self) -> str:
+        """Store and experiment; UserError for an address that cannot be one."""
+        return f"{resolve_store(self.options.tracking_uri).shown} {self.experiment}"
+
+    def _has_store(self) -> bool:
+        """Whether the store that earlier runs were told to is still there, as far as that can be seen from here."""
+        database = resolve_store(self.options.tracking_uri).database
+        return database is None or database.exists()
 
     def _open_data(self) -> None:
         """Find what is wrong with the data before a folder is made or a step is computed."""
@@ -194,7 +205,7 @@ class Run:
         path = self.folder.path
         with open_run(
             path,
-            experiment=self.options.experiment or "compress",
+            experiment=self.experiment,
             name=path.name,
             method=self.method,
             role="student" if "teacher" in self.needs else "teacher",
@@ -395,7 +406,7 @@ class Run:
         folder = RUNS / "teachers" / f"{recipe.name}-{run.content_hash()[:12]}"
         run.options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
         final = folder / "model"
-        if final.is_dir() and not atomic.verify_folder(final):
+        if is_finished(folder) and not atomic.verify_folder(final):
             self.console.note(f"teacher: {final}, made before by recipe {recipe.name}")
         else:
             self.console.note(f"teacher: running recipe {recipe.name} once; it is reused from then on")
@@ -403,7 +414,8 @@ class Run:
         pretrained = [
             work_folder(folder, i, "pretrain") / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"
         ]
-        return Teachers(final, general or (pretrained[-1] if pretrained else None), made=True)
+        told = read_record(folder).get("tracked") == self._told_where() and self._has_store()
+        return Teachers(final, general or (pretrained[-1] if pretrained else None), told)
 
     def _teacher_recipe(self) -> Recipe | None:
         """The recipe that makes the teacher, on this run's data; None when the teacher is a folder."""
@@ -452,7 +464,7 @@ class Run:
             say=self.console.note,
         )
         lines = log_measured(
-            log, self.console, measured, table=table, method=self.method, track_teacher=not teachers.made,
+            log, self.console, measured, table=table, method=self.method, track_teacher=not teachers.told,
             child=lambda role: self._child(log, self._tracked(role), role, role),
         )  # fmt: skip
         return RunReport(self.folder.path, made.model, measured, lines)

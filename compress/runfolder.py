@@ -69,8 +69,8 @@ class RunFolder:
                 code=ExitCode.REFUSED,
             )
 
-    def record(self, status: str, read: Mapping[str, str]) -> None:
-        """Write down what runs here, on what, and how far it came."""
+    def record(self, status: str, read: Mapping[str, str], tracked: str) -> None:
+        """Write down what runs here, on what, how far it came, and in which store it is told."""
         content = {
             "version": VERSION,
             "recipe": self.request.recipe.name,
@@ -78,6 +78,7 @@ class RunFolder:
             "command": command_line(),
             "status": status,
             "read": dict(read),
+            "tracked": tracked,
         }
         atomic.write_json(self.path / RECORD, content)
 
@@ -93,7 +94,7 @@ def claim(request: Request, options: RunOptions) -> RunFolder:
         return _claim_named(Path(options.output), request, options.resume)
     taken = [p for p in _numbered(name) if p.exists()]
     if options.resume:
-        open_runs = [p for p in taken if _is_ours(p) and read_record(p).get("status") != "finished"]
+        open_runs = [p for p in taken if _is_ours(p) and not is_finished(p)]
         if not open_runs:
             raise UserError(
                 f"there is no unfinished run of {name} to resume",
@@ -104,6 +105,11 @@ def claim(request: Request, options: RunOptions) -> RunFolder:
         return _claim_named((same or open_runs)[-1], request, True)
     free = next(p for p in _numbered(name, endless=True) if not p.exists())
     return RunFolder(free, request, True)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run of ours came to its end there."""
+    return _is_ours(folder) and read_record(folder).get("status") == "finished"
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from compress.stages import Outline, outline_of
 class Teachers:
     """task: the folder whose task head teaches.  general: the one with a masked-LM head.
 
-    made: by a recipe, so that a run of its own tracks it.
+    told: by a run of its own, that of a teacher recipe, in the store and experiment of this run.
     """
 
     task: Path | None = None
     general: Path | None = None
-    made: bool = False
+    told: bool = False
 
     def outlines(self) -> tuple[Outline | None, Outline | None]:
         """Of the two folders."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from e2e_toy import River, opinions, sha
+from e2e_toy import SMOKE, River, Server, opinions, sha
 
 from compress.durable import atomic
 from compress.modelfolder import folder as modelfolder
@@ -95,6 +96,18 @@ def test_the_teacher_is_made_once(river: River) -> None:
     assert "1-pretrain" not in river.second.err
 
 
+def test_a_teacher_that_was_told_elsewhere_is_told_again(river: River, server: Server, tmp_path: Path) -> None:
+    """Else the page of another experiment would show a student without the teacher that it is compared with."""
+    folder = tmp_path / "work"
+    shutil.copytree(river.folder, folder)
+    done = server.run(folder, *SMOKE, "--experiment", "elsewhere", "--set", "stages.1.control=false")
+    assert done.code == 0, done.err
+    page = Page(folder, "elsewhere")
+    run = page.run("smoke-3/reference")
+    assert run.data.tags["compress.role"] == "teacher"
+    assert run.data.metrics.keys() >= FIGURES
+
+
 def test_the_same_request_gives_the_same_weights(river: River) -> None:
     again = river.folder / "runs/smoke-2"
     for name in ("student", "control"):
@@ -175,9 +188,9 @@ def test_transformers_loads_the_student_and_answers_alike(river: River) -> None:
 class Page:
     """The store as a reader sees it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "compress") -> None:
         self.client: Any = Store(f"sqlite:///{folder / 'mlruns/mlflow.db'}").client()
-        experiment = self.client.get_experiment_by_name("compress")
+        experiment = self.client.get_experiment_by_name(name)
         self.experiment = experiment.experiment_id
         self.runs: list[Run] = list(self.client.search_runs([self.experiment]))
 

@@ -148,6 +148,22 @@ def test_a_killed_run_is_one_run_in_the_store(here: Path, server: Server, whole:
     assert sorted(point.step for point in losses) == list(range(1, STEPS + 1)), "no step lost, none twice"
 
 
+def test_a_full_disk_at_any_moment(here: Path, compress: Cli, server: Server, whole: str) -> None:
+    """Either the run gets over it, or it says so and goes on later; the bytes are the same."""
+    count = passes(here, compress)["file.after_chunk"]
+    codes = set()
+    for nth in (1, count // 4, count // 2, 3 * count // 4):
+        done = server.run(here, *RUN, fault=f"file.after_chunk:{nth}:enospc")
+        assert done.code in (ExitCode.OK, ExitCode.RESOURCES), done
+        assert "Traceback" not in done.err
+        assert done.code == 0 or "no room left on the disk" in done.line or "disk" in done.line, done.line
+        codes.add(done.code)
+        resume(server, here)
+        assert weights(here / "runs/x") == whole, nth
+        shutil.rmtree(here / "runs/x")
+    assert ExitCode.RESOURCES in codes
+
+
 # --- stopped ----------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +196,21 @@ def test_stopped_while_the_teacher_is_made(here: Path, server: Server) -> None:
     assert done.code == 0, done.err
     assert weights(here / "runs/x") == weights(here / "runs/unstopped")
     shutil.rmtree(here / "runs/unstopped")
+    shutil.rmtree(here / "runs/teachers")
+
+
+def test_a_teacher_that_was_not_told_to_its_end_is_told(here: Path, server: Server) -> None:
+    """Its model lay there when its run was killed, but not its figures."""
+    request = (*SMOKE, "--set", "seed=4", "--output", "runs/x")
+    assert server.run(here, *request).code == 0
+    (teacher,) = (here / "runs/teachers").iterdir()
+    record = json.loads((teacher / "compress-run.json").read_text())
+    (teacher / "compress-run.json").write_text(json.dumps(record | {"status": "running"}))
+    shutil.rmtree(here / "runs/x")
+    done = server.run(here, *request)
+    assert done.code == 0, done.err
+    assert "2-finetune: done before" in done.err
+    assert json.loads((teacher / "compress-run.json").read_text())["status"] == "finished"
     shutil.rmtree(here / "runs/teachers")
 
 
