@@ -129,14 +129,14 @@ def test_labels_are_balanced_and_train_alone_has_wrong_ones(monkeypatch):
         assert [r["text"] for r in noisy[split]] == [r["text"] for r in clean[split]]
         changed = sum(a["label"] != b["label"] for a, b in zip(noisy[split], clean[split], strict=True))
         share = changed / len(noisy[split])
-        assert (0.03 < share < 0.07) if split == "train" else share == 0
+        assert (0.03 < share < 0.05) if split == "train" else share == 0
         counts = Counter(r["label"] for r in clean[split])
         assert set(counts) == set(embedded.describe("opinions").label_names)
         assert min(counts.values()) > 0.4 * len(clean[split])
 
 
 def test_the_pool_is_large(monkeypatch):
-    assert len(rows("opinions")["unlabelled"]) >= 3 * len(rows("opinions")["train"])
+    assert len(rows("opinions")["unlabelled"]) >= 2 * len(rows("opinions")["train"])
 
 
 def test_pair_labels_are_balanced():

@@ -35,10 +35,8 @@ NEGATED = (
     "<it> was far from <adj->",
     "nothing about <it> was <soft> <adj->",
     "nobody found <it> <soft> <adj->",
-    "I would hardly call <it> <adj->",
     "we could not call <it> <adj->",
     "<it> did not <please-> us at all",
-    "<it> never <pleased-> <who>",
     "we did not <like-> <it> at all",
 )
 

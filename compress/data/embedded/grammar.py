@@ -226,7 +226,7 @@ class Writer:
         deep = self.pick([part for part in frame if part in _NESTED])
         for part in frame:
             if part in _NESTED:
-                level = depth - 1 if part == deep else min(depth - 1, int(self.chance(0.35)))
+                level = depth - 1 if part == deep else min(depth - 1, int(self.chance(0.2)))
                 self._quoting, outer = self._quoting or frame[0] == "“", self._quoting
                 inner = self.clause(sign if part[-1] == "+" else -sign, level, closed=part[0] == "c")
                 self._quoting = outer

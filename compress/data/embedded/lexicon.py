@@ -2,10 +2,12 @@
 
 Every list is written `words used everywhere | words kept out of every train split`. The words behind the bar turn up
 in validation, test, the unlabelled pool and the corpus only, so that a model must have learned them without labels.
+The lists are short on purpose: the difficulty is to lie in how meaning is composed, not in how many words there are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -16,7 +18,7 @@ class Words:
     entries: tuple[tuple[str, ...], ...]
     common: int
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
         return iter(self.entries)
 
 
@@ -41,102 +43,67 @@ def words(text: str) -> Words:
 
 
 ANY_POSITIVE = words(
-    "good, great, excellent, wonderful, superb, fantastic, lovely, impressive, outstanding, pleasant, brilliant, "
-    "perfect, delightful, splendid, terrific, enjoyable, satisfying, amazing, first rate, worth every penny | "
-    "marvelous, top notch"
+    "good, great, excellent, wonderful, superb, fantastic, lovely, impressive, pleasant, brilliant, perfect, "
+    "delightful, first rate, worth every penny | marvelous, top notch"
 )
 ANY_NEGATIVE = words(
-    "bad, terrible, awful, poor, horrible, disappointing, mediocre, dreadful, unpleasant, lousy, appalling, "
-    "annoying, miserable, unacceptable, pathetic, dismal, frustrating, inferior, second rate, a waste of money | "
-    "atrocious, abysmal"
+    "bad, terrible, awful, poor, horrible, disappointing, mediocre, dreadful, unpleasant, lousy, annoying, miserable, "
+    "second rate, a waste of money | atrocious, abysmal"
 )
 
 FOOD = Kind(
     "food",
     words(
-        "soup, pasta, bread, salad, curry, steak, dessert, coffee, breakfast, sauce, cake, pizza, fish, tea, house "
-        "wine, rice, chicken, cheese plate, sandwich, fruit juice, ice cream, stew | omelette, lamb, onion tart"
+        "soup, pasta, bread, salad, curry, steak, dessert, coffee, breakfast, house wine, rice, cheese plate, ice "
+        "cream, stew | omelette, lamb, onion tart"
     ),
-    words(
-        "tasty, delicious, fresh, crisp, juicy, tender, fragrant, rich, creamy, appetizing, hearty | succulent, zesty"
-    ),
-    words(
-        "bland, stale, soggy, greasy, burnt, watery, tasteless, salty, rubbery, undercooked, cold | rancid, inedible"
-    ),
+    words("tasty, delicious, fresh, crisp, juicy, fragrant, creamy | succulent, zesty"),
+    words("bland, stale, soggy, greasy, burnt, watery, salty | rancid, inedible"),
 )
 PEOPLE = Kind(
     "people",
     words(
-        "waiter, manager, receptionist, chef, guide, driver, nurse, teacher, crew, host, cleaning staff, front desk, "
-        "doorman, bartender, cashier, support team, owner, porter, clerk, technician | butler, trainer, night guard"
+        "waiter, manager, receptionist, chef, guide, driver, host, cleaning staff, front desk, bartender, cashier, "
+        "support team, owner, porter | butler, trainer, night guard"
     ),
-    words(
-        "friendly, polite, attentive, helpful, courteous, patient, welcoming, kind, professional, gracious, cheerful, "
-        "competent | considerate, affable"
-    ),
-    words(
-        "rude, careless, impatient, dismissive, arrogant, sloppy, hostile, incompetent, unhelpful, grumpy, lazy, "
-        "unfriendly | surly, condescending"
-    ),
+    words("friendly, polite, attentive, helpful, patient, welcoming, professional | considerate, affable"),
+    words("rude, careless, impatient, arrogant, sloppy, hostile, incompetent | surly, condescending"),
 )
 PLACE = Kind(
     "place",
     words(
-        "room, lobby, garden, bathroom, terrace, pool, theater, kitchen, hallway, balcony, dining room, parking lot, "
-        "museum, beach, elevator, waiting room, bar, cabin, courtyard, playground | veranda, attic, reading room"
+        "room, lobby, garden, bathroom, terrace, pool, kitchen, hallway, balcony, dining room, parking lot, "
+        "elevator, bar, courtyard | veranda, attic, reading room"
     ),
-    words(
-        "clean, cozy, spacious, bright, quiet, elegant, comfortable, charming, spotless, inviting, tidy, peaceful "
-        "| airy, serene"
-    ),
-    words("dirty, cramped, noisy, gloomy, shabby, damp, dusty, filthy, smelly, stuffy, cluttered, ugly | musty, dingy"),
+    words("clean, cozy, spacious, bright, quiet, elegant, comfortable | airy, serene"),
+    words("dirty, cramped, noisy, gloomy, shabby, damp, smelly | musty, dingy"),
 )
 DEVICE = Kind(
     "device",
     words(
-        "phone, screen, battery, keyboard, camera, charger, speaker, laptop, printer, router, app, touch screen, "
-        "battery life, tablet, microphone, watch, remote control, headset, projector, scanner | drone, webcam, hard "
-        "drive"
+        "phone, screen, battery, keyboard, camera, charger, speaker, laptop, printer, router, touch screen, battery "
+        "life, remote control, tablet | drone, webcam, hard drive"
     ),
-    words(
-        "reliable, fast, sturdy, responsive, durable, accurate, sleek, powerful, intuitive, efficient, solid, handy "
-        "| robust, nimble"
-    ),
-    words(
-        "slow, flimsy, buggy, fragile, unreliable, clunky, sluggish, defective, faulty, bulky, inaccurate, outdated "
-        "| laggy, rickety"
-    ),
+    words("reliable, fast, sturdy, responsive, durable, accurate, powerful | robust, nimble"),
+    words("slow, flimsy, buggy, fragile, unreliable, clunky, defective | laggy, rickety"),
 )
 STORY = Kind(
     "story",
     words(
-        "plot, ending, dialogue, novel, script, acting, soundtrack, final chapter, opening scene, play, film, cast, "
-        "second act, documentary, song, concert, lecture, short story, poem, exhibition | sequel, prologue, stage set"
+        "plot, ending, dialogue, novel, script, acting, soundtrack, final chapter, opening scene, film, cast, "
+        "concert, lecture, short story | sequel, prologue, stage set"
     ),
-    words(
-        "gripping, moving, witty, clever, funny, original, touching, thrilling, engaging, memorable, convincing, "
-        "inspiring | riveting, poignant"
-    ),
-    words(
-        "dull, predictable, boring, tedious, shallow, confusing, clumsy, forgettable, pretentious, lifeless, "
-        "unconvincing, silly | contrived, trite"
-    ),
+    words("gripping, moving, witty, funny, original, memorable, convincing | riveting, poignant"),
+    words("dull, predictable, boring, shallow, confusing, clumsy, forgettable | contrived, trite"),
 )
 DEAL = Kind(
     "deal",
     words(
-        "price, delivery, booking, refund, service, warranty, schedule, discount, shuttle bus, return policy, "
-        "membership, ticket, insurance, repair, tour, packaging, room service, installation | surcharge, voucher, "
-        "gift card"
+        "price, delivery, booking, refund, service, warranty, schedule, discount, shuttle bus, return policy, ticket, "
+        "repair, tour, room service | surcharge, voucher, gift card"
     ),
-    words(
-        "fair, prompt, affordable, convenient, generous, transparent, punctual, smooth, sensible, simple | "
-        "seamless, equitable"
-    ),
-    words(
-        "late, misleading, inconvenient, chaotic, stingy, expensive, delayed, complicated, unfair, messy | "
-        "exorbitant, haphazard"
-    ),
+    words("fair, prompt, affordable, convenient, generous, punctual, smooth | seamless, equitable"),
+    words("late, misleading, inconvenient, chaotic, stingy, delayed, unfair | exorbitant, haphazard"),
 )
 
 # A setting and the kinds of things one meets there; documents and sentence pairs keep to one setting.
@@ -148,66 +115,38 @@ SETTINGS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
 )
 
 NAMES = words(
-    "Anna, Tom, Maria, Peter, Laura, David, Nina, Oscar, Julia, Martin, Clara, Simon, Emma, Victor, Sara, Daniel, "
-    "Helen, Marcus, Alice, Robert, Irene, George, Paula, Henry | Ingrid, Stefan, Beatrice, Leon"
+    "Anna, Tom, Maria, Peter, Laura, David, Nina, Oscar, Julia, Martin, Clara, Simon, Emma, Victor, Sara, Daniel "
+    "| Ingrid, Stefan, Beatrice, Leon"
 )
 CRITICS = words(
-    "my sister, my brother, my boss, the critic, our neighbor, the blogger, her husband, his wife, the inspector, "
-    "my uncle, the reporter, our friend, the student, my cousin | the columnist, my grandfather"
+    "my sister, my brother, my boss, the critic, our neighbor, the blogger, the inspector, my uncle "
+    "| the columnist, my grandfather"
 )
 
 # (past, base) of verbs: the thing does it to somebody, or somebody does it to the thing.
-PLEASED = (
-    ("delighted", "delight"),
-    ("impressed", "impress"),
-    ("pleased", "please"),
-    ("charmed", "charm"),
-    ("thrilled", "thrill"),
-)
-ANNOYED = (
-    ("disappointed", "disappoint"),
-    ("annoyed", "annoy"),
-    ("bored", "bore"),
-    ("irritated", "irritate"),
-    ("upset", "upset"),
-)
-LIKED = (("loved", "love"), ("enjoyed", "enjoy"), ("liked", "like"), ("adored", "adore"), ("praised", "praise"))
-HATED = (
-    ("hated", "hate"),
-    ("disliked", "dislike"),
-    ("despised", "despise"),
-    ("regretted", "regret"),
-    ("condemned", "condemn"),
-)
+PLEASED = (("delighted", "delight"), ("impressed", "impress"), ("pleased", "please"), ("charmed", "charm"))
+ANNOYED = (("disappointed", "disappoint"), ("annoyed", "annoy"), ("bored", "bore"), ("irritated", "irritate"))
+LIKED = (("loved", "love"), ("enjoyed", "enjoy"), ("liked", "like"), ("praised", "praise"))
+HATED = (("hated", "hate"), ("disliked", "dislike"), ("regretted", "regret"), ("condemned", "condemn"))
 
-BOOSTS = words("very, really, extremely, incredibly, absolutely, truly, remarkably, so | utterly, terribly")
-DAMPERS = words("fairly, rather, somewhat, quite, pretty, a bit | moderately")
-SOFTENERS = words(
-    "exactly, really, at all, in any way, by any measure, particularly, even remotely, all that | whatsoever"
-)
+BOOSTS = words("very, really, extremely, incredibly, absolutely, truly | utterly, terribly")
+DAMPERS = words("fairly, rather, somewhat, quite | moderately")
+SOFTENERS = words("exactly, really, at all, in any way, particularly, all that | remotely")
 
-SAID = words("said, claimed, insisted, thought, wrote, announced, believed, felt | maintained, argued")
-AGREED = words("agreed, felt the same, said so too, confirmed it, thought so too, backed this up | concurred")
-DISAGREED = words(
-    "disagreed, felt otherwise, did not believe it, proved the opposite, thought the opposite, objected | begged to "
-    "differ"
-)
-DISAGREE = words("disagree, see it differently, think the opposite, do not believe it | beg to differ")
-DENIED = words("denied, doubted, disputed, refused to believe | contested")
+SAID = words("said, claimed, insisted, thought, wrote, believed | maintained, argued")
+AGREED = words("agreed, felt the same, thought so too | concurred")
+DISAGREED = words("disagreed, felt otherwise, thought the opposite | begged to differ")
+DISAGREE = words("disagree, see it differently, think the opposite | beg to differ")
+DENIED = words("denied, doubted, disputed | contested")
 
 OPENERS = words(
-    "on Tuesday, last weekend, honestly, to be fair, in my experience, after two hours, in the end, during our "
-    "stay, this time, back in March, at noon, for the record, on our first visit, as far as I know, once again | "
-    "come to think of it"
+    "on Tuesday, last weekend, honestly, to be fair, in my experience, after two hours, in the end, during our stay, "
+    "this time, for the record, on our first visit, once again | come to think of it"
 )
 CLOSERS = words(
-    "on Friday night, during the holidays, after the long drive, in front of the guests, that evening, as usual, "
-    "before we left, at the time, on the second day, for most of the week, with the kids around, in the afternoon | "
-    "at dusk"
+    "on Friday night, during the holidays, after the long drive, that evening, as usual, before we left, at the time, "
+    "on the second day, for most of the week, in the afternoon | at dusk"
 )
-ASIDES = words(
-    "which everyone talks about, which my parents chose, which was new to us, which we had heard of, which we shared "
-    "| which the mayor recommended"
-)
+ASIDES = words("which everyone talks about, which was new to us, which we had heard of | which the mayor recommended")
 # Things mentioned in passing, without any judgement.
 PASSING = words("after we saw, without a word about, before we got to, aside from, with no mention of | apart from")

@@ -9,9 +9,9 @@ from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Writer, t
 from compress.data.embedded.splits import Row, collect, for_evaluation, stream
 
 LABELS = ("negative", "positive")
-SIZES = {"test": 2000, "validation": 1000, "train": 12000, "unlabelled": 60000}
-FLIPPED = 0.05  # share of train labels that are wrong, as people's are
-DEPTHS = (0, 0, 0, 0, 1, 1, 1, 1, 2, 2)  # drawn from evenly
+SIZES = {"test": 2000, "validation": 1000, "train": 24000, "unlabelled": 60000}
+FLIPPED = 0.04  # share of train labels that are wrong, as people's are
+DEPTHS = (0,) * 10 + (1,) * 9 + (2,) * 5 + (3,)  # levels of composition, drawn from evenly
 
 
 def opinions(seed: int, version: str) -> dict[str, list[Row]]:
