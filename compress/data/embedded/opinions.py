@@ -11,7 +11,7 @@ from compress.data.embedded.splits import Row, collect, for_evaluation, stream
 LABELS = ("negative", "positive")
 SIZES = {"test": 2000, "validation": 1000, "train": 24000, "unlabelled": 60000}
 FLIPPED = 0.04  # share of train labels that are wrong, as people's are
-DEPTHS = (0,) * 10 + (1,) * 9 + (2,) * 5 + (3,)  # levels of composition, drawn from evenly
+DEPTHS = (0,) * 18 + (1,) * 22 + (2,) * 8 + (3,)  # levels of composition, drawn from evenly
 
 
 def opinions(seed: int, version: str) -> dict[str, list[Row]]:
