@@ -132,7 +132,8 @@ def test_labels_are_balanced_and_train_alone_has_wrong_ones(monkeypatch):
         assert (0.03 < share < 0.05) if split == "train" else share == 0
         counts = Counter(r["label"] for r in clean[split])
         assert set(counts) == set(embedded.describe("opinions").label_names)
-        assert min(counts.values()) > 0.4 * len(clean[split])
+        # A fair coin for every row: a hundred rows may well stand at 37 to 63.
+        assert abs(min(counts.values()) / len(clean[split]) - 0.5) < 4 * 0.5 / len(clean[split]) ** 0.5
 
 
 def test_the_pool_is_large(monkeypatch):
