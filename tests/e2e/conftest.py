@@ -14,6 +14,9 @@ import torch
 from e2e_toy import Cli, Done, River, Server
 
 from compress.cli.main import main
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
+from compress.modelfolder.folder import FolderMeta, save_model
 from compress.tracking import Store
 from compress.tracking.store import silence
 
@@ -102,6 +105,18 @@ def _enter(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     shutil.copytree(source, folder)
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture
+def own_model(work: Path, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]) -> Path:
+    """A model folder of one's own, `mine`: six layers, as the shipped recipes expect, for the toy data's labels."""
+    config = EncoderConfig.uniform(
+        vocabulary=len(toy_vocabulary), hidden=16, layers=6, heads=2, feed_forward=32, max_positions=128
+    )
+    heads = {"mlm": HeadConfig("masked_lm"), "task": HeadConfig("classification", labels=2)}
+    made = Model(config, heads).initialize(3)
+    meta = FolderMeta(task="classification", label_names=("negative", "positive"))
+    return save_model(work / "mine", made, tokenizer_files=toy_tokenizer_files, meta=meta)
 
 
 @pytest.fixture

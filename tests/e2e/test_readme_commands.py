@@ -6,12 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
 from e2e_toy import ROOT, Cli
-
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
-from compress.modelfolder.folder import FolderMeta, save_model
 
 BLOCK = next(
     text
@@ -21,18 +16,7 @@ BLOCK = next(
 COMMANDS = [line.partition(" #")[0].strip() for line in BLOCK.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-@pytest.fixture
-def model(work: Path, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]) -> Path:
-    """Six layers, as the recipe expects, for the toy data's labels."""
-    config = EncoderConfig.uniform(
-        vocabulary=len(toy_vocabulary), hidden=16, layers=6, heads=2, feed_forward=32, max_positions=128
-    )
-    made = Model(config, {"task": HeadConfig("classification", labels=2)}).initialize(3)
-    meta = FolderMeta(task="classification", label_names=("negative", "positive"))
-    return save_model(work / "mine", made, tokenizer_files=toy_tokenizer_files, meta=meta)
-
-
-def test_they_work_one_after_the_other(model: Path, compress: Cli) -> None:
+def test_they_work_one_after_the_other(own_model: Path, compress: Cli) -> None:
     assert len(COMMANDS) >= 4
     for line in COMMANDS:
         words = shlex.split(line.replace("FOLDER", "mine").replace("DATA", "data"))

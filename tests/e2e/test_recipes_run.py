@@ -1,0 +1,63 @@
+"""Every shipped recipe runs, by the command at its head, with a few steps on toy data.
+
+`smoke` and `smoke-teacher` run in test_river.py, on generated data below.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from e2e_toy import Cli
+
+from compress.durable import atomic
+from compress.recipe import load_recipe
+from compress.recipe.library import folder, names
+
+QUICK = {
+    "data.max_length": 24,
+    "evaluation.bootstrap": 100,
+    "evaluation.latency": "{length: 16, warmup: 0, repeats: 5, seconds: 1}",
+    "evaluation.throughput_rows": 16,
+}
+SMALL = {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32, "max_positions": 64}
+
+
+def command(name: str) -> list[str]:
+    """What the recipe's first line says to type, for the model folder `mine` and the data `data`."""
+    head = (folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]
+    words = shlex.split(head.removeprefix("# compress ").replace("FOLDER", "mine").replace("DATA", "data"))
+    recipe = load_recipe(name)
+    if recipe.teacher is not None and "--teacher" not in words:
+        words += ["--teacher", "mine"]
+    if "--data" not in words:
+        words += ["--data", "data"]
+    changes = {**QUICK, **({"corpus.source": "corpus.txt", "corpus.max_length": 24} if recipe.corpus else {})}
+    for index, stage in enumerate(recipe.stages):
+        if hasattr(stage, "training"):
+            changes |= {f"stages.{index}.training.steps": 2, f"stages.{index}.training.epochs": "null"}
+        if hasattr(stage, "encoder"):
+            changes |= {f"stages.{index}.encoder.{key}": value for key, value in SMALL.items()}
+    return words + [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+
+
+@pytest.mark.parametrize("name", [name for name in names() if not name.startswith("smoke")])
+def test_a_shipped_recipe_runs(name: str, own_model: Path, compress: Cli) -> None:
+    done = compress(*command(name))
+    assert done.code == 0, done.err
+    assert re.search(r"^\s+accuracy +\d", done.out, re.MULTILINE)
+    (model,) = (Path(line.split()[1]) for line in done.out.splitlines() if line.startswith("model "))
+    assert atomic.verify_folder(model) == []
+
+
+@pytest.mark.slow
+def test_the_smoke_recipe_as_it_stands(work: Path, compress: Cli) -> None:
+    """On the embedded opinions, teacher and all, from an empty folder."""
+    shutil.rmtree(work / "mlruns")
+    done = compress("distill", "--recipe", "smoke")
+    assert done.code == 0, done.err
+    assert (work / "runs/smoke/student/model.safetensors").is_file()
+    assert (work / "mlruns/mlflow.db").is_file()
