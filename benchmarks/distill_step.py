@@ -102,8 +102,10 @@ def _divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def _their_step(teacher: nn.Module, student: nn.Module, *, fused: bool, bf16: bool) -> Step:
-    extra = {"fused": True} if fused else {}
-    adamw = torch.optim.AdamW(student.parameters(), lr=PLAN.learning_rate, weight_decay=PLAN.weight_decay, **extra)
+    # Without `fused` torch chooses as it would for the published code.
+    adamw = torch.optim.AdamW(
+        student.parameters(), lr=PLAN.learning_rate, weight_decay=PLAN.weight_decay, fused=True if fused else None
+    )
 
     def step(rows: s.Rows) -> dict[str, float]:
         adamw.zero_grad(set_to_none=True)

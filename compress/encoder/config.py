@@ -6,11 +6,12 @@ Shapes are given per layer, so that a pruned model is an ordinary one. Nothing h
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from compress.errors import UserError, did_you_mean
+from compress.encoder import checks
+from compress.errors import UserError
 
 Norm = Literal["post", "pre"]
 Positions = Literal["learned", "sinusoidal", "sinusoidal_start"]
@@ -111,8 +112,8 @@ class EncoderConfig:
         Raises UserError when hidden is not divisible by heads.
         """
         for name, value in (("hidden", hidden), ("heads", heads)):
-            _positive(name, value)
-        _positive("layers", layers, most=MAX_LAYERS)
+            checks.positive(name, value)
+        checks.positive("layers", layers, most=MAX_LAYERS)
         if hidden % heads:
             near = sorted({max(heads, hidden // heads * heads), (hidden // heads + 1) * heads})
             raise UserError(
@@ -172,14 +173,14 @@ class EncoderConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
-        _check_keys(cls, values, "encoder")
+        checks.known_keys(cls, values, "encoder")
         rows = values["layers"]
-        if not _is_list(rows) or not all(isinstance(row, Mapping) for row in rows):
+        if not checks.is_list(rows) or not all(isinstance(row, Mapping) for row in rows):
             raise UserError("layers must be a list of layer shapes", where="encoder.layers")
         for index, row in enumerate(rows):
-            _check_keys(LayerShape, row, f"encoder.layers.{index}")
+            checks.known_keys(LayerShape, row, f"encoder.layers.{index}")
         groups = values.get("layer_groups")
-        if groups is not None and not _is_list(groups):
+        if groups is not None and not checks.is_list(groups):
             raise UserError("layer_groups must be a list of integers", where="encoder.layer_groups")
         return cls(**{**values, "layers": tuple(LayerShape(**row) for row in rows)})
 
@@ -204,14 +205,14 @@ class HeadConfig:
 
     def __post_init__(self) -> None:
         where = "head"
-        _choice("kind", self.kind, get_args(HeadKind), where)
-        _choice("problem", self.problem, get_args(Problem), where)
-        _choice("style", self.style, get_args(HeadStyle), where)
-        _positive("labels", self.labels, where=where)
+        checks.choice("kind", self.kind, get_args(HeadKind), where)
+        checks.choice("problem", self.problem, get_args(Problem), where)
+        checks.choice("style", self.style, get_args(HeadStyle), where)
+        checks.positive("labels", self.labels, where=where)
         if self.dropout is not None:
-            _probability("dropout", self.dropout, where)
+            checks.probability("dropout", self.dropout, where)
         if self.feature_norm_eps is not None:
-            _epsilon("feature_norm_eps", self.feature_norm_eps, where)
+            checks.epsilon("feature_norm_eps", self.feature_norm_eps, where)
         if self.problem == "regression" and self.labels != 1:
             raise UserError("a regression has one output", where="head.labels", why=f"found {self.labels}", do="use 1")
         if self.kind == "sentence_pair" and self.labels != 2:
@@ -243,20 +244,20 @@ class HeadConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
-        _check_keys(cls, values, "head")
+        checks.known_keys(cls, values, "head")
         return cls(**values)
 
 
-# --- checks: each raises UserError, naming the key, what was found and what is allowed ---------------------------
+# --- checks of the whole: each raises UserError, naming the key, what was found and what is allowed --------------
 
 
 def _check_sizes(config: EncoderConfig) -> None:
     for name in ("vocabulary", "hidden", "max_positions"):
-        _positive(name, getattr(config, name))
+        checks.positive(name, getattr(config, name))
     if config.embedding is not None:
-        _positive("embedding", config.embedding)
+        checks.positive("embedding", config.embedding)
     for name in ("segments", "position_offset", "pad_id"):
-        _integer(name, getattr(config, name), least=0)
+        checks.integer(name, getattr(config, name), least=0)
     if config.pad_id >= config.vocabulary:
         raise UserError(
             f"pad_id {config.pad_id} is outside the vocabulary",
@@ -271,17 +272,17 @@ def _check_sizes(config: EncoderConfig) -> None:
         if not isinstance(shape, LayerShape):
             raise UserError(f"not a layer shape: {shape!r}", where=f"encoder.layers.{index}")
         for name in ("heads", "head_width", "feed_forward"):
-            _positive(name, getattr(shape, name), where=f"encoder.layers.{index}")
+            checks.positive(name, getattr(shape, name), where=f"encoder.layers.{index}")
 
 
 def _check_choices(config: EncoderConfig) -> None:
-    _choice("norm", config.norm, get_args(Norm))
-    _choice("activation", config.activation, get_args(Activation))
-    _choice("positions", config.positions, get_args(Positions))
+    checks.choice("norm", config.norm, get_args(Norm))
+    checks.choice("activation", config.activation, get_args(Activation))
+    checks.choice("positions", config.positions, get_args(Positions))
     for name in ("dropout", "attention_dropout"):
-        _probability(name, getattr(config, name))
-    _epsilon("norm_eps", config.norm_eps)
-    _epsilon("initializer_range", config.initializer_range)
+        checks.probability(name, getattr(config, name))
+    checks.epsilon("norm_eps", config.norm_eps)
+    checks.epsilon("initializer_range", config.initializer_range)
     if not isinstance(config.pooler, bool):
         raise UserError(f"pooler must be true or false, not {config.pooler!r}", where="encoder.pooler")
 
@@ -295,7 +296,7 @@ def _check_groups(config: EncoderConfig) -> None:
         raise UserError(f"{len(groups)} entries for {config.depth} layers", where=where)
     seen = 0
     for layer, group in enumerate(groups):
-        _integer(f"entry {layer}", group, least=0, where=where)
+        checks.integer(f"entry {layer}", group, least=0, where=where)
         if group > seen:
             raise UserError(
                 f"entry {layer} is {group}",
@@ -311,54 +312,3 @@ def _check_groups(config: EncoderConfig) -> None:
                 where=where,
                 why=f"{config.layers[first]} against {config.layers[layer]}",
             )
-
-
-def _integer(name: str, value: object, *, least: int, most: int | None = None, where: str = "encoder") -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise UserError(f"{name} must be an integer, not {value!r}", where=f"{where}.{name}")
-    if value < least or (most is not None and value > most):
-        allowed = f"at least {least}" if most is None else f"{least}..{most}"
-        raise UserError(f"{name} is {value}", where=f"{where}.{name}", why=f"it must be {allowed}")
-
-
-def _positive(name: str, value: object, *, most: int | None = None, where: str = "encoder") -> None:
-    _integer(name, value, least=1, most=most, where=where)
-
-
-def _probability(name: str, value: object, where: str = "encoder") -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise UserError(f"{name} is {value!r}", where=f"{where}.{name}", why="it must be at least 0 and below 1")
-
-
-def _epsilon(name: str, value: object, where: str = "encoder") -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise UserError(f"{name} is {value!r}", where=f"{where}.{name}", why="it must be above 0 and below 1")
-
-
-def _choice(name: str, value: object, allowed: Sequence[str], where: str = "encoder") -> None:
-    if value not in allowed:
-        raise UserError(
-            f"unknown {name} {value!r}",
-            where=f"{where}.{name}",
-            why="known: " + ", ".join(allowed),
-            do=_hint(value, allowed),
-        )
-
-
-def _hint(value: object, allowed: Sequence[str]) -> str | None:
-    hint = did_you_mean(str(value), allowed)
-    return hint if hint.startswith("did") else None
-
-
-def _check_keys(cls: type, values: Mapping[str, Any], where: str) -> None:
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    for key in values:
-        if key not in fields:
-            raise UserError(f"unknown key '{key}'", where=f"{where}.{key}", do=did_you_mean(str(key), fields))
-    for name, f in fields.items():
-        if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise UserError(f"missing key '{name}'", where=where)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

@@ -21,9 +21,8 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         self.dense = linear(config.hidden, config.width)
         self.act = activation(config.activation)
-        self.norm = layer_norm(
-            config.width, config.norm_eps if head.feature_norm_eps is None else head.feature_norm_eps
-        )
+        eps = config.norm_eps if head.feature_norm_eps is None else head.feature_norm_eps
+        self.norm = layer_norm(config.width, eps)
         self.bias = nn.Parameter(torch.empty(config.vocabulary))
 
     def forward(self, hidden: Tensor, table: Tensor, positions: Tensor | None) -> VocabularyOutput:

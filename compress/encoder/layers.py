@@ -194,7 +194,5 @@ def _fill(parameter: nn.Parameter, std: float, generator: torch.Generator) -> No
         elif parameter.device.type == "cpu" and parameter.dtype == torch.float32:
             parameter.normal_(0.0, std, generator=generator)
         else:
-            drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu").normal_(
-                0.0, std, generator=generator
-            )
-            parameter.copy_(drawn)
+            drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
+            parameter.copy_(drawn.normal_(0.0, std, generator=generator))
