@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,11 @@ import pytest
 if TYPE_CHECKING:
     from compress.encoder.config import EncoderConfig
     from compress.encoder.model import Model
+
+# A run in the background (`nohup`, `&`) inherits ignored signals, and what the tests start would ignore them too.
+for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 # Before any library reads them.
 os.environ["HF_HUB_OFFLINE"] = "1"
