@@ -5,7 +5,7 @@
 For every seed: 1-2-gram TF-IDF with logistic regression on the rows of that seed (a bag of words must not do), and on
 the default rows, with that training seed, the recipes `teacher` and `distilbert`: the teacher, its layer cut without
 training, the student, and its control (the same student on hard labels alone, at equal steps), all on clean test
-labels. Ends with the four claims and whether each holds. CPU time is user + system of all processes, so that it can
+labels. Ends with the five claims and whether each holds. CPU time is user + system of all processes, so that it can
 be read on a busy machine. Finished runs are found again. Needs scikit-learn.
 """
 
