@@ -104,6 +104,7 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
+        x = narrowed(x)
         return self.query(x), self.key(x), self.value(x)
 
     def forward(self, x: Tensor, layout: Layout, trace: LayerTrace) -> Tensor:
@@ -116,6 +117,14 @@ class Attention(nn.Module):
         if trace.wants_projections:
             trace.projections = (q, k, v)
         return self.output(context.flatten(-2))
+
+
+def narrowed(x: Tensor) -> Tensor:
+    """x in autocast's precision: cast once, where autocast would cast it anew for each of several products."""
+    device = x.device.type
+    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype(device))
 
 
 class FeedForward(nn.Module):
