@@ -114,11 +114,11 @@ def test_some_words_are_never_trained_on(name):
         split: {w for row in table for text in key_texts(name, row) for w in normalised(text).split()}
         for split, table in rows(name).items()
     }
-    unseen = used["test"] - used["train"]
-    assert len(unseen) >= 10
+    unseen = (used["test"] | used["validation"]) - used["train"]
+    assert len(unseen) >= 5
     assert {"omelette", "butler", "riveting", "surly", "ingrid", "dusk"}.isdisjoint(used["train"])
     if name == "opinions":
-        assert len(unseen & used["unlabelled"]) >= 10  # only there can a model meet them
+        assert len(unseen & used["unlabelled"]) >= 5  # only there can a model meet them
 
 
 def test_labels_are_balanced_and_train_alone_has_wrong_ones(monkeypatch):

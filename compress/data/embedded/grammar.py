@@ -90,7 +90,7 @@ def plain_quotes(word: str) -> str:
 class Writer:
     """Writes sentences about one setting. With `held_out`, now and then in words that no train split contains."""
 
-    def __init__(self, stream: random.Random, held_out: bool, rare_rate: float = 0.05) -> None:
+    def __init__(self, stream: random.Random, held_out: bool, rare_rate: float = 0.02) -> None:
         self._random = stream.random
         self._rare_rate = rare_rate if held_out else 0.0
         self._used: list[tuple[str, ...]] = []
