@@ -27,16 +27,20 @@ def peak_memory_mb(call: Callable[[], Any], device: str = "cpu") -> float:
         call()
         torch.cuda.synchronize(device)
         return (torch.cuda.max_memory_allocated(device) - before) / MB
-    _give_back_free_pages()
-    before = psutil.Process().memory_info().rss
+    before = _resident()
     if _reset_high_water():
         call()
         return max(0, _high_water() - before) / MB
-    return _sampled(call, before)
+    return _sampled(call)
+
+
+def _resident() -> int:
+    """Bytes resident without what the C library keeps of freed memory: a call that fills it again is not free."""
+    _give_back_free_pages()
+    return psutil.Process().memory_info().rss
 
 
 def _give_back_free_pages() -> None:
-    """Return what the C library keeps of freed memory: a call that only fills it again would look free of cost."""
     with contextlib.suppress(OSError, AttributeError):  # glibc only
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -57,7 +61,8 @@ def _high_water() -> int:
     raise RuntimeError("no VmHWM in /proc/self/status")
 
 
-def _sampled(call: Callable[[], Any], before: int) -> float:
+def _sampled(call: Callable[[], Any]) -> float:
+    before = _resident()
     process, peak, done = psutil.Process(), [before], threading.Event()
 
     def watch() -> None:

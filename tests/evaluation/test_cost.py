@@ -66,15 +66,15 @@ def test_interleaved_calls_take_turns_and_stop_in_time():
 
 @pytest.mark.parametrize("measure", ["kernel", "sampled"])
 def test_peak_memory_sees_an_allocation(measure):
-    import psutil
+    kept = [torch.ones(1_000_000) for _ in range(40)]  # 160 MB that the C library may keep, as after a training
 
     def call():
         block = torch.ones(20_000_000)  # 80 MB, touched
         time.sleep(0.05)
         return block.sum()
 
-    rss = psutil.Process().memory_info().rss
-    seen = peak_memory_mb(call) if measure == "kernel" else _sampled(call, rss)
+    del kept
+    seen = peak_memory_mb(call) if measure == "kernel" else _sampled(call)
     assert 60 < seen < 200
 
 
