@@ -16,11 +16,17 @@ from compress.errors import UserError
 Norm = Literal["post", "pre"]
 Positions = Literal["learned", "sinusoidal", "sinusoidal_start"]
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
-HeadKind = Literal["classification", "masked_lm", "sentence_pair"]
+HeadKind = Literal["classification", "token_classification", "question_answering", "masked_lm", "sentence_pair"]
 HeadStyle = Literal["bert", "distilbert"]
-Problem = Literal["single_label", "regression"]
+Problem = Literal["single_label", "multi_label", "regression"]
 
-HEAD_NAMES: Mapping[HeadKind, str] = {"masked_lm": "mlm", "classification": "task", "sentence_pair": "pair"}
+HEAD_NAMES: Mapping[HeadKind, str] = {
+    "masked_lm": "mlm",
+    "classification": "task",
+    "token_classification": "task",
+    "question_answering": "task",
+    "sentence_pair": "pair",
+}
 """The name under which a model keeps each kind of head."""
 
 MAX_PARAMETERS = 12_000_000_000
@@ -190,8 +196,10 @@ class HeadConfig:
     """What sits on the encoder.
 
     kind: "masked_lm" (dense, activation, norm, the word table as the last matrix, bias), "classification" (one answer
-        per sequence), "sentence_pair" (next sentence or sentence order).
-    labels: answers of a classification; 1 for a regression.
+        per sequence), "token_classification" (one per token), "question_answering" (two scores per token: where an
+        answer starts and where it ends), "sentence_pair" (next sentence or sentence order).
+    labels: answers of a classification; 1 for a regression, 2 for question answering.
+    problem: "single_label" (one of the labels), "multi_label" (any of them), "regression" (a number).
     style: "bert" reads the pooler; "distilbert" has its own dense layer with relu on the first token (1910.01108).
     dropout: None takes the encoder's.  feature_norm_eps: of the masked-LM norm; None takes the encoder's.
     """
@@ -217,11 +225,24 @@ class HeadConfig:
             raise UserError("a regression has one output", where="head.labels", why=f"found {self.labels}", do="use 1")
         if self.kind == "sentence_pair" and self.labels != 2:
             raise UserError("a sentence-pair head has two answers", where="head.labels", why=f"found {self.labels}")
+        if self.kind == "question_answering" and self.labels != 2:
+            raise UserError(
+                "a question-answering head has two outputs, start and end",
+                where="head.labels",
+                why=f"found {self.labels}",
+            )
+        if self.kind != "classification" and self.problem != "single_label":
+            raise UserError(f"a {self.kind} head cannot be {self.problem}", where="head.problem", do="use single_label")
 
     @property
     def name(self) -> str:
         """The key of this head in `Model.heads`."""
         return HEAD_NAMES[self.kind]
+
+    @property
+    def per_token(self) -> bool:
+        """Whether it answers every token (T, C) rather than every sequence (B, C)."""
+        return self.kind in ("token_classification", "question_answering")
 
     @property
     def needs_pooler(self) -> bool:

@@ -66,13 +66,30 @@ class FirstTokenHead(nn.Module):
         return self.classifier(self.dropout(F.relu(self.pre_classifier(first))))
 
 
-def build_head(config: EncoderConfig, head: HeadConfig) -> MaskedLMHead | PooledHead | FirstTokenHead:
+class TokenHead(nn.Module):
+    """Dropout and a linear layer on every token, as the token-classification and question-answering heads."""
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        # BERT's question-answering head has no dropout of its own.
+        own = 0.0 if head.kind == "question_answering" else config.dropout
+        self.dropout = Dropout(own if head.dropout is None else head.dropout)
+        self.classifier = linear(config.hidden, head.labels)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (.., D) → (.., C)."""
+        return self.classifier(self.dropout(hidden))
+
+
+def build_head(config: EncoderConfig, head: HeadConfig) -> MaskedLMHead | PooledHead | FirstTokenHead | TokenHead:
     """The head that `head` describes."""
     if head.kind == "masked_lm":
         return MaskedLMHead(config, head)
+    if head.per_token:
+        return TokenHead(config, head)
     if head.kind == "classification" and head.style == "distilbert":
         return FirstTokenHead(config, head)
     return PooledHead(config, head)
 
 
-__all__ = ["FirstTokenHead", "MaskedLMHead", "PooledHead", "SequenceHead", "build_head"]
+__all__ = ["FirstTokenHead", "MaskedLMHead", "PooledHead", "SequenceHead", "TokenHead", "build_head"]

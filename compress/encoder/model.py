@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.heads import MaskedLMHead, SequenceHead, build_head
+from compress.encoder.heads import MaskedLMHead, SequenceHead, TokenHead, build_head
 from compress.encoder.layers import Embeddings, EncoderLayer, LayerTrace, Pooler, fill, layer_norm, sinusoids
 from compress.encoder.layout import Layout, PackedLayout, PaddedLayout
 from compress.errors import ExitCode, UserError
@@ -181,6 +181,9 @@ class Model(nn.Module):
             flat = x.flatten(0, -2) if at is not None else x
             output.vocabulary = head(flat, self.encoder.embeddings.word.weight, at)
         wanted = [name for name, asked in (("task", needs.logits), ("pair", needs.pair_logits)) if asked]
+        if "task" in wanted and self._head_config("task").per_token:
+            output.logits = cast(TokenHead, self._head("task"))(x)
+            wanted.remove("task")
         if not wanted:
             return output
         first = layout.first(x)
@@ -188,9 +191,9 @@ class Model(nn.Module):
             pooled = self.encoder.pool(first)
         else:
             pooled = output.pooled
-        if needs.logits:
+        if "task" in wanted:
             output.logits = cast(SequenceHead, self._head("task"))(first, pooled)
-        if needs.pair_logits:
+        if "pair" in wanted:
             output.pair_logits = cast(SequenceHead, self._head("pair"))(first, pooled)
         return output
 

@@ -113,13 +113,17 @@ def load_model(
     _require(opened, require)
     kept = _kept(opened, keep, fresh)
     config, notes = opened.description.encoder, list(opened.notes)
-    if not config.pooler and any(head.needs_pooler for head in fresh.values()):
+    if not config.pooler and _read_pooler(fresh):
         config = dataclasses.replace(config, pooler=True)
         notes.append(f"new pooler, initialised from seed {seed}: the checkpoint has none")
+    heads = {**kept, **fresh}
+    if config.pooler and any(head.per_token for head in fresh.values()) and not _read_pooler(heads):
+        config = dataclasses.replace(config, pooler=False)
+        notes.append("the checkpoint's pooler was left behind: a head on every token does not read it")
     notes += [f"new '{name}' head, initialised from seed {seed}" for name in fresh]
     left = [name for name in opened.description.heads if name not in kept and name not in fresh]
     notes += [f"the checkpoint's '{name}' head was left behind" for name in left]
-    model = _build(config, {**kept, **fresh}, weights.read(opened.description, opened.stored), fresh, seed)
+    model = _build(config, heads, weights.read(opened.description, opened.stored), fresh, seed)
     meta = opened.meta if "task" in kept else opened.meta.model_copy(update={"label_names": ()})
     return LoadedModel(
         model=model.to(device).eval(),
@@ -223,6 +227,10 @@ def _kept(opened: Opened, keep: Collection[str] | None, fresh: Mapping[str, Head
     if keep is not None:
         _require(opened, keep)
     return {name: head for name, head in heads.items() if name not in fresh and (keep is None or name in keep)}
+
+
+def _read_pooler(heads: Mapping[str, HeadConfig]) -> bool:
+    return any(head.needs_pooler for head in heads.values())
 
 
 def _build(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
-from compress.encoder.config import Activation, HeadConfig, HeadStyle
+from compress.encoder.config import Activation, HeadConfig, HeadKind, HeadStyle
 from compress.errors import UserError, nearest, printable
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.labels import count_labels, read_problem
@@ -22,7 +22,14 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "swish": "silu",
 }
 
-CLASSIFIER = "classifier.weight"
+CLASSIFIER, SPANS = "classifier.weight", "qa_outputs.weight"
+
+# How the class of a task head is called after the family's own name (BertFor…, DistilBertFor…).
+TASK_CLASSES: Mapping[str, HeadKind] = {
+    "ForSequenceClassification": "classification",
+    "ForTokenClassification": "token_classification",
+    "ForQuestionAnswering": "question_answering",
+}
 
 
 def claimed_heads(fields: Fields, architectures: Mapping[str, Set[str]]) -> set[str]:
@@ -42,6 +49,39 @@ def claimed_heads(fields: Fields, architectures: Mapping[str, Set[str]]) -> set[
             do=f"if it has the head of {hint}, write that under architectures" if hint else None,
         )
     return set(architectures[name])
+
+
+def task_kind(fields: Fields, shapes: Mapping[str, tuple[int, ...]]) -> HeadKind:
+    """The kind of the task head, by the class that the config names.
+
+    With none named, by the tensors: `qa_outputs` is only in question answering, and the rest is taken for a
+    classification of sequences (a classification of tokens has the same names).
+    """
+    if SPANS in shapes:
+        return "question_answering"
+    names = fields.values.get("architectures") or [""]
+    return next((kind for ending, kind in TASK_CLASSES.items() if str(names[0]).endswith(ending)), "classification")
+
+
+def task_class(prefix: str, head: HeadConfig) -> str:
+    """The class that holds a task head: `BertForTokenClassification` for the prefix `Bert`."""
+    return prefix + next(ending for ending, kind in TASK_CLASSES.items() if kind == head.kind)
+
+
+def task_classes(prefix: str) -> dict[str, frozenset[str]]:
+    """Class name → its heads, of the task classes that every family has under its own prefix."""
+    return {prefix + ending: frozenset({"task"}) for ending in TASK_CLASSES}
+
+
+def task_head(
+    fields: Fields, shapes: Mapping[str, tuple[int, ...]], style: HeadStyle, dropout: float | None
+) -> HeadConfig:
+    """The task head that the config and the stored tensors speak of. Raises UserError for what no head of ours is."""
+    kind = task_kind(fields, shapes)
+    if kind == "question_answering":
+        return HeadConfig(kind, style=style, dropout=dropout)
+    found = classification(fields, shapes, style, dropout)
+    return found if kind == "classification" else HeadConfig(kind, labels=found.labels, style=style, dropout=dropout)
 
 
 def classification(

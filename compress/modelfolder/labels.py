@@ -11,7 +11,11 @@ from compress.errors import UserError, printable
 
 MAX_LABELS = 100_000
 
-PROBLEMS: Mapping[str, Problem] = {"single_label_classification": "single_label", "regression": "regression"}
+PROBLEMS: Mapping[str, Problem] = {
+    "single_label_classification": "single_label",
+    "multi_label_classification": "multi_label",
+    "regression": "regression",
+}
 
 
 def default_names(count: int) -> list[str]:

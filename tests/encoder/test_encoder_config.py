@@ -176,8 +176,8 @@ def test_illegal_heads() -> None:
         lambda: HeadConfig("classification", labels=2, problem="regression"),
     )
     refused(
-        "head.kind: unknown kind 'classifier': known: classification, masked_lm, sentence_pair; did you mean "
-        "'classification'?",
+        "head.kind: unknown kind 'classifier': known: classification, token_classification, question_answering, "
+        "masked_lm, sentence_pair; did you mean 'classification'?",
         lambda: HeadConfig.from_dict({"kind": "classifier"}),
     )
     refused("head.labels: a sentence-pair head has two answers: found 3", lambda: HeadConfig("sentence_pair", labels=3))

@@ -127,9 +127,9 @@ CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"pruned_heads": {"0": [1]}}, ["pruned_heads {'0': [1]} is not supported"]),
     ({"quantization_config": {"bits": 4}}, ["quantization_config", "is not supported"]),
     ({"embedding_size": 16}, ["embedding_size 16 is not supported"]),
-    ({"architectures": ["BertForQuestionAnswering"]}, ["class BertForQuestionAnswering is not supported", "BertModel"]),
+    ({"architectures": ["BertForMultipleChoice"]}, ["class BertForMultipleChoice is not supported", "BertModel"]),
     ({"architectures": "BertModel"}, ["architectures must be a list"]),
-    ({"problem_type": "multi_label_classification"}, ["problem_type 'multi_label_classification' is not supported"]),
+    ({"problem_type": "ranking"}, ["problem_type 'ranking' is not supported", "multi_label_classification"]),
     ({"problem_type": "regression"}, ["a regression with 3 outputs is not supported"]),
     ({"id2label": {"0": "a", "1": "b"}}, ["'classifier", "has shape [3"]),
     ({"id2label": {"0": "a", "1": "b", "7": "c"}}, ["id2label has ids 0, 1, 7", "the classifier answers 0..2"]),
@@ -162,7 +162,7 @@ def test_bad_config(changes: dict[str, Any], parts: list[str], bert: Path) -> No
         ({"n_layers": 3}, ["16 tensors missing (distilbert.transformer.layer.2.attention.k_lin.bias"]),
         ({"activation": "mish"}, ["activation is 'mish'"]),
         ({"sinusoidal_pos_embds": "yes"}, ["sinusoidal_pos_embds is 'yes'", "true or false"]),
-        ({"architectures": ["DistilBertForTokenClassification"]}, ["class DistilBertForTokenClassification"]),
+        ({"architectures": ["DistilBertForMultipleChoice"]}, ["class DistilBertForMultipleChoice"]),
     ],
 )
 def test_bad_distilbert_config(changes: dict[str, Any], parts: list[str], distilbert: Path) -> None:

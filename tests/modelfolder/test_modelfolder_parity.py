@@ -23,9 +23,13 @@ CLASSES = {
     "BertForPreTraining": {"mlm", "pair"},
     "BertForNextSentencePrediction": {"pair"},
     "BertForSequenceClassification": {"task"},
+    "BertForTokenClassification": {"task"},
+    "BertForQuestionAnswering": {"task"},
     "DistilBertModel": set(),
     "DistilBertForMaskedLM": {"mlm"},
     "DistilBertForSequenceClassification": {"task"},
+    "DistilBertForTokenClassification": {"task"},
+    "DistilBertForQuestionAnswering": {"task"},
 }
 TOLERANCE = {"atol": 1e-5, "rtol": 0}
 
@@ -44,6 +48,8 @@ def theirs(model: Any, padded: Mapping[str, Tensor], heads: set[str]) -> dict[st
         return found | ({"pooled": output.pooler_output} if "pooler_output" in output else {})
     if heads == {"mlm", "pair"}:
         return {"mlm": output.prediction_logits, "pair": output.seq_relationship_logits}
+    if "start_logits" in output:
+        return {"task": torch.stack([output.start_logits, output.end_logits], -1)}
     return {next(iter(heads)): output.logits}
 
 
@@ -117,6 +123,11 @@ def test_stock_folder_computes_the_same_here_and_back_there(
     [
         ("BertForSequenceClassification", {"num_labels": 5, "classifier_dropout": 0.3}),
         ("BertForSequenceClassification", {"num_labels": 1}),
+        ("BertForSequenceClassification", {"num_labels": 1, "problem_type": "regression"}),
+        ("BertForSequenceClassification", {"num_labels": 4, "problem_type": "multi_label_classification"}),
+        ("BertForTokenClassification", {"num_labels": 9, "classifier_dropout": 0.3}),
+        ("DistilBertForSequenceClassification", {"num_labels": 4, "problem_type": "multi_label_classification"}),
+        ("DistilBertForTokenClassification", {"num_labels": 9}),
         ("BertForMaskedLM", {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}),
         ("BertForPreTraining", {"hidden_act": "silu", "type_vocab_size": 3}),
         ("BertModel", {"hidden_act": "relu", "num_attention_heads": 1}),

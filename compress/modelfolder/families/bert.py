@@ -1,4 +1,4 @@
-"""BERT (1810.04805) as transformers writes it: the bare model, masked LM, sentence pairs, classification."""
+"""BERT (1810.04805) as transformers writes it: the bare model, masked LM, sentence pairs, and the task classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compress.modelfolder import family
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import Description, Shapes, any_under, layered, pairs, uneven
 from compress.modelfolder.fields import Fields
-from compress.modelfolder.heads import ACTIVATIONS, claimed_heads, classification
+from compress.modelfolder.heads import ACTIVATIONS, claimed_heads, task_class, task_classes, task_head
 
 # Which heads each class has. A class that is not here has a head that we do not know.
 ARCHITECTURES: Mapping[str, frozenset[str]] = {
@@ -19,9 +19,13 @@ ARCHITECTURES: Mapping[str, frozenset[str]] = {
     "BertForMaskedLM": frozenset({"mlm"}),
     "BertForPreTraining": frozenset({"mlm", "pair"}),
     "BertForNextSentencePrediction": frozenset({"pair"}),
-    "BertForSequenceClassification": frozenset({"task"}),
+    **task_classes("Bert"),
 }
-HEAD_PREFIXES = {"mlm": "cls.predictions.", "pair": "cls.seq_relationship.", "task": "classifier."}
+HEAD_PREFIXES = {
+    "mlm": ("cls.predictions.",),
+    "pair": ("cls.seq_relationship.",),
+    "task": ("classifier.", "qa_outputs."),
+}
 
 EMBEDDINGS = {
     "encoder.embeddings.word.weight": "bert.embeddings.word_embeddings.weight",
@@ -54,6 +58,7 @@ HEADS = {
     "pair": pairs({"heads.pair.classifier": "cls.seq_relationship"}),
     "task": pairs({"heads.task.classifier": "classifier"}),
 }
+SPANS = pairs({"heads.task.classifier": "qa_outputs"})
 # Written by some savers beside the tensor that it is tied to.
 COPIES = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -85,7 +90,7 @@ class Family(family.Family):
         return Description(config, heads, names, copies, BUFFERS)
 
     def _heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
-        held = {name for name, prefix in HEAD_PREFIXES.items() if any_under(shapes, prefix)}
+        held = {name for name, prefixes in HEAD_PREFIXES.items() if any(any_under(shapes, p) for p in prefixes)}
         names = held | claimed_heads(fields, ARCHITECTURES)
         heads: dict[str, HeadConfig] = {}
         if "mlm" in names:
@@ -95,7 +100,7 @@ class Family(family.Family):
         if "task" in names:
             own = fields.values.get("classifier_dropout") is not None  # else the encoder's holds
             dropout = fields.number("classifier_dropout", least=0, below=1, default=0) if own else None
-            heads["task"] = classification(fields, shapes, "bert", dropout)
+            heads["task"] = task_head(fields, shapes, "bert", dropout)
         return heads
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
@@ -106,7 +111,7 @@ class Family(family.Family):
         if config.segments == 0:
             return "it has no segment embeddings"
         task, mlm = heads.get("task"), heads.get("mlm")
-        if task is not None and task.style != "bert":
+        if task is not None and task.kind == "classification" and task.style != "bert":
             return "its task head does not read a pooler"
         if mlm is not None and mlm.feature_norm_eps not in (None, config.norm_eps):
             return "its masked-LM head has a norm epsilon of its own"
@@ -146,7 +151,8 @@ class Family(family.Family):
 def _names(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
     """Our parameter name → canonical stored name."""
     body = {**EMBEDDINGS, **layered(LAYER, config.depth), **(pairs(POOLER) if config.pooler else {})}
-    return body | {ours: theirs for name in heads for ours, theirs in HEADS[name].items()}
+    tables = [SPANS if head.kind == "question_answering" else HEADS[name] for name, head in heads.items()]
+    return body | {ours: theirs for table in tables for ours, theirs in table.items()}
 
 
 def _refuse_what_we_lack(fields: Fields) -> None:
@@ -192,5 +198,5 @@ def _architecture(heads: Mapping[str, HeadConfig]) -> str:
     """The class to name. A task head goes first, since it is what a folder is deployed for; other heads stay in the
     file under their stock names, where their own classes find them and this one does not look."""
     if "task" in heads:
-        return "BertForSequenceClassification"
+        return task_class("Bert", heads["task"])
     return next(name for name, has in ARCHITECTURES.items() if has == set(heads))

@@ -1,23 +1,23 @@
-"""DistilBERT (1910.01108) as transformers writes it: the bare model, masked LM, classification."""
+"""DistilBERT (1910.01108) as transformers writes it: the bare model, masked LM, and the task classes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config import EncoderConfig, HeadConfig, HeadKind, LayerShape
 from compress.modelfolder import family
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import Description, Shapes, any_under, layered, pairs, uneven
 from compress.modelfolder.fields import Fields
-from compress.modelfolder.heads import ACTIVATIONS, claimed_heads, classification
+from compress.modelfolder.heads import ACTIVATIONS, claimed_heads, task_class, task_classes, task_head, task_kind
 
 NORM_EPS = 1e-12  # written into the classes, not into their config
 
 ARCHITECTURES: Mapping[str, frozenset[str]] = {
     "DistilBertModel": frozenset(),
     "DistilBertForMaskedLM": frozenset({"mlm"}),
-    "DistilBertForSequenceClassification": frozenset({"task"}),
+    **task_classes("DistilBert"),
 }
 
 EMBEDDINGS = {
@@ -43,7 +43,10 @@ HEADS = {
     },
     "task": pairs({"heads.task.pre_classifier": "pre_classifier", "heads.task.classifier": "classifier"}),
 }
-HEAD_PREFIXES = {"mlm": ("vocab_",), "task": ("pre_classifier.", "classifier.")}
+TOKENS = pairs({"heads.task.classifier": "classifier"})
+SPANS = pairs({"heads.task.classifier": "qa_outputs"})
+DROPOUTS: Mapping[HeadKind, str] = {"classification": "seq_classif_dropout", "question_answering": "qa_dropout"}
+HEAD_PREFIXES = {"mlm": ("vocab_",), "task": ("pre_classifier.", "classifier.", "qa_outputs.")}
 COPIES = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
 BUFFERS = frozenset({"distilbert.embeddings.position_ids"})
 
@@ -72,8 +75,7 @@ class Family(family.Family):
         if "mlm" in names:
             heads["mlm"] = HeadConfig("masked_lm")
         if "task" in names:
-            dropout = fields.number("seq_classif_dropout", least=0, below=1, default=0.2)
-            heads["task"] = classification(fields, shapes, "distilbert", dropout)
+            heads["task"] = task_head(fields, shapes, "distilbert", _dropout(fields, task_kind(fields, shapes)))
         return heads
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
@@ -86,7 +88,7 @@ class Family(family.Family):
         if config.norm_eps != NORM_EPS:
             return f"its norm epsilon is {config.norm_eps:g}, where DistilBERT's is {NORM_EPS:g}"
         task, mlm = heads.get("task"), heads.get("mlm")
-        if task is not None and task.style != "distilbert":
+        if task is not None and task.kind == "classification" and task.style != "distilbert":
             return "its task head reads a pooler"
         if mlm is not None and mlm.feature_norm_eps not in (None, NORM_EPS):
             return "its masked-LM head has a norm epsilon of its own"
@@ -106,7 +108,7 @@ class Family(family.Family):
             "activation": config.activation,
             "dropout": config.dropout,
             "attention_dropout": config.attention_dropout,
-            "seq_classif_dropout": config.dropout if task is None or task.dropout is None else task.dropout,
+            **{key: own for kind, key in DROPOUTS.items() if (own := _own_dropout(config, task, kind)) is not None},
             "max_position_embeddings": config.max_positions,
             "sinusoidal_pos_embds": config.positions == "sinusoidal",
             "initializer_range": config.initializer_range,
@@ -124,7 +126,23 @@ class Family(family.Family):
 def _names(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
     """Our parameter name → canonical stored name."""
     body = {**EMBEDDINGS, **layered(LAYER, config.depth)}
-    return body | {ours: theirs for name in heads for ours, theirs in HEADS[name].items()}
+    own = {"token_classification": TOKENS, "question_answering": SPANS}
+    tables = [own.get(head.kind, HEADS[name]) for name, head in heads.items()]
+    return body | {ours: theirs for table in tables for ours, theirs in table.items()}
+
+
+def _dropout(fields: Fields, kind: HeadKind) -> float | None:
+    """Of the task head; None where the encoder's holds."""
+    if kind not in DROPOUTS:
+        return None
+    return fields.number(DROPOUTS[kind], least=0, below=1, default=0.2 if kind == "classification" else 0.1)
+
+
+def _own_dropout(config: EncoderConfig, task: HeadConfig | None, kind: HeadKind) -> float | None:
+    """What to write of the dropout of a task head of `kind`."""
+    if task is not None and task.kind == kind:
+        return config.dropout if task.dropout is None else task.dropout
+    return config.dropout if kind == "classification" else None
 
 
 def _config(fields: Fields) -> EncoderConfig:
@@ -155,5 +173,5 @@ def _architecture(heads: Mapping[str, HeadConfig]) -> str:
     """A task head goes first, since it is what a folder is deployed for; a masked-LM head beside it stays in the file
     under its stock names."""
     if "task" in heads:
-        return "DistilBertForSequenceClassification"
+        return task_class("DistilBert", heads["task"])
     return next(name for name, has in ARCHITECTURES.items() if has == set(heads))
