@@ -60,7 +60,8 @@ def task_kind(fields: Fields, shapes: Mapping[str, tuple[int, ...]]) -> HeadKind
     if SPANS in shapes:
         return "question_answering"
     names = fields.values.get("architectures") or [""]
-    return next((kind for ending, kind in TASK_CLASSES.items() if str(names[0]).endswith(ending)), "classification")
+    named: list[HeadKind] = [kind for ending, kind in TASK_CLASSES.items() if str(names[0]).endswith(ending)]
+    return named[0] if named else "classification"
 
 
 def task_class(prefix: str, head: HeadConfig) -> str:
