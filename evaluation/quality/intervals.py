@@ -70,3 +70,38 @@ def bootstrap_mean(values: ArrayLike, *, resamples: int = 1000, seed: int = 0, l
     else:
         draws = np.array([x[rng.integers(0, len(x), len(x))].mean() for _ in range(resamples)])
     return percentile_interval(float(x.mean()), draws, len(x), level)
+
+
+def bootstrap_rows(
+    rows: int,
+    score: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval:
+    """Interval of any figure that can be computed from how often each row was drawn.
+
+    score: maps (R, rows) weights (each row's number of draws, all ones for the sample itself) to (R,) figures, NaN
+    where a resample leaves the figure undefined; such resamples are left out, and `resamples` of the result says how
+    many count. One seed draws the same rows for every figure, so the difference of two models is a paired one.
+    Raises ValueError on no rows, or when the figure is undefined on the sample or on every resample.
+    """
+    if not rows:
+        raise ValueError("no rows to resample")
+    value = float(score(np.ones((1, rows)))[0])
+    if np.isnan(value):
+        raise ValueError("the figure is undefined on these rows")
+    rng = np.random.default_rng(seed)
+    block = max(1, 2_000_000 // rows)  # weights of 16 MB at a time
+    parts = []
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        drawn = rng.integers(0, rows, (size, rows)) + np.arange(size)[:, None] * rows
+        weights = np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows)
+        parts.append(score(weights.astype(np.float64)))
+    figures = np.concatenate(parts)
+    figures = figures[~np.isnan(figures)]
+    if not len(figures):
+        raise ValueError("the figure is undefined on every resample of these rows")
+    return percentile_interval(value, figures, rows, level)

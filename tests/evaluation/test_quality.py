@@ -15,6 +15,7 @@ from evaluation.quality.paired import exact_sign_test, paired_accuracy
 
 REFERENCE = {
     "accuracy": sklearn.metrics.accuracy_score,
+    "f1_micro": lambda g, p: sklearn.metrics.f1_score(g, p, average="micro", zero_division=0),
     "f1_macro": lambda g, p: sklearn.metrics.f1_score(g, p, average="macro", zero_division=0),
     "matthews": sklearn.metrics.matthews_corrcoef,
 }
@@ -39,6 +40,18 @@ def _quiet(metric, gold, predicted):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns about single-label input
         return metric(gold, predicted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60))
+def test_binary_f1_equals_scikit_learn(rows):
+    gold, predicted = np.array(rows).T
+    expected = _quiet(lambda g, p: sklearn.metrics.f1_score(g, p, zero_division=0), gold, predicted)
+    assert float(table_metrics(2)["f1_binary"](confusion(gold, predicted, 2))) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_metric_of_two_classes_is_offered_for_two():
+    assert set(table_metrics(2)) - set(table_metrics(3)) == {"f1_binary"}
 
 
 def test_table_bootstrap_has_the_binomial_spread_of_accuracy():
