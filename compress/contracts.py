@@ -176,6 +176,7 @@ class Needs:
     logits: bool = False  # the task head
     pair_logits: bool = False  # the NSP/SOP head
     mlm: str | None = None
+    replaced: bool = False  # the replaced-token head
 
     def __or__(self, other: Needs) -> Needs:
         mlm = "all" if "all" in (self.mlm, other.mlm) else self.mlm or other.mlm
@@ -188,6 +189,7 @@ class Needs:
             self.logits or other.logits,
             self.pair_logits or other.pair_logits,
             mlm,
+            self.replaced or other.replaced,
         )
 
 
@@ -232,7 +234,7 @@ class EncoderOutput:
     last_hidden: (T, D).  hidden_states: N+1 tensors (T, D), the embedding output first.
     attentions: per layer, a list of B tensors (H, l, l) of probabilities; attention_scores the same before softmax.
     queries, keys, values: per layer (T, H, K).  pooled: (B, D).
-    logits: (B, C), or (T, C) for token tasks.  pair_logits: (B, 2).
+    logits: (B, C), or (T, C) for token tasks.  pair_logits: (B, 2).  replaced: (T,).
     """
 
     last_hidden: Tensor
@@ -246,6 +248,7 @@ class EncoderOutput:
     logits: Tensor | None = None
     pair_logits: Tensor | None = None
     vocabulary: VocabularyOutput | None = None
+    replaced: Tensor | None = None
 
 
 class Teacher(Protocol):

@@ -16,8 +16,10 @@ from compress.errors import UserError
 Norm = Literal["post", "pre"]
 Positions = Literal["learned", "sinusoidal", "sinusoidal_start"]
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
-HeadKind = Literal["classification", "token_classification", "question_answering", "masked_lm", "sentence_pair"]
-HeadStyle = Literal["bert", "distilbert"]
+HeadKind = Literal[
+    "classification", "token_classification", "question_answering", "masked_lm", "sentence_pair", "replaced_token"
+]
+HeadStyle = Literal["bert", "distilbert", "roberta", "electra"]
 Problem = Literal["single_label", "multi_label", "regression"]
 
 HEAD_NAMES: Mapping[HeadKind, str] = {
@@ -27,6 +29,7 @@ HEAD_NAMES: Mapping[HeadKind, str] = {
     "question_answering": "task",
     "sentence_pair": "pair",
 }
+    "replaced_token": "rtd",
 """The name under which a model keeps each kind of head."""
 
 MAX_PARAMETERS = 12_000_000_000
@@ -197,11 +200,14 @@ class HeadConfig:
 
     kind: "masked_lm" (dense, activation, norm, the word table as the last matrix, bias), "classification" (one answer
         per sequence), "token_classification" (one per token), "question_answering" (two scores per token: where an
-        answer starts and where it ends), "sentence_pair" (next sentence or sentence order).
+        answer starts and where it ends), "sentence_pair" (next sentence or sentence order), "replaced_token" (one score
+        per token: whether a generator put it there, ELECTRA, 2003.10555).
     labels: answers of a classification; 1 for a regression, 2 for question answering.
     problem: "single_label" (one of the labels), "multi_label" (any of them), "regression" (a number).
-    style: "bert" reads the pooler; "distilbert" has its own dense layer with relu on the first token (1910.01108).
-    dropout: None takes the encoder's.  feature_norm_eps: of the masked-LM norm; None takes the encoder's.
+    style: of a classification: "bert" reads the pooler; the others have a dense layer of their own on the first token,
+        "distilbert" (1910.01108) with relu, "roberta" (1907.11692) with tanh, "electra" (2003.10555) with gelu.
+    dropout: None takes the encoder's (a sentence-pair head: none).  feature_norm_eps, activation: of the masked-LM
+        transform; None takes the encoder's.
     """
 
     kind: HeadKind
@@ -229,6 +235,7 @@ class HeadConfig:
             raise UserError(
                 "a question-answering head has two outputs, start and end",
                 where="head.labels",
+    activation: Activation | None = None
                 why=f"found {self.labels}",
             )
         if self.kind != "classification" and self.problem != "single_label":
@@ -240,6 +247,8 @@ class HeadConfig:
         return HEAD_NAMES[self.kind]
 
     @property
+        if self.activation is not None:
+            checks.choice("activation", self.activation, get_args(Activation), where)
     def per_token(self) -> bool:
         """Whether it answers every token (T, C) rather than every sequence (B, C)."""
         return self.kind in ("token_classification", "question_answering")
@@ -253,8 +262,8 @@ class HeadConfig:
         hidden, width = config.hidden, config.width
         if self.kind == "masked_lm":
             return hidden * width + width + 2 * width + config.vocabulary
-        total = hidden * self.labels + self.labels
-        if self.kind == "classification" and self.style == "distilbert":
+        total = hidden * self.outputs + self.outputs
+        if self.kind == "replaced_token" or (self.kind == "classification" and self.style != "bert"):
             total += hidden * hidden + hidden
         return total
 
@@ -263,6 +272,11 @@ class HeadConfig:
         return dataclasses.asdict(self)
 
     @classmethod
+    @property
+    def outputs(self) -> int:
+        """Scores for each thing that it answers."""
+        return 1 if self.kind == "replaced_token" else self.labels
+
     def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
         checks.known_keys(cls, values, "head")

@@ -20,7 +20,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
         super().__init__()
         self.dense = linear(config.hidden, config.width)
-        self.act = activation(config.activation)
+        self.act = activation(head.activation or config.activation)
         eps = config.norm_eps if head.feature_norm_eps is None else head.feature_norm_eps
         self.norm = layer_norm(config.width, eps)
         self.bias = nn.Parameter(torch.empty(config.vocabulary))
@@ -43,9 +43,9 @@ class PooledHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
         super().__init__()
-        # BERT's next-sentence head has no dropout of its own.
-        own = config.dropout if head.dropout is None else head.dropout
-        self.dropout = Dropout(own if head.kind == "classification" else 0.0)
+        # BERT's next-sentence head has no dropout of its own; ALBERT's sentence-order head has.
+        otherwise = config.dropout if head.kind == "classification" else 0.0
+        self.dropout = Dropout(otherwise if head.dropout is None else head.dropout)
         self.classifier = linear(config.hidden, head.labels)
 
     def forward(self, first: Tensor, pooled: Tensor | None) -> Tensor:
@@ -66,6 +66,35 @@ class FirstTokenHead(nn.Module):
         return self.classifier(self.dropout(F.relu(self.pre_classifier(first))))
 
 
+class DenseHead(nn.Module):
+    """Dropout → dense → tanh or gelu → dropout → linear on the first token: RoBERTa's classification head has tanh,
+    ELECTRA's gelu, whatever the encoder's activation is."""
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        self.dropout = Dropout(config.dropout if head.dropout is None else head.dropout)
+        self.dense = linear(config.hidden, config.hidden)
+        self.act = torch.tanh if head.style == "roberta" else F.gelu
+        self.classifier = linear(config.hidden, head.labels)
+
+    def forward(self, first: Tensor, pooled: Tensor | None) -> Tensor:
+        return self.classifier(self.dropout(self.act(self.dense(self.dropout(first)))))
+
+
+class ReplacedTokenHead(nn.Module):
+    """Dense → the encoder's activation → one score per token: whether the token was replaced (ELECTRA, 2003.10555)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dense = linear(config.hidden, config.hidden)
+        self.act = activation(config.activation)
+        self.classifier = linear(config.hidden, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (.., D) → (..)."""
+        return self.classifier(self.act(self.dense(hidden))).squeeze(-1)
+
+
 class TokenHead(nn.Module):
     """Dropout and a linear layer on every token, as the token-classification and question-answering heads."""
 
@@ -81,15 +110,29 @@ class TokenHead(nn.Module):
         return self.classifier(self.dropout(hidden))
 
 
-def build_head(config: EncoderConfig, head: HeadConfig) -> MaskedLMHead | PooledHead | FirstTokenHead | TokenHead:
+Head = MaskedLMHead | PooledHead | FirstTokenHead | DenseHead | TokenHead | ReplacedTokenHead
+
+
+def build_head(config: EncoderConfig, head: HeadConfig) -> Head:
     """The head that `head` describes."""
     if head.kind == "masked_lm":
         return MaskedLMHead(config, head)
+    if head.kind == "replaced_token":
+        return ReplacedTokenHead(config)
     if head.per_token:
         return TokenHead(config, head)
-    if head.kind == "classification" and head.style == "distilbert":
-        return FirstTokenHead(config, head)
-    return PooledHead(config, head)
+    if head.kind == "sentence_pair" or head.style == "bert":
+        return PooledHead(config, head)
+    return FirstTokenHead(config, head) if head.style == "distilbert" else DenseHead(config, head)
 
 
-__all__ = ["FirstTokenHead", "MaskedLMHead", "PooledHead", "SequenceHead", "TokenHead", "build_head"]
+__all__ = [
+    "DenseHead",
+    "FirstTokenHead",
+    "MaskedLMHead",
+    "PooledHead",
+    "ReplacedTokenHead",
+    "SequenceHead",
+    "TokenHead",
+    "build_head",
+]

@@ -81,12 +81,13 @@ class Embeddings(nn.Module):
         self.projection = linear(width, config.hidden) if width != config.hidden else None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
-        """ids (..) int64 → (.., D). segment_ids None: all of the first kind."""
+        """ids (..) int64 → (.., D). segment_ids None, or only one kind of them: all of the first kind."""
         if self.position_offset:
             position_ids = position_ids + self.position_offset
         x = self.word(input_ids) + self.position(position_ids)
         if self.segment is not None:
-            x = x + (self.segment.weight[0] if segment_ids is None else self.segment(segment_ids))
+            alike = segment_ids is None or self.segment.num_embeddings == 1
+            x = x + (self.segment.weight[0] if alike else self.segment(segment_ids))
         x = self.dropout(self.norm(x))
         return x if self.projection is None else self.projection(x)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.heads import MaskedLMHead, SequenceHead, TokenHead, build_head
+from compress.encoder.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead, TokenHead, build_head
 from compress.encoder.layers import Embeddings, EncoderLayer, LayerTrace, Pooler, fill, layer_norm, sinusoids
 from compress.encoder.layout import Layout, PackedLayout, PaddedLayout
 from compress.errors import ExitCode, UserError
@@ -75,7 +75,7 @@ class Encoder(nn.Module):
 
     def _bad_id(self, input_ids: Tensor, segment_ids: Tensor | None) -> UserError:
         tables = [("token id", input_ids, self.config.vocabulary)]
-        if segment_ids is not None:
+        if segment_ids is not None and self.config.segments > 1:
             tables.append(("segment id", segment_ids, self.config.segments))
         for name, ids, rows in tables:
             low, high = int(ids.min()), int(ids.max())
@@ -99,7 +99,7 @@ def _collect(output: EncoderOutput, traces: list[LayerTrace], needs: Needs) -> N
 
 
 class Model(nn.Module):
-    """An encoder with its heads, under the names "mlm", "task" and "pair".
+    """An encoder with its heads, under the names "mlm", "task", "pair" and "rtd".
 
     Built with `initialize(0)`; inside `with torch.device("meta")` nothing is allocated, for
     `load_state_dict(state, assign=True)`. The matrix of the masked-LM head is the word table itself.
@@ -180,6 +180,8 @@ class Model(nn.Module):
             at = positions if needs.mlm == "masked" else None
             flat = x.flatten(0, -2) if at is not None else x
             output.vocabulary = head(flat, self.encoder.embeddings.word.weight, at)
+        if needs.replaced:
+            output.replaced = cast(ReplacedTokenHead, self._head("rtd"))(x)
         wanted = [name for name, asked in (("task", needs.logits), ("pair", needs.pair_logits)) if asked]
         if "task" in wanted and self._head_config("task").per_token:
             output.logits = cast(TokenHead, self._head("task"))(x)

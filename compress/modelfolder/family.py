@@ -6,7 +6,7 @@ A family is a file in `families/` with a class `Family`; the file's name is its 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -112,20 +112,24 @@ def choose(
     return known()[NATIVE], objections
 
 
-def uneven(config: EncoderConfig) -> str | None:
-    """What hinders every stock family: shapes and wiring for which their configs have no words."""
+def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None:
+    """What hinders a stock family: shapes and wiring for which its config has no words.
+
+    expresses: what this family has words for all the same: "groups" (layers that share parameters), "embedding" (tables
+    of another width than the hidden size), "offset" (positions that do not start at row 0).
+    """
     shape = config.layers[0]
     if any(other != shape for other in config.layers):
         return "its layers differ in shape"
     if shape.attention_width != config.hidden:
         return f"its {shape.heads} heads of width {shape.head_width} do not make up the hidden size {config.hidden}"
-    if config.groups != tuple(range(config.depth)):
+    if "groups" not in expresses and config.groups != tuple(range(config.depth)):
         return "its layers share parameters"
-    if config.width != config.hidden:
+    if "embedding" not in expresses and config.width != config.hidden:
         return f"its embedding width {config.width} is not its hidden size {config.hidden}"
     if config.norm != "post":
         return "it normalises before each block"
-    if config.position_offset:
+    if "offset" not in expresses and config.position_offset:
         return f"its positions start at row {config.position_offset}"
     return None
 

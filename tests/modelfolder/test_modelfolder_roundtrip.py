@@ -114,7 +114,7 @@ def test_any_model_comes_back_bit_by_bit(model: Model, tmp_path: Path) -> None:
         ({"layers": (LayerShape(2, 16, 40), LayerShape(2, 16, 24))}, "its layers differ in shape"),
         ({"layers": (LayerShape(1, 16, 40),) * 2}, "its 1 heads of width 16 do not make up the hidden size 32"),
         ({"layer_groups": (0, 0)}, "its layers share parameters"),
-        ({"embedding": 8}, "its embedding width 8 is not its hidden size 32"),
+        ({"embedding": 8, "norm": "pre"}, "its embedding width 8 is not its hidden size 32"),
         ({"norm": "pre"}, "it normalises before each block"),
         ({"position_offset": 2}, "its positions start at row 2"),
         ({"positions": "sinusoidal"}, "its positions are fixed sinusoids, not a learned table"),

@@ -1,0 +1,152 @@
+"""ALBERT (1909.11942) as transformers writes it: narrow embeddings, projected, and layers that share parameters.
+
+`num_hidden_layers` runs over `num_hidden_groups`; each group holds `inner_group_num` layers that run one after the
+other. So there are num_hidden_layers x inner_group_num layers, and the place of a layer says which parameters it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from compress.encoder.config import EncoderConfig, HeadConfig, HeadKind
+from compress.errors import UserError
+from compress.modelfolder import fields as f
+from compress.modelfolder.family import pairs
+from compress.modelfolder.fields import Fields
+from compress.modelfolder.stock import Stock, bert_embeddings
+
+BODY = "albert."
+LAYER = {
+    "attention.query": "attention.query",
+    "attention.key": "attention.key",
+    "attention.value": "attention.value",
+    "attention.output": "attention.dense",
+    "attention_norm": "attention.LayerNorm",
+    "feed_forward.up": "ffn",
+    "feed_forward.down": "ffn_output",
+    "output_norm": "full_layer_layer_norm",
+}
+OTHER_CLASSES = {
+    "Model": frozenset(),
+    "ForMaskedLM": frozenset({"mlm"}),
+    "ForPreTraining": frozenset({"mlm", "pair"}),
+}
+HEADS: Mapping[HeadKind, Mapping[str, str]] = {
+    "masked_lm": {
+        **pairs({"heads.mlm.dense": "predictions.dense", "heads.mlm.norm": "predictions.LayerNorm"}),
+        "heads.mlm.bias": "predictions.bias",
+    },
+    "sentence_pair": pairs({"heads.pair.classifier": "sop_classifier.classifier"}),
+    "classification": pairs({"heads.task.classifier": "classifier"}),
+    "token_classification": pairs({"heads.task.classifier": "classifier"}),
+    "question_answering": pairs({"heads.task.classifier": "qa_outputs"}),
+}
+HELD = {"mlm": ("predictions.",), "pair": ("sop_classifier.",), "task": ("classifier.", "qa_outputs.")}
+COPIES = {
+    "predictions.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
+    "predictions.decoder.bias": "predictions.bias",
+}
+DEFAULTS = {
+    "hidden_act": "gelu_new",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout_prob": 0.1,
+}
+
+
+def layer_groups(layers: int, groups: int, inner: int) -> tuple[int, ...]:
+    """The group of parameters of each of the layers x inner layers, numbered as they are stored."""
+    return tuple(int(i / (layers / groups)) * inner + j for i in range(layers) for j in range(inner))
+
+
+def layout(config: EncoderConfig) -> tuple[int, int, int] | None:
+    """(layers, groups, inner) that wire the layers as this config does; None when ALBERT has no words for it."""
+    stored = max(config.groups) + 1
+    for inner in range(1, stored + 1):
+        if stored % inner or config.depth % inner:
+            continue
+        found = config.depth // inner, stored // inner, inner
+        if layer_groups(*found) == config.groups:
+            return found
+    return None
+
+
+class Family(Stock):
+    model_type = "albert"
+    classes = "Albert"
+    body = BODY
+    style = "bert"
+    other_classes = OTHER_CLASSES
+    heads = HEADS
+    held = HELD
+    copies = COPIES
+    expresses = frozenset({"embedding", "groups"})
+    dropout_key = "classifier_dropout_prob"
+    defaults = DEFAULTS
+
+    def encoder_values(self, fields: Fields) -> dict[str, Any]:
+        values = super().encoder_values(fields)
+        layers = len(values["layers"])
+        groups = fields.integer("num_hidden_groups", most=f.MAX_LAYERS, default=1)
+        inner = fields.integer("inner_group_num", most=f.MAX_LAYERS, default=1)
+        width = fields.integer("embedding_size", most=f.MAX_WIDTH, default=128)
+        if groups > layers:
+            raise UserError(
+                f"num_hidden_groups {groups} is above num_hidden_layers {layers}",
+                where=fields.where,
+                why="groups that no layer uses would be left over",
+            )
+        if width == values["hidden"]:
+            raise UserError(
+                f"embedding_size {width} equal to hidden_size is not supported in an ALBERT",
+                where=fields.where,
+                why="its projection would stand between two widths that are one",
+            )
+        return values | {
+            "layers": values["layers"][:1] * (layers * inner),
+            "layer_groups": layer_groups(layers, groups, inner),
+            "embedding": width,
+        }
+
+    def body_names(self, config: EncoderConfig) -> dict[str, str]:
+        """Each group of parameters once, in ALBERT's group and inner layer."""
+        found = layout(config)
+        assert found is not None
+        inner = found[2]
+        modules = {"encoder.embeddings.projection": f"{BODY}encoder.embedding_hidden_mapping_in"}
+        for group in range(found[1] * inner):
+            theirs = f"{BODY}encoder.albert_layer_groups.{group // inner}.albert_layers.{group % inner}."
+            modules |= {f"encoder.layers.{group}.{ours}": theirs + name for ours, name in LAYER.items()}
+        return bert_embeddings(BODY) | pairs(modules)
+
+    def pooler_names(self) -> dict[str, str]:
+        return pairs({"encoder.pooler.dense": f"{BODY}pooler"})
+
+    def read_heads(self, fields: Fields, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, HeadConfig]:
+        """The sentence-order head has the task head's dropout."""
+        found = super().read_heads(fields, shapes)
+        if "pair" in found:
+            found["pair"] = HeadConfig("sentence_pair", dropout=self.read_dropout(fields))
+        return found
+
+    def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
+        if config.width == config.hidden:
+            return "its embeddings are not projected"
+        if layout(config) is None:
+            return "its layers share parameters in another order than ALBERT's groups"
+        return super().objection(config, heads)
+
+    def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
+        found = layout(config)
+        assert found is not None
+        layers, groups, inner = found
+        own = [head.dropout for name, head in heads.items() if name in ("task", "pair")]
+        dropout = next((p for p in own if p is not None), config.dropout if "task" in heads else 0.0)
+        return super().stock_values(config, heads) | {
+            "num_hidden_layers": layers,
+            "num_hidden_groups": groups,
+            "inner_group_num": inner,
+            "embedding_size": config.width,
+            self.dropout_key: dropout,
+        }

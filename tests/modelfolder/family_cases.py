@@ -1,0 +1,166 @@
+"""Every family with every class of it that we read, tiny and random, and the comparison of both sides' numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.model import Model
+
+VOCABULARY, POSITIONS = 61, 24
+TOLERANCE = {"atol": 1e-5, "rtol": 0}
+
+SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": POSITIONS,
+    "initializer_range": 0.3,  # large, so that a wrong wiring cannot hide in small numbers
+}
+TASKS = {name: {"task"} for name in ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")}
+BARE = {"Model": set(), "ForMaskedLM": {"mlm"}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """classes: how its class names begin.  values: of its config.  heads: class → names of its heads.
+
+    segments: whether its classes take token_type_ids of two kinds.
+    """
+
+    classes: str
+    values: Mapping[str, Any]
+    heads: Mapping[str, set[str]]
+    segments: bool = True
+
+    def names(self) -> list[str]:
+        return [self.classes + name for name in self.heads]
+
+    def heads_of(self, name: str) -> set[str]:
+        return self.heads[name.removeprefix(self.classes)]
+
+
+ROBERTA = {**SHAPE, "max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "pad_token_id": 1}
+CASES: Mapping[str, Case] = {
+    "albert": Case(
+        "Albert",
+        {**SHAPE, "num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2, "embedding_size": 12},
+        {**BARE, "ForPreTraining": {"mlm", "pair"}, **TASKS},
+    ),
+    "bert": Case(
+        "Bert",
+        SHAPE,
+        {**BARE, "ForPreTraining": {"mlm", "pair"}, "ForNextSentencePrediction": {"pair"}, **TASKS},
+    ),
+    "camembert": Case("Camembert", ROBERTA, {**BARE, **TASKS}, segments=False),
+    "electra": Case("Electra", {**SHAPE, "embedding_size": 12}, {**BARE, "ForPreTraining": {"rtd"}, **TASKS}),
+    "roberta": Case("Roberta", ROBERTA, {**BARE, **TASKS}, segments=False),
+    "xlm-roberta": Case("XLMRoberta", ROBERTA, {**BARE, **TASKS}, segments=False),
+}
+GRID = [(family, name) for family, case in CASES.items() for name in case.names()]
+
+
+def stock(hf: ModuleType, family: str, name: str, folder: Path, **changes: Any) -> Any:
+    """The transformers model, random in every number, saved to `folder`."""
+    case = CASES[family]
+    config = getattr(hf, case.classes + "Config")(**{**case.values, **changes})
+    torch.manual_seed(5)
+    model = getattr(hf, name)(config).eval()
+    with torch.no_grad():  # biases and norms start at 0 and 1, where a swap would not show
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(folder)
+    return model
+
+
+def stock_load(hf: ModuleType, name: str, folder: Path) -> Any:
+    """The folder in a transformers class, with every tensor accounted for."""
+    model, report = getattr(hf, name).from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    assert not report["mismatched_keys"]
+    return model.eval()
+
+
+def padded_inputs(pad_id: int) -> dict[str, Tensor]:
+    """Four sequences of different lengths, right-padded, some with a second segment; the padding id stands nowhere
+    else, since RoBERTa counts its positions by it."""
+    lengths = torch.tensor([24, 1, 7, 16])
+    generator = torch.Generator().manual_seed(2)
+    ids = torch.randint(2, VOCABULARY, (4, 24), generator=generator)
+    mask = (torch.arange(24) < lengths[:, None]).long()
+    segments = (torch.arange(24) >= lengths[:, None] // 2).long() * mask
+    return {"input_ids": ids * mask + pad_id * (1 - mask), "attention_mask": mask, "token_type_ids": segments}
+
+
+def needs_of(heads: set[str]) -> Needs:
+    mlm = "all" if "mlm" in heads else None
+    return Needs(mlm=mlm, pair_logits="pair" in heads, logits="task" in heads, replaced="rtd" in heads)
+
+
+def theirs(model: Any, inputs: Mapping[str, Tensor], heads: set[str]) -> dict[str, Tensor]:
+    """What the transformers model computes, by our names."""
+    with torch.no_grad():
+        output = model(**inputs)
+    if not heads:
+        found = {"last": output.last_hidden_state}
+        return found | ({"pooled": output.pooler_output} if output.get("pooler_output") is not None else {})
+    if heads == {"mlm", "pair"}:
+        pair = output.sop_logits if "sop_logits" in output else output.seq_relationship_logits
+        return {"mlm": output.prediction_logits, "pair": pair}
+    if "start_logits" in output:
+        return {"task": torch.stack([output.start_logits, output.end_logits], -1)}
+    return {next(iter(heads)): output.logits}
+
+
+def ours(output: EncoderOutput) -> dict[str, Tensor | None]:
+    vocabulary = None if output.vocabulary is None else output.vocabulary.logits()
+    found = {"last": output.last_hidden, "pooled": output.pooled, "mlm": vocabulary, "rtd": output.replaced}
+    return found | {"pair": output.pair_logits, "task": output.logits}
+
+
+def packed(inputs: Mapping[str, Tensor]) -> Batch:
+    mask = inputs["attention_mask"].bool()
+    lengths = mask.sum(1)
+    return Batch(
+        input_ids=inputs["input_ids"][mask],
+        segment_ids=inputs["token_type_ids"][mask],
+        position_ids=torch.arange(mask.shape[1]).expand_as(mask)[mask],
+        cu_seqlens=torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]),
+        max_length=int(lengths.max()),
+        row_ids=torch.arange(len(lengths)),
+    )
+
+
+def compare(family: str, model: Model, reference: Any, heads: set[str]) -> None:
+    """Both layouts against transformers, on real tokens."""
+    inputs = padded_inputs(model.config.pad_id)
+    mask = inputs["attention_mask"].bool()
+    expected = theirs(
+        reference, inputs if CASES[family].segments else {k: inputs[k] for k in ("input_ids", "attention_mask")}, heads
+    )
+    needs = needs_of(heads) | Needs(pooled="pooled" in expected)
+    with torch.no_grad():
+        loose = ours(model(packed(inputs), needs))
+        tight = ours(
+            model.forward_padded(inputs["input_ids"], inputs["attention_mask"], inputs["token_type_ids"], needs)
+        )
+    for name, wanted in expected.items():
+        found, square = loose[name], tight[name]
+        assert found is not None
+        assert square is not None
+        if wanted.shape[:2] == mask.shape:
+            wanted, square = wanted[mask], square[mask]
+        assert wanted.abs().max() > 0.05
+        torch.testing.assert_close(found, wanted, **TOLERANCE)
+        torch.testing.assert_close(square, wanted, **TOLERANCE)

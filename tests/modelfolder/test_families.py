@@ -1,0 +1,133 @@
+"""Families × heads: each class of each family computes the same here as in transformers, and back there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import family_cases as cases
+import pytest
+import torch
+from family_cases import CASES, GRID, compare, stock_load
+
+from compress.encoder.config import EncoderConfig
+from compress.encoder.model import Model
+from compress.errors import UserError
+from compress.modelfolder.families import albert
+from compress.modelfolder.family import known
+from compress.modelfolder.folder import inspect, load_model, save_model
+
+
+def test_every_family_and_every_class_that_we_read_is_compared() -> None:
+    ours = {name for kind, family in known().items() for name in getattr(family, "architectures", ()) if kind in CASES}
+    assert ours == {name for kind, name in GRID if kind != "bert"}
+
+
+@pytest.mark.parametrize(("family", "name"), GRID)
+def test_a_class_computes_the_same_here_and_back_there(family: str, name: str, hf: ModuleType, tmp_path: Path) -> None:
+    heads = CASES[family].heads_of(name)
+    reference = cases.stock(hf, family, name, tmp_path / "stock")
+    loaded = load_model(tmp_path / "stock")
+    assert loaded.family == family
+    assert set(loaded.heads) == heads
+    compare(family, loaded.model, reference, heads)
+    again = save_model(tmp_path / "again", loaded.model, tokenizer_files={}, meta=loaded.meta)
+    info = inspect(again)
+    assert (info.family, info.stock_class) == (family, name)
+    assert info.parameters == sum(p.numel() for p in reference.parameters())
+    returned = stock_load(hf, name, again)
+    for (key, before), after in zip(reference.state_dict().items(), returned.state_dict().values(), strict=True):
+        assert torch.equal(before, after), key
+    compare(family, loaded.model, returned, heads)
+    reloaded = load_model(again)
+    assert reloaded.config == loaded.config
+    assert reloaded.heads == loaded.heads
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "changes"),
+    [
+        ("roberta", "RobertaForMaskedLM", {"hidden_act": "relu", "layer_norm_eps": 1e-5}),
+        ("roberta", "RobertaForSequenceClassification", {"hidden_act": "gelu_new", "num_labels": 5}),
+        ("roberta", "RobertaModel", {"pad_token_id": 0, "max_position_embeddings": 25}),
+        ("roberta", "RobertaForTokenClassification", {"classifier_dropout": 0.3, "num_labels": 7}),
+        ("albert", "AlbertForMaskedLM", {"num_hidden_groups": 1, "inner_group_num": 1}),
+        ("albert", "AlbertForPreTraining", {"num_hidden_layers": 5, "num_hidden_groups": 3, "inner_group_num": 1}),
+        ("albert", "AlbertForSequenceClassification", {"num_hidden_groups": 4, "inner_group_num": 1}),
+        ("albert", "AlbertModel", {"num_hidden_groups": 1, "inner_group_num": 2, "hidden_act": "relu"}),
+        ("electra", "ElectraForMaskedLM", {"embedding_size": 32, "hidden_act": "silu"}),
+        ("electra", "ElectraForPreTraining", {"hidden_act": "relu"}),
+        ("electra", "ElectraForSequenceClassification", {"hidden_act": "relu", "num_labels": 1}),
+    ],
+)
+def test_config_variants(family: str, name: str, changes: dict[str, Any], hf: ModuleType, tmp_path: Path) -> None:
+    heads = CASES[family].heads_of(name)
+    reference = cases.stock(hf, family, name, tmp_path / "stock", **changes)
+    loaded = load_model(tmp_path / "stock")
+    compare(family, loaded.model, reference, heads)
+    again = save_model(tmp_path / "again", loaded.model, tokenizer_files={}, meta=loaded.meta)
+    assert inspect(again).stock_class == name
+    compare(family, loaded.model, stock_load(hf, name, again), heads)
+    assert load_model(again).config == loaded.config
+
+
+def test_albert_base_has_as_many_parameters_as_published() -> None:
+    shape = {"vocabulary": 30_000, "hidden": 768, "layers": 12, "heads": 12, "feed_forward": 3072}
+    config = EncoderConfig.uniform(**shape, embedding=128, layer_groups=(0,) * 12, activation="gelu_new")
+    assert config.count_parameters() == 11_683_584
+
+
+@pytest.mark.parametrize(
+    ("layers", "groups", "inner", "wired"),
+    [(4, 1, 1, (0, 0, 0, 0)), (4, 2, 1, (0, 0, 1, 1)), (2, 1, 2, (0, 1, 0, 1)), (5, 3, 1, (0, 0, 1, 1, 2))],
+)
+def test_groups_and_inner_groups_follow_from_the_wiring(layers: int, groups: int, inner: int, wired: tuple) -> None:
+    assert albert.layer_groups(layers, groups, inner) == wired
+    config = EncoderConfig.uniform(
+        vocabulary=9, hidden=8, layers=len(wired), heads=1, feed_forward=8, embedding=4, layer_groups=wired
+    )
+    found = albert.layout(config)
+    assert found is not None
+    assert albert.layer_groups(*found) == wired
+
+
+def test_shared_layers_are_stored_once(hf: ModuleType, tmp_path: Path) -> None:
+    cases.stock(hf, "albert", "AlbertModel", tmp_path / "stock", num_hidden_groups=1, inner_group_num=1)
+    loaded = load_model(tmp_path / "stock")
+    assert (loaded.config.depth, len(loaded.model.encoder.layers)) == (4, 1)
+    folder = save_model(tmp_path / "again", loaded.model, tokenizer_files={}, meta=loaded.meta)
+    assert inspect(folder).disk_mb == pytest.approx(inspect(tmp_path / "stock").disk_mb, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "parts"),
+    [
+        ("roberta", {"max_position_embeddings": 2}, ["max_position_embeddings is 2", "positions start at row 2"]),
+        ("albert", {"num_hidden_groups": 9}, ["num_hidden_groups 9 is above num_hidden_layers 4"]),
+        ("albert", {"embedding_size": 32}, ["embedding_size 32 equal to hidden_size is not supported"]),
+        ("electra", {"embedding_size": 0}, ["embedding_size is 0"]),
+        ("electra", {"architectures": ["ElectraForMultipleChoice"]}, ["class ElectraForMultipleChoice is not support"]),
+    ],
+)
+def test_bad_config(family: str, changes: dict[str, Any], parts: list[str], hf: ModuleType, tmp_path: Path) -> None:
+    cases.stock(hf, family, CASES[family].names()[0], tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(UserError) as error:
+        load_model(tmp_path)
+    assert str(path) in str(error.value)
+    assert all(part in str(error.value) for part in parts), error.value
+
+
+def test_a_model_without_a_family_of_its_own_goes_to_the_one_that_computes_it() -> None:
+    shape = {"vocabulary": 9, "hidden": 8, "layers": 2, "heads": 1, "feed_forward": 8}
+    from compress.modelfolder import family
+
+    narrow = EncoderConfig.uniform(**shape, embedding=4, pooler=False)
+    assert family.choose(narrow, {}, "bert")[0].model_type == "albert"
+    assert family.choose(narrow, {}, "electra")[0].model_type == "electra"
+    offset = EncoderConfig.uniform(**shape, position_offset=2, pad_id=1)
+    assert family.choose(offset, {}, "xlm-roberta")[0].model_type == "xlm-roberta"
+    assert isinstance(Model(offset, {}), Model)
