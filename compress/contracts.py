@@ -319,6 +319,10 @@ class MaskingSpec(Frozen):
     """dynamic: drawn anew each epoch.  static: drawn once.  distilbert: whole batch, rare pieces more often."""
     whole_word: bool = False
     """Hide all pieces of a chosen word."""
+    word_list: str | None = Field(default=None, min_length=1)
+    """With whole_word, for text without spaces: a file with one word a line; the longest one found is a word."""
+    segmenter: str | None = Field(default=None, min_length=1)
+    """With whole_word: a function of yours that cuts a text into words, `module:function`, e.g. jieba:lcut."""
     probability: float = Field(default=0.15, gt=0, lt=1)
     """Share of the pieces that are chosen."""
     mask: float = Field(default=0.8, ge=0, le=1)
@@ -334,6 +338,11 @@ class MaskingSpec(Frozen):
             raise ValueError(f"mask + random + keep is {self.mask + self.random + self.keep:g}, it must be 1")
         if self.whole_word and self.strategy == "distilbert":
             raise ValueError("strategy distilbert chooses pieces, not whole words; set whole_word to false")
+        given = [name for name in ("word_list", "segmenter") if getattr(self, name) is not None]
+        if len(given) == 2:
+            raise ValueError("words come from word_list or from segmenter; leave one out")
+        if given and not self.whole_word:
+            raise ValueError(f"{given[0]} is of whole words, which are not asked for; set whole_word to true")
         return self
 
 

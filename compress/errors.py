@@ -7,8 +7,11 @@ The command line prints that line and leaves with the error's exit code; a trace
 from __future__ import annotations
 
 import difflib
+import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from itertools import accumulate
 from typing import Any
 
 
@@ -63,9 +66,35 @@ class Stopped(Exception):  # noqa: N818 - not an error: the user asked for it
 
 
 def printable(text: str, limit: int | None = None) -> str:
-    """`text` on one line, control characters escaped (foreign text must not drive the terminal), cut to `limit`."""
-    clean = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return clean if limit is None or len(clean) <= limit else clean[: limit - 1] + "…"
+    """`text` on one line, control characters escaped (foreign text must not drive the terminal), cut to `limit`.
+
+    limit: columns of the terminal. An ideographic space becomes two spaces, which are as wide.
+    """
+    clean = "".join(c if c.isprintable() else _ESCAPES.get(c) or _escaped(c) for c in text)
+    if limit is None or 2 * len(clean) <= limit:
+        return clean
+    ends = list(accumulate(map(_columns, clean)))
+    if not ends or ends[-1] <= limit:
+        return clean
+    return clean[: bisect_right(ends, limit - 1)] + "…"
+
+
+def columns(text: str) -> int:
+    """Columns of a terminal that `text` fills: East Asian wide characters take two, combining marks none."""
+    return sum(map(_columns, text))
+
+
+def _columns(c: str) -> int:
+    if c.isascii():
+        return 1
+    return 0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+
+
+_ESCAPES = {"\u3000": "  "}
+
+
+def _escaped(c: str) -> str:
+    return c.encode("unicode_escape").decode("ascii")
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

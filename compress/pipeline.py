@@ -40,7 +40,7 @@ from compress.modelnames import tokenizer_folder
 from compress.publish import log_measured, tell
 from compress.recipe import Recipe, load_recipe
 from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
-from compress.stages import Outline, Prepared, StageContext, open_corpus_of, open_table_of, outline_of
+from compress.stages import Outline, Prepared, StageContext, open_corpus_of, open_table_of, outline_of, words_read
 from compress.teachers import Teachers, is_recipe, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
 from compress.training.checkpoint import Checkpoints
@@ -165,6 +165,7 @@ class Run:
             self.table  # noqa: B018 - opened here, read by the stages
         if "corpus" in self.needs:
             self.corpus  # noqa: B018
+        words_read(self.recipe, self.indices)
 
     def _fingerprints(self, teachers: Teachers) -> dict[str, str]:
         """What the run reads; a run goes on only while it is the same."""
@@ -178,7 +179,7 @@ class Run:
             read["data"] = self.table.fingerprint
         if "corpus" in self.__dict__:
             read["corpus"] = self.corpus.fingerprint
-        return read
+        return read | words_read(self.recipe, self.indices)
 
     def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
         """What the stages will make, from what the recipe says; UserError for what cannot fit."""
@@ -434,6 +435,7 @@ class Run:
         parts = [compress.__version__, self.recipe.hash()]
         parts += [self.table.fingerprint] if self.recipe.data else []
         parts += [self.corpus.fingerprint] if self.recipe.corpus else []
+        parts += words_read(self.recipe, self.indices).values()
         folders = [self.recipe.model, None if is_recipe(self.recipe.teacher or "") else self.recipe.teacher]
         parts += [modelfolder.fingerprint(resolve_model(name)) for name in folders if name]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

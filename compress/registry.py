@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from compress.errors import ExitCode, UserError, did_you_mean
+from compress.errors import ExitCode, UserError, did_you_mean, printable
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -129,6 +130,37 @@ def _stage_package(kind: str) -> str:
     if kind not in stages():
         raise UserError(f"unknown stage '{kind}'", do=did_you_mean(kind, stages()))
     return stages()[kind]
+
+
+# --- the user's own ---------------------------------------------------------------------------------------------
+
+
+def function(name: str, where: str) -> Callable[..., Any]:
+    """A function of the user's: `module:function`, importable from here or from the working folder.
+
+    where: the recipe key that names it. Raises UserError for anything that keeps it from being called.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise UserError("not of the form module:function", where=where, why=f"found '{printable(name, 80)}'")
+    here = str(Path.cwd())
+    sys.path.append(here)  # last: a file of the user's must not stand in for an installed package
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:  # a module of somebody else's may raise anything
+        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        raise UserError(
+            f"cannot import '{module}'",
+            where=where,
+            why="no such module" if missing else printable(f"{type(error).__name__}: {error}", 160),
+            do="install it, or start where its file lies" if missing else None,
+        ) from error
+    finally:
+        sys.path.remove(here)
+    if not callable(getattr(found, attribute, None)):
+        known = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
+        raise UserError(f"'{module}' has no function '{attribute}'", where=where, do=did_you_mean(attribute, known))
+    return getattr(found, attribute)
 
 
 def _import(name: str) -> ModuleType:

@@ -17,9 +17,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from compress.contracts import Batch, BatchSource, EncoderOutput, MaskingSpec, Needs, TrainingPlan
+from compress.data import segmentation
 from compress.data.batches import CorpusBatches, TaskBatches, evaluation_batches
 from compress.data.corpus import Corpus, open_corpus, tokenize
 from compress.data.examples import Examples, join
+from compress.data.segmentation import Segmenter
 from compress.data.sources import open_table
 from compress.data.table import Table
 from compress.data.tasks import task_of
@@ -185,7 +187,7 @@ def corpus_batches(
     else:
         choice = "whole_word" if masking.whole_word else "token"
     return CorpusBatches(
-        tokenize(context.corpus(), tokenizer, split),
+        tokenize(context.corpus(), tokenizer, split, segmenter_of(masking)),
         tokenizer,
         block_length=block_length,
         rows_per_step=HELD_OUT_ROWS if held_out else plan.batch_rows,
@@ -197,6 +199,23 @@ def corpus_batches(
         rate=masking.probability,
         shares=(masking.mask, masking.random),
     )
+
+
+def segmenter_of(masking: MaskingSpec) -> Segmenter | None:
+    """What says where words begin, if the recipe does not leave it to the tokenizer. Raises UserError."""
+    if masking.word_list is not None:
+        return segmentation.word_list(masking.word_list)
+    return None if masking.segmenter is None else segmentation.imported(masking.segmenter, "masking.segmenter")
+
+
+def words_read(recipe: Recipe, indices: Sequence[int]) -> dict[str, str]:
+    """Fingerprints of what tells the words of some stages' text: a run goes on only with the same. Raises UserError."""
+    found = {}
+    for index in indices:
+        masking = getattr(recipe.stages[index], "masking", None)
+        if masking is not None and (segmenter := segmenter_of(masking)) is not None:
+            found[f"words of stage {index}"] = segmenter.fingerprint
+    return found
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 
 from compress import console as module
 from compress.console import Console
+from compress.errors import columns, printable
 
 
 class Terminal(io.StringIO):
@@ -187,3 +189,47 @@ def test_updates_are_cheap() -> None:
         for step in range(10_000):
             progress.update(step, loss=1.0)
         assert (time.perf_counter() - began) / 10_000 < 50e-6
+
+
+# --- East Asian text: a character fills two columns -------------------------------------------------------------
+
+WIDE_ROWS = [["短", 1.5, "好评"], ["北京大学 model", 12.25, "a"], ["e\u0301tude（全角）", None, "差评，很长的一句话"]]
+
+
+@pytest.mark.parametrize("width", [None, 34])
+def test_columns_of_chinese_text_stand_under_each_other(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if width is None:
+        console, out, _ = made()
+    else:
+        out = Terminal()
+        console = Console(out=out)
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("TERM", "xterm")
+    console.table("", ["模型", "分数", "例子"], WIDE_ROWS)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    lines = shown.rstrip("\n").split("\n")
+    assert all(columns(line) <= (width or 200) for line in lines)
+    starts = {columns(line[: line.index(word)]) for line in lines for word in ("例子", "好评", "差评") if word in line}
+    assert len(starts) == 1, out.getvalue()
+    assert "…" not in shown
+    assert sum(line.count(c) for line in lines for c in "差评，很长的一句话") == 10
+
+
+def test_width_is_what_the_table_counts_by() -> None:
+    from rich.cells import cell_len
+
+    for text in ("模型", "ａｂ", "ﾊﾝ", "한국", "e\u0301", "plain", "「括号」", "🙂", "\U00020000"):
+        assert columns(text) == cell_len(text), text
+
+
+@pytest.mark.parametrize("limit", range(1, 12))
+def test_text_is_cut_by_columns(limit: int) -> None:
+    text = "中文ab中e\u0301文"
+    cut = printable(text, limit)
+    assert columns(cut) <= limit
+    assert cut == text if columns(text) <= limit else cut.endswith("…")
+    assert columns(cut) >= min(limit - 1, columns(text))
+
+
+def test_an_ideographic_space_keeps_its_width() -> None:
+    assert printable("中\u3000文") == "中  文"

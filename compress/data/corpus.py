@@ -14,6 +14,7 @@ import numpy as np
 from compress.data import columns, files, places, splitting, texts
 from compress.data.columns import Asked
 from compress.data.frame import Frame, FrameBuilder
+from compress.data.segmentation import Segmenter, word_starts
 from compress.data.table import Rows
 from compress.data.textfiles import lines
 from compress.data.tokenizer import Tokenizer, check_length
@@ -200,18 +201,25 @@ class Tokens:
         return np.bincount(self.ids, minlength=vocabulary_size)
 
 
-def tokenize(corpus: Corpus, tokenizer: Tokenizer, split: str = "train") -> Tokens:
-    """Tokenize one split, sentence by sentence. Raises UserError when nothing is left."""
+def tokenize(corpus: Corpus, tokenizer: Tokenizer, split: str = "train", segmenter: Segmenter | None = None) -> Tokens:
+    """Tokenize one split, sentence by sentence. Words are the segmenter's, else the tokenizer's.
+
+    Raises UserError when nothing is left, and for what the segmenter does wrong.
+    """
     ids, starts, lengths, documents = [], [], [], [0]
     batch: list[list[str]] = []
 
     def flush() -> None:
         flat = [sentence for document in batch for sentence in document]
-        made = tokenizer.encode_plain(flat, words=True)
+        made = tokenizer.encode_plain(flat, words=True, spans=segmenter is not None)
         size = np.diff(made.offsets)
         assert made.words is not None
         word = np.ones(len(made.ids), dtype=bool)
-        word[1:] = (made.words[1:] != made.words[:-1]) | (made.words[1:] < 0)
+        if segmenter is None:
+            word[1:] = (made.words[1:] != made.words[:-1]) | (made.words[1:] < 0)
+        else:
+            assert made.spans is not None
+            word = word_starts(flat, made.offsets, made.spans, segmenter)
         inner = made.offsets[:-1]
         word[inner[inner < len(word)]] = True
         ids.append(made.ids)
@@ -234,7 +242,10 @@ def tokenize(corpus: Corpus, tokenizer: Tokenizer, split: str = "train") -> Toke
         raise UserError("the corpus has no tokens", where=f"{corpus.name}: {split}")
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
     mark = hashlib.sha256(json.dumps(["tokens-1", corpus.fingerprint, split, tokenizer.fingerprint]).encode())
-    return Tokens(np.concatenate(ids), np.concatenate(starts), offsets, np.array(documents), mark.hexdigest())
+    words = np.concatenate(starts)
+    if segmenter is not None:  # a function may change under its name: what it found counts
+        mark.update(segmenter.fingerprint.encode() + np.packbits(words).tobytes())
+    return Tokens(np.concatenate(ids), words, offsets, np.array(documents), mark.hexdigest())
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ class Encoded:
     """Ragged token ids of N rows, T tokens in all.
 
     ids: (T,) int32.  offsets: (N+1,) int64.  segments: (T,) uint8.  words: (T,) int32 or None: the number of the word
-    that the piece belongs to, -1 on special tokens.  cut: rows that were longer than allowed.
+    that the piece belongs to, -1 on special tokens.  cut: rows that were longer than allowed.  spans: (T, 2) int32 or
+    None: the characters of the row's text that the piece stands for, from and up to.
     """
 
     ids: np.ndarray
@@ -35,6 +36,7 @@ class Encoded:
     segments: np.ndarray
     words: np.ndarray | None
     cut: int
+    spans: np.ndarray | None = None
 
 
 class Tokenizer:
@@ -61,15 +63,18 @@ class Tokenizer:
         vocabulary_size: int = 30_522,
         lowercase: bool = True,
         min_frequency: int = 2,
+        tokenize_chinese_chars: bool = True,
     ) -> Tokenizer:
         """Learn a vocabulary: "wordpiece" as BERT's, "bpe" on bytes, or "unigram". [PAD] is 0.
 
         The same texts give the same WordPiece and BPE vocabulary to the byte. Unigram's trainer adds floats in the
-        order of a hash table: its pieces and ids repeat, its scores only to about 1e-3. Raises UserError.
+        order of a hash table: its pieces and ids repeat, its scores only to about 1e-3.
+        tokenize_chinese_chars: of WordPiece, every ideograph is a word and a piece of its own. Raises UserError.
         """
         from compress.data import tokenizer_training
 
-        return cls(tokenizer_training.train(texts, kind, vocabulary_size, lowercase, min_frequency))
+        made = tokenizer_training.train(texts, kind, vocabulary_size, lowercase, min_frequency, tokenize_chinese_chars)
+        return cls(made)
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
@@ -185,9 +190,9 @@ class Tokenizer:
             rows = list(zip(short, (text[:keep] for text in pairs), strict=True))
         return self._encode(self._limit(max_length), rows, words, pairs is not None, max_length)
 
-    def encode_plain(self, texts: Sequence[str], *, words: bool = True) -> Encoded:
+    def encode_plain(self, texts: Sequence[str], *, words: bool = True, spans: bool = False) -> Encoded:
         """Texts without special tokens and without a limit: for corpora, whose lines are short and cut later."""
-        return self._encode(self._backend, list(texts), words, False, None)
+        return self._encode(self._backend, list(texts), words, False, None, spans)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without special tokens."""
@@ -201,22 +206,31 @@ class Tokenizer:
         return self._limited[max_length]
 
     def _encode(
-        self, backend: tokenizers.Tokenizer, rows: list[Any], words: bool, paired: bool, limit: int | None
+        self,
+        backend: tokenizers.Tokenizer,
+        rows: list[Any],
+        words: bool,
+        paired: bool,
+        limit: int | None,
+        spans: bool = False,
     ) -> Encoded:
         ids: list[int] = []
         segments: list[int] = []
         lengths: list[int] = []
         numbers: list[int] = []
+        places: list[np.ndarray] = [np.zeros((0, 2), dtype=np.int32)]
         cut = 0
         for start in range(0, len(rows), AT_ONCE):
             part = rows[start : start + AT_ONCE]
-            for one in _guarded(backend, part, limit is not None, words, self.where):
+            for one in _guarded(backend, part, limit is not None, words or spans, self.where):
                 ids += one.ids
                 lengths.append(len(one))
                 if paired:
                     segments += one.type_ids
                 if words:
                     numbers += [-1 if word is None else word for word in one.word_ids]
+                if spans:
+                    places.append(np.array(one.offsets, dtype=np.int32).reshape(-1, 2))
                 if len(one) == limit and one.overflowing:
                     cut += 1
         flat = np.array(ids, dtype=np.int32)
@@ -226,6 +240,7 @@ class Tokenizer:
             np.array(segments, dtype=np.uint8) if paired else np.zeros(len(flat), dtype=np.uint8),
             np.array(numbers, dtype=np.int32) if words else None,
             cut,
+            np.concatenate(places) if spans else None,
         )
 
 
@@ -234,7 +249,7 @@ def _guarded(
 ) -> list[tokenizers.Encoding]:
     """Encode, turning what the native code throws (a panic is no `Exception`) into a UserError."""
     try:
-        if words:  # the fast way keeps no record of words
+        if words:  # the fast way keeps no record of words and characters
             return backend.encode_batch(rows, add_special_tokens=special)
         return backend.encode_batch_fast(rows, add_special_tokens=special)
     except (KeyboardInterrupt, SystemExit):

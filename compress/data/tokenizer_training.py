@@ -9,20 +9,26 @@ from collections.abc import Iterable, Sequence
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from compress.data.segmentation import IDEOGRAPH
 from compress.data.tokenizer_files import SPECIALS, finish, wordpiece
 from compress.errors import UserError, did_you_mean
 
 KINDS = ("wordpiece", "bpe", "unigram")
-ALPHABET = 1000  # characters that get a token of their own; rarer ones become [UNK]
+ALPHABET = 1000  # characters, ideographs apart, that get a token of their own; rarer ones become [UNK]
 LINE = 10_000  # characters of a text given to a trainer at once
 _SPECIALS = [names[0] for names in SPECIALS.values()]
 _SMALLEST = {"wordpiece": 32, "bpe": 256 + len(_SPECIALS) + 1, "unigram": 32}
 
 
 def train(
-    texts: Iterable[str], kind: str, vocabulary_size: int, lowercase: bool, min_frequency: int
+    texts: Iterable[str],
+    kind: str,
+    vocabulary_size: int,
+    lowercase: bool,
+    min_frequency: int,
+    tokenize_chinese_chars: bool = True,
 ) -> dict[str, bytes]:
-    """The files of a new tokenizer. Raises UserError."""
+    """The files of a new tokenizer. tokenize_chinese_chars: of WordPiece, an ideograph is a word. Raises UserError."""
     if kind not in KINDS:
         raise UserError(f"unknown kind of tokenizer '{kind}'", do=did_you_mean(kind, KINDS))
     if vocabulary_size < _SMALLEST[kind]:
@@ -32,13 +38,14 @@ def train(
     lines = [text[i : i + LINE] for text in texts for i in range(0, len(text), LINE) if text]
     if not any(line.strip() for line in lines):
         raise UserError("there is no text to learn a vocabulary from")
-    made = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}[kind](
-        lines, vocabulary_size, lowercase, min_frequency
-    )
-    return files_of(made, kind, lowercase)
+    if kind == "wordpiece":
+        made = _wordpiece(lines, vocabulary_size, lowercase, min_frequency, tokenize_chinese_chars)
+    else:
+        made = {"bpe": _bpe, "unigram": _unigram}[kind](lines, vocabulary_size, lowercase, min_frequency)
+    return files_of(made, kind, lowercase, tokenize_chinese_chars)
 
 
-def files_of(made: tokenizers.Tokenizer, kind: str, lowercase: bool) -> dict[str, bytes]:
+def files_of(made: tokenizers.Tokenizer, kind: str, lowercase: bool, chinese: bool = True) -> dict[str, bytes]:
     """tokenizer.json, tokenizer_config.json, and vocab.txt where a vocabulary alone says all (WordPiece)."""
     described = {f"{role}_token": names[0] for role, names in SPECIALS.items()}
     described |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512}
@@ -46,22 +53,24 @@ def files_of(made: tokenizers.Tokenizer, kind: str, lowercase: bool) -> dict[str
     files = {"tokenizer.json": made.to_str(pretty=True).encode()}
     if kind == "wordpiece":
         described |= {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase}
-        described |= {"strip_accents": None, "tokenize_chinese_chars": True}
+        described |= {"strip_accents": None, "tokenize_chinese_chars": chinese}
         tokens = sorted(made.get_vocab().items(), key=lambda item: item[1])
         files["vocab.txt"] = "".join(f"{token}\n" for token, _ in tokens).encode()
     files["tokenizer_config.json"] = (json.dumps(described, indent=2, sort_keys=True) + "\n").encode()
     return files
 
 
-def _wordpiece(lines: Sequence[str], size: int, lowercase: bool, min_frequency: int) -> tokenizers.Tokenizer:
+def _wordpiece(
+    lines: Sequence[str], size: int, lowercase: bool, min_frequency: int, chinese: bool
+) -> tokenizers.Tokenizer:
     """WordPiece by the BPE-like trainer of the library, made to repeat itself.
 
     On its own that trainer numbers the "##c" pieces in the order of a hash table, and breaks ties by those numbers:
     two trainings on the same text differ. So all of them are given to it beforehand, sorted.
     """
-    made = wordpiece({name: i for i, name in enumerate(_SPECIALS)}, lowercase=lowercase)
+    made = wordpiece({name: i for i, name in enumerate(_SPECIALS)}, lowercase=lowercase, chinese=chinese)
     inner, first = _characters(made, lines)
-    alphabet = _most(inner + first)
+    alphabet = _alphabet(inner, first, size, min_frequency)
     pieces = [f"##{c}" for c in alphabet if inner[c]]
     if len(_SPECIALS) + len(alphabet) + len(pieces) > size:
         raise UserError(
@@ -79,7 +88,8 @@ def _wordpiece(lines: Sequence[str], size: int, lowercase: bool, min_frequency: 
         show_progress=False,
     )
     made.train_from_iterator(lines, trainer, length=len(lines))
-    return wordpiece(made.get_vocab(), lowercase=lowercase)  # anew: the pieces must not stay special tokens
+    # anew: the pieces must not stay special tokens
+    return wordpiece(made.get_vocab(), lowercase=lowercase, chinese=chinese)
 
 
 def _characters(made: tokenizers.Tokenizer, lines: Sequence[str]) -> tuple[Counter[str], Counter[str]]:
@@ -98,10 +108,23 @@ def _characters(made: tokenizers.Tokenizer, lines: Sequence[str]) -> tuple[Count
     return inner, first
 
 
-def _most(counts: Counter[str]) -> list[str]:
-    """The most frequent characters, sorted; ties go to the smaller code point."""
+def _alphabet(inner: Counter[str], first: Counter[str], size: int, min_frequency: int) -> list[str]:
+    """The characters that get a token of their own, sorted; ties go to the smaller code point.
+
+    Ideographs are words rather than letters: a Chinese text has thousands, and each that is seen often enough is a
+    token as long as there is room, the most frequent first.
+    """
+    counts = inner + first
     ranked = sorted(counts, key=lambda c: (-counts[c], c))
-    return sorted(ranked[:ALPHABET])
+    letters = [c for c in ranked if not IDEOGRAPH.match(c)][:ALPHABET]
+    room = size - len(_SPECIALS) - len(letters) - sum(c in inner for c in letters)
+    chosen = []
+    for c in ranked:
+        cost = 1 + (c in inner)
+        if IDEOGRAPH.match(c) and counts[c] >= min_frequency and cost <= room:
+            chosen.append(c)
+            room -= cost
+    return sorted(letters + chosen)
 
 
 def _bpe(lines: Sequence[str], size: int, lowercase: bool, min_frequency: int) -> tokenizers.Tokenizer:

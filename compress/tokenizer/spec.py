@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from compress.contracts import StageSpec
 
@@ -21,5 +21,13 @@ class Spec(StageSpec):
     """Most pieces, special tokens included; a small corpus may give fewer."""
     lowercase: bool = True
     """Take off case and accents."""
+    tokenize_chinese_chars: bool = True
+    """Of wordpiece: every Chinese character is a piece of its own, as in BERT's Chinese models."""
     min_frequency: int = Field(default=2, ge=1)
     """Pieces seen less often are not learned."""
+
+    @model_validator(mode="after")
+    def _wordpiece(self) -> Spec:
+        if not self.tokenize_chinese_chars and self.model != "wordpiece":
+            raise ValueError(f"tokenize_chinese_chars is of wordpiece, this is {self.model}; leave it out")
+        return self

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
+from compress.data.corpus import LONGEST
 from compress.data.tokenizer import Tokenizer
 from compress.stages import Finished, Outline, Prepared, StageContext
 from compress.tokenizer.spec import Spec
+
+SAMPLE = 2000  # held-out texts that are looked at for unknown pieces
 
 
 class Stage:
@@ -30,6 +35,15 @@ class Stage:
             vocabulary_size=s.vocabulary_size,
             lowercase=s.lowercase,
             min_frequency=s.min_frequency,
+            tokenize_chinese_chars=s.tokenize_chinese_chars,
         )
-        self.context.say(f"tokenizer: {tokenizer.vocabulary_size:,} pieces from {corpus.name}")
+        unknown = _unknown(tokenizer, list(islice(corpus.texts("validation"), SAMPLE)))
+        known = f"; {100 * unknown:.2f} % of the held-out text is [UNK] to it" if unknown else ""
+        self.context.say(f"tokenizer: {tokenizer.vocabulary_size:,} pieces from {corpus.name}{known}")
         return Prepared(finish=lambda: Finished(model=None, files=tokenizer.files()))
+
+
+def _unknown(tokenizer: Tokenizer, texts: list[str]) -> float:
+    """Share of the pieces of some texts that the vocabulary does not know."""
+    ids = tokenizer.encode_plain([text[:LONGEST] for text in texts], words=False).ids
+    return float((ids == tokenizer.unk_id).mean()) if len(ids) else 0.0
