@@ -28,8 +28,8 @@ HEAD_NAMES: Mapping[HeadKind, str] = {
     "token_classification": "task",
     "question_answering": "task",
     "sentence_pair": "pair",
-}
     "replaced_token": "rtd",
+}
 """The name under which a model keeps each kind of head."""
 
 MAX_PARAMETERS = 12_000_000_000
@@ -216,6 +216,7 @@ class HeadConfig:
     style: HeadStyle = "bert"
     dropout: float | None = None
     feature_norm_eps: float | None = None
+    activation: Activation | None = None
 
     def __post_init__(self) -> None:
         where = "head"
@@ -227,6 +228,8 @@ class HeadConfig:
             checks.probability("dropout", self.dropout, where)
         if self.feature_norm_eps is not None:
             checks.epsilon("feature_norm_eps", self.feature_norm_eps, where)
+        if self.activation is not None:
+            checks.choice("activation", self.activation, get_args(Activation), where)
         if self.problem == "regression" and self.labels != 1:
             raise UserError("a regression has one output", where="head.labels", why=f"found {self.labels}", do="use 1")
         if self.kind == "sentence_pair" and self.labels != 2:
@@ -235,7 +238,6 @@ class HeadConfig:
             raise UserError(
                 "a question-answering head has two outputs, start and end",
                 where="head.labels",
-    activation: Activation | None = None
                 why=f"found {self.labels}",
             )
         if self.kind != "classification" and self.problem != "single_label":
@@ -247,11 +249,14 @@ class HeadConfig:
         return HEAD_NAMES[self.kind]
 
     @property
-        if self.activation is not None:
-            checks.choice("activation", self.activation, get_args(Activation), where)
     def per_token(self) -> bool:
         """Whether it answers every token (T, C) rather than every sequence (B, C)."""
         return self.kind in ("token_classification", "question_answering")
+
+    @property
+    def outputs(self) -> int:
+        """Scores for each thing that it answers."""
+        return 1 if self.kind == "replaced_token" else self.labels
 
     @property
     def needs_pooler(self) -> bool:
@@ -272,11 +277,6 @@ class HeadConfig:
         return dataclasses.asdict(self)
 
     @classmethod
-    @property
-    def outputs(self) -> int:
-        """Scores for each thing that it answers."""
-        return 1 if self.kind == "replaced_token" else self.labels
-
     def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
         checks.known_keys(cls, values, "head")
