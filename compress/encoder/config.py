@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from compress.encoder import checks
+from compress.encoder.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
 
 Norm = Literal["post", "pre"]
@@ -71,6 +72,9 @@ class EncoderConfig:
     positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids).
     max_positions: longest sequence.  position_offset: first row of the position table in use (2 in RoBERTa).
     segments: number of segment kinds, 0 for none.  pooler: tanh layer on the first token.
+    windows: for each layer, how many tokens on either side a token sees (local attention, 2004.05150), None for all;
+        None as a whole: every layer sees everything.  ModernBERT's local_attention 128 is a window of 64.
+    global_tokens: the first n tokens of each sequence, such as [CLS], see all others and are seen by all.
     dropout, attention_dropout: probabilities.  pad_id: row of the word table that starts at zero.
     """
 
@@ -87,6 +91,8 @@ class EncoderConfig:
     position_offset: int = 0
     segments: int = 2
     pooler: bool = True
+    windows: tuple[int | None, ...] | None = None
+    global_tokens: int = 0
     dropout: float = 0.1
     attention_dropout: float = 0.1
     pad_id: int = 0
@@ -100,9 +106,13 @@ class EncoderConfig:
         if self.layer_groups is not None:
             groups = tuple(self.layer_groups)
             object.__setattr__(self, "layer_groups", None if groups == tuple(range(self.depth)) else groups)
+        if self.windows is not None:
+            windows = tuple(self.windows)
+            object.__setattr__(self, "windows", None if set(windows) == {None} else windows)
         _check_sizes(self)
         _check_choices(self)
         _check_groups(self)
+        check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
         total = self.count_parameters()
         if total > MAX_PARAMETERS:
             raise UserError(
@@ -148,6 +158,12 @@ class EncoderConfig:
         return tuple(range(self.depth)) if self.layer_groups is None else self.layer_groups
 
     @property
+    def patterns(self) -> tuple[AttentionPattern, ...]:
+        """What the tokens of each layer see."""
+        windows = self.windows or (None,) * self.depth
+        return tuple(AttentionPattern(w, 0 if w is None else self.global_tokens) for w in windows)
+
+    @property
     def group_shapes(self) -> tuple[LayerShape, ...]:
         """The shape of each group of parameters."""
         return tuple(self.layers[self.groups.index(g)] for g in range(max(self.groups) + 1))
@@ -191,6 +207,9 @@ class EncoderConfig:
         groups = values.get("layer_groups")
         if groups is not None and not checks.is_list(groups):
             raise UserError("layer_groups must be a list of integers", where="encoder.layer_groups")
+        windows = values.get("windows")
+        if windows is not None and not checks.is_list(windows):
+            raise UserError("windows must be a list of integers and nulls", where="encoder.windows")
         return cls(**{**values, "layers": tuple(LayerShape(**row) for row in rows)})
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from compress.encoder.config import Activation, EncoderConfig, LayerShape
 from compress.encoder.dropout import Dropout
 from compress.encoder.layout import AttentionMaps, Layout
+from compress.encoder.pattern import FULL, AttentionPattern
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -108,13 +109,13 @@ class Attention(nn.Module):
         x = narrowed(x)
         return self.query(x), self.key(x), self.value(x)
 
-    def forward(self, x: Tensor, layout: Layout, trace: LayerTrace) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, trace: LayerTrace, pattern: AttentionPattern = FULL) -> Tensor:
         q, k, v = (part.unflatten(-1, (self.heads, self.head_width)) for part in self.project(x))
         dropout = self.dropout if self.training else 0.0
         if trace.wants_maps:
-            context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout)
+            context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout, pattern=pattern)
         else:
-            context = layout.attend(q, k, v, dropout=dropout)
+            context = layout.attend(q, k, v, dropout=dropout, pattern=pattern)
         if trace.wants_projections:
             trace.projections = (q, k, v)
         return self.output(context.flatten(-2))
@@ -164,11 +165,11 @@ class EncoderLayer(nn.Module):
         self.output_norm = layer_norm(config.hidden, config.norm_eps)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layout: Layout, trace: LayerTrace) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, trace: LayerTrace, pattern: AttentionPattern = FULL) -> Tensor:
         if self.pre_norm:
-            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace))
+            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern))
             return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern)))
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
 

@@ -47,11 +47,11 @@ class Encoder(nn.Module):
         """
         x = self._embed(input_ids, position_ids, segment_ids)
         states, traces = [], []
-        for group in self.config.groups:
+        for group, pattern in zip(self.config.groups, self.config.patterns, strict=True):
             trace = LayerTrace(needs.attentions or needs.attention_scores, needs.projections)
             if needs.hidden_states:
                 states.append(x)
-            x = self.layers[group](x, layout, trace)
+            x = self.layers[group](x, layout, trace, pattern)
             traces.append(trace)
         if self.final_norm is not None:
             x = self.final_norm(x)

@@ -88,9 +88,13 @@ def _student_config(
     shared = len(source) < len(renumbered)
     if segments == "fold" and config.positions == "sinusoidal" and config.segments:
         raise UserError("fixed positions cannot take up the segment row", where="segments", do="use keep or drop")
+    windows = tuple(config.windows[i] for i in keep) if config.windows else None
+    local = windows is not None and any(window is not None for window in windows)
     return dataclasses.replace(
         config,
         layers=tuple(config.layers[i] for i in keep),
+        windows=windows if local else None,
+        global_tokens=config.global_tokens if local else 0,
         layer_groups=tuple(renumbered) if shared else None,
         segments=config.segments if segments == "keep" else 0,
         pooler=config.pooler and pooler,

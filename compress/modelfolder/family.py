@@ -131,6 +131,8 @@ def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None
         return "it normalises before each block"
     if "offset" not in expresses and config.position_offset:
         return f"its positions start at row {config.position_offset}"
+    if config.windows is not None:
+        return "its tokens see only a window of their sequence"
     return None
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from compress.encoder import layout
+from compress.encoder import attention
 from compress.encoder.dropout import Dropout, dropout
 from compress.encoder.layout import PackedLayout
+from compress.encoder.pattern import FULL
 
 LENGTHS = [3, 3, 70, 1, 50, 50, 12]
 
@@ -45,12 +46,13 @@ def test_runs() -> None:
 def test_ways_of_attention_agree(way: str, dtype: torch.dtype, tolerance: float) -> None:
     exact, ours = projections(torch.float64), projections(dtype)
     expected = reference(*exact)
+    q, k, v = ours
     if way == "attend":
         got = packed().attend(*ours, dropout=0.0)
     elif way == "attend_explicitly":
         got, _ = packed().attend_explicitly(*ours, dropout=0.0)
     else:  # what a GPU takes where the variable-length kernel does not apply
-        got = packed()._attend_padded(*ours, 0.0)
+        got = packed()._attend_padded(q, k, v, 0.0, FULL)
     assert got.shape == expected.shape
     assert got.dtype == dtype
     torch.testing.assert_close(got.double(), expected, rtol=tolerance, atol=tolerance)
@@ -122,4 +124,4 @@ def test_dropout_does_nothing_when_off() -> None:
 
 
 def test_short_threshold_is_covered() -> None:
-    assert min(LENGTHS) < layout._SHORT < max(LENGTHS)
+    assert min(LENGTHS) < attention.SHORT < max(LENGTHS)

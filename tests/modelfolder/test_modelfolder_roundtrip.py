@@ -81,6 +81,7 @@ def models(draw: Any) -> Model:
         pooler=draw(st.booleans()),
         dropout=draw(st.sampled_from([0.0, 0.1])),
         pad_id=draw(st.integers(0, 1)),
+        windows=draw(st.sampled_from([None, (2,) * len(layers)])),
     )
     style = "bert" if config.pooler else "distilbert"
     heads = [MLM, HeadConfig("classification", labels=draw(st.integers(1, 3)), style=style)]
@@ -117,6 +118,7 @@ def test_any_model_comes_back_bit_by_bit(model: Model, tmp_path: Path) -> None:
         ({"embedding": 8, "norm": "pre"}, "its embedding width 8 is not its hidden size 32"),
         ({"norm": "pre"}, "it normalises before each block"),
         ({"position_offset": 2}, "its positions start at row 2"),
+        ({"windows": (2, None), "global_tokens": 1}, "its tokens see only a window of their sequence"),
         ({"positions": "sinusoidal"}, "its positions are fixed sinusoids, not a learned table"),
     ],
 )
