@@ -385,7 +385,7 @@ class Run:
 
     @cached_property
     def corpus(self) -> Corpus:
-        corpus = open_corpus_of(self.recipe)
+        corpus = open_corpus_of(self.recipe, lambda: self.table)
         for note in corpus.notes:
             self.console.note(note)
         return corpus

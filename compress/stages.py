@@ -19,7 +19,7 @@ from torch import nn
 from compress.contracts import Batch, BatchSource, EncoderOutput, MaskingSpec, Needs, TrainingPlan
 from compress.data import segmentation
 from compress.data.batches import CorpusBatches, TaskBatches, evaluation_batches
-from compress.data.corpus import Corpus, open_corpus, tokenize
+from compress.data.corpus import Corpus, open_corpus, tokenize, with_task_texts
 from compress.data.examples import Examples, join
 from compress.data.segmentation import Segmenter
 from compress.data.sources import open_table
@@ -162,12 +162,13 @@ def open_table_of(recipe: Recipe, expect_labels: Sequence[str] | None = None) ->
     )
 
 
-def open_corpus_of(recipe: Recipe) -> Corpus:
-    """The recipe's plain text."""
+def open_corpus_of(recipe: Recipe, table: Callable[[], Table]) -> Corpus:
+    """The recipe's plain text, with the training texts of its labelled data where it asks for them."""
     c = recipe.corpus
     if c is None:
         raise UserError(f"recipe {recipe.name} names no corpus", where="corpus", do="give --corpus")
-    return open_corpus(c.source, text_column=c.text_column, limit=c.limit)
+    corpus = open_corpus(c.source, text_column=c.text_column, limit=c.limit)
+    return with_task_texts(corpus, table().split("train")) if c.task_texts else corpus
 
 
 def corpus_batches(

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from compress.data import columns, files, places, splitting, texts
 from compress.data.columns import Asked
 from compress.data.frame import Frame, FrameBuilder
-from compress.data.segmentation import Segmenter, word_starts
-from compress.data.table import Rows
+from compress.data.segmentation import IDEOGRAPH, Segmenter, word_starts
+from compress.data.table import UNLABELLED, Rows
 from compress.data.textfiles import lines
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.errors import UserError
@@ -158,6 +159,36 @@ def _with_validation(splits: dict[str, Rows], seed: int, name: str, notes: list[
     parts = splitting.cut(splits["train"], {"train": 0.95, "validation": 0.05}, seed, name)
     notes.append(f"no validation split: {len(parts['validation']):,} documents cut from train (seed {seed})")
     return {**splits, **parts}
+
+
+def with_task_texts(corpus: Corpus, rows: Rows) -> Corpus:
+    """The corpus with every distinct text of a labelled set's rows as a train document more.
+
+    Task-adaptive pretraining (Gururangan et al., arXiv 2004.10964) in one go with the general text. Word-level rows
+    are joined with spaces, or without where they are ideographs.
+    """
+    found: dict[str, None] = {}
+    for column in rows.columns.values():
+        for value in column.to_pylist():
+            text = value if isinstance(value, str) else _joined(value)
+            if text.strip():
+                found[text] = None
+    train, more = corpus.splits["train"], pa.array(list(found), pa.large_string())
+    chunks = [*train.columns["text"].chunks, more]
+    count = len(train) + len(more)
+    both = Rows({"text": pa.chunked_array(chunks)}, np.full(count, UNLABELLED), np.arange(1, count + 1))
+    digest = hashlib.sha256(f"{corpus.fingerprint} with task texts".encode())
+    for text in found:
+        digest.update(json.dumps(text).encode())
+    note = f"the corpus also holds {len(found):,} texts of the labelled data"
+    return Corpus({**corpus.splits, "train": both}, corpus.name, digest.hexdigest(), (*corpus.notes, note))
+
+
+def _joined(words: Sequence[str]) -> str:
+    return "".join(
+        word if IDEOGRAPH.match(word) and i and IDEOGRAPH.match(words[i - 1]) else f" {word}"
+        for i, word in enumerate(words)
+    ).strip()
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------

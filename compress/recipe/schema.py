@@ -73,6 +73,8 @@ class CorpusSpec(Frozen):
     """Most documents taken."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
     """Pieces of one training block."""
+    task_texts: bool = False
+    """Also read the training texts of `data`: what the task is about, in its own words (2004.10964)."""
 
 
 class LatencySpec(Frozen):
@@ -126,6 +128,8 @@ class Recipe(Frozen):
     @model_validator(mode="after")
     def _blocks(self) -> Recipe:
         """What a stage reads must be there, except a model or teacher, which a person may bring on the command line."""
+        if self.corpus is not None and self.corpus.task_texts and self.data is None:
+            raise ValueError("corpus.task_texts reads the texts of `data`, and there is none; name it")
         for index, stage in enumerate(self.stages):
             for block in sorted(stage.needs() - {"teacher", "model"}):
                 if getattr(self, block) is None:
