@@ -2,7 +2,7 @@
 
 "squad" (Rajpurkar et al. 2016): case, punctuation and articles do not count, F1 over words.  "squad_v2" (Rajpurkar et
 al. 2018): the same, with no answer as an answer, the empty text.  "cmrc2018" (Cui et al. 2019): Chinese characters and
-Latin words, F1 over the longest run that both have in common.
+Latin words, F1 over the longest run that both have in common; no answer as in version 2 (its script knows none).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 # The marks that the script of CMRC 2018 drops. Its list also has a double ellipsis, which no single character equals.
 _CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+_CHINESE = re.compile(r"[\u4e00-\u9fa5]")
 _CMRC_PIECE = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+|[^\w\s]")
 
 
@@ -56,9 +57,9 @@ def segments(text: str) -> list[str]:
 def score_answers(predicted: Sequence[str], gold: Sequence[Sequence[str]], rules: Rules = "squad") -> AnswerScores:
     """Every answer against the nearest of its question's gold answers.
 
-    predicted: one text a question, empty for "no answer".  gold: the accepted texts of each question; none under
-    "squad_v2": the question has no answer, and only the empty text is right. Raises ValueError when there are no
-    questions, the numbers differ, or a question has no gold answer under rules that do not know such.
+    predicted: one text a question, empty for "no answer".  gold: the accepted texts of each question; none: the
+    question has no answer, and only the empty text is right. Raises ValueError when there are no questions, the numbers
+    differ, or a question has no gold answer under the rules of "squad", which do not know such.
     """
     if len(predicted) != len(gold):
         raise ValueError(f"{len(predicted)} answers for {len(gold)} questions")
@@ -67,12 +68,23 @@ def score_answers(predicted: Sequence[str], gold: Sequence[Sequence[str]], rules
     exact, f1 = _RULES[rules]
     scores = np.zeros((len(predicted), 2))
     for row, (answer, accepted) in enumerate(zip(predicted, gold, strict=True)):
-        if rules == "squad_v2":
+        if rules != "squad":
             accepted = [text for text in accepted if normalize(text)] or [""]
         elif not accepted:
             raise ValueError(f"question {row} has no gold answer: score such data by the rules of squad_v2")
         scores[row] = max(exact(answer, a) for a in accepted), max(f1(answer, a) for a in accepted)
     return AnswerScores(scores[:, 0], scores[:, 1])
+
+
+def rules_of(gold: Sequence[Sequence[str]]) -> Rules:
+    """The rules that suit these gold answers.
+
+    Those of Chinese where most hold Chinese characters, else of SQuAD, in version 2 where some questions have none.
+    """
+    texts = [text for accepted in gold for text in accepted]
+    if 2 * sum(_CHINESE.search(text) is not None for text in texts) > len(texts):
+        return "cmrc2018"
+    return "squad" if all(gold) else "squad_v2"
 
 
 def _exact(answer: str, gold: str) -> float:
@@ -98,6 +110,8 @@ def _f1_or_none(answer: str, gold: str) -> float:
 
 def _f1_chinese(answer: str, gold: str) -> float:
     ours, theirs = segments(answer), segments(gold)
+    if not gold:
+        return float(not ours)
     return _harmonic(_longest_common_run(ours, theirs), len(ours), len(theirs))
 
 

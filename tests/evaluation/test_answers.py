@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation.quality.answers import normalize, score_answers, segments
+from evaluation.quality.answers import normalize, rules_of, score_answers, segments
 
 WORDS = st.lists(st.sampled_from(["The", "a", "cat", "Cat's", "sat", ",", "mat.", "1990", "—", "an"]), max_size=6)
 
@@ -76,6 +76,8 @@ def test_no_answer_by_version_two(answer, accepted, rules, exact, f1):
         ("村城", ["村雨城"], 0.0, 2 * 1 / 5),  # the longest common run, not the common characters
         ("1990年", ["1990年", "90年"], 1.0, 1.0),
         ("北京", ["上海"], 0.0, 0.0),
+        ("", [], 1.0, 1.0),
+        ("北京", [], 0.0, 0.0),
     ],
 )
 def test_cases_of_cmrc(answer, accepted, exact, f1):
@@ -97,6 +99,20 @@ def test_pieces_and_normal_form():
     ]
     assert segments("3.5米") == ["3", ".", "5", "米"]
     assert normalize("The Answer, a long-term one.") == "answer longterm one"
+
+
+@pytest.mark.parametrize(
+    ("gold", "rules"),
+    [
+        ([["cat"], ["dog", "a dog"]], "squad"),
+        ([["cat"], []], "squad_v2"),
+        ([["村雨城"], ["1990年"], ["ω-force"]], "cmrc2018"),
+        ([["村雨城"], []], "cmrc2018"),
+        ([[], []], "squad_v2"),
+    ],
+)
+def test_the_rules_follow_from_the_gold_answers(gold, rules):
+    assert rules_of(gold) == rules
 
 
 @pytest.mark.parametrize(
