@@ -26,6 +26,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("publish",),
     (
         "pipeline",
+        "extension",
         "standalone",
         "prediction",
     ),  # one run from request to table; measuring and predicting without a recipe
