@@ -11,27 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from compress.encoder import checks
+from compress.encoder.headconfig import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Pooling, Problem
 from compress.encoder.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
 
 Norm = Literal["post", "pre"]
-Positions = Literal["learned", "sinusoidal", "sinusoidal_start"]
-Activation = Literal["gelu", "gelu_new", "relu", "silu"]
-HeadKind = Literal[
-    "classification", "token_classification", "question_answering", "masked_lm", "sentence_pair", "replaced_token"
-]
-HeadStyle = Literal["bert", "distilbert", "roberta", "electra"]
-Problem = Literal["single_label", "multi_label", "regression"]
-
-HEAD_NAMES: Mapping[HeadKind, str] = {
-    "masked_lm": "mlm",
-    "classification": "task",
-    "token_classification": "task",
-    "question_answering": "task",
-    "sentence_pair": "pair",
-    "replaced_token": "rtd",
-}
-"""The name under which a model keeps each kind of head."""
+Positions = Literal["learned", "sinusoidal", "sinusoidal_start", "rotary"]
 
 MAX_PARAMETERS = 12_000_000_000
 MAX_LAYERS = 512
@@ -52,12 +37,11 @@ class LayerShape:
     def attention_width(self) -> int:
         return self.heads * self.head_width
 
-    def count_parameters(self, hidden: int) -> int:
-        """Two norms, four projections and the two matrices of the feed-forward part, all with biases."""
-        inner = self.attention_width
-        attention = 3 * (hidden * inner + inner) + inner * hidden + hidden
-        feed_forward = hidden * self.feed_forward + self.feed_forward + self.feed_forward * hidden + hidden
-        return attention + feed_forward + 4 * hidden
+    def count_parameters(self, hidden: int, *, bias: bool = True, gated: bool = False) -> int:
+        """Two norms, four projections and the two matrices of the feed-forward part, the first twice when gated."""
+        inner, up = self.attention_width, self.feed_forward * (2 if gated else 1)
+        total = 4 * hidden * inner + hidden * up + self.feed_forward * hidden + 2 * hidden
+        return total + 3 * inner + up + 4 * hidden if bias else total
 
 
 @dataclass(frozen=True)
@@ -69,7 +53,13 @@ class EncoderConfig:
     layer_groups: for each layer, which group of parameters it uses, numbered 0.. in order of appearance; layers of one
         group are one module, stored once.  None: every layer has its own.
     norm: "post" as in BERT, or "pre" (2002.04745), which ends with one more norm.
-    positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids).
+    first_norm: of pre: false where the first layer's attention reads the embeddings as they are, since they were
+        normalised just before (ModernBERT, 2412.13663).
+    bias: whether linear layers and norms have one; last matrices of heads do in any case.
+    gated: the feed-forward part's activation is multiplied by a second product of its input (GeGLU, 2002.05202).
+    positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids);
+        "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position.
+    rotary_bases: of rotary, for each layer: the base θ of its angles, position · θ^(-2i/K).
     max_positions: longest sequence.  position_offset: first row of the position table in use (2 in RoBERTa).
     segments: number of segment kinds, 0 for none.  pooler: tanh layer on the first token.
     windows: for each layer, how many tokens on either side a token sees (local attention, 2004.05150), None for all;
@@ -84,9 +74,13 @@ class EncoderConfig:
     embedding: int | None = None
     layer_groups: tuple[int, ...] | None = None
     norm: Norm = "post"
+    first_norm: bool = True
     norm_eps: float = 1e-12
+    bias: bool = True
+    gated: bool = False
     activation: Activation = "gelu"
     positions: Positions = "learned"
+    rotary_bases: tuple[float, ...] | None = None
     max_positions: int = 512
     position_offset: int = 0
     segments: int = 2
@@ -109,8 +103,11 @@ class EncoderConfig:
         if self.windows is not None:
             windows = tuple(self.windows)
             object.__setattr__(self, "windows", None if set(windows) == {None} else windows)
+        if self.rotary_bases is not None and checks.is_list(self.rotary_bases):
+            object.__setattr__(self, "rotary_bases", tuple(self.rotary_bases))
         _check_sizes(self)
         _check_choices(self)
+        _check_rotary(self)
         _check_groups(self)
         check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
         total = self.count_parameters()
@@ -175,18 +172,20 @@ class EncoderConfig:
     def count_embeddings(self) -> int:
         """Parameters of the word, position and segment tables (fixed sinusoids are none)."""
         rows = self.vocabulary + self.segments
-        if self.positions != "sinusoidal":
+        if self.positions not in ("sinusoidal", "rotary"):
             rows += self.position_rows
         return rows * self.width
 
     def count_parameters(self) -> int:
         """Parameters of the encoder with its pooler, without heads; a shared group counts once."""
-        total = self.count_embeddings() + 2 * self.width
+        norm = 2 if self.bias else 1  # numbers for each dimension
+        total = self.count_embeddings() + norm * self.width
         if self.width != self.hidden:
-            total += self.width * self.hidden + self.hidden
-        total += sum(shape.count_parameters(self.hidden) for shape in self.group_shapes)
+            total += self.width * self.hidden + (self.hidden if self.bias else 0)
+        for shape in self.group_shapes:
+            total += shape.count_parameters(self.hidden, bias=self.bias, gated=self.gated)
         if self.norm == "pre":
-            total += 2 * self.hidden
+            total += norm * self.hidden * (1 if self.first_norm else 0)  # the last norm, less the first layer's
         if self.pooler:
             total += self.hidden * self.hidden + self.hidden
         return total
@@ -211,95 +210,6 @@ class EncoderConfig:
         if windows is not None and not checks.is_list(windows):
             raise UserError("windows must be a list of integers and nulls", where="encoder.windows")
         return cls(**{**values, "layers": tuple(LayerShape(**row) for row in rows)})
-
-
-@dataclass(frozen=True)
-class HeadConfig:
-    """What sits on the encoder.
-
-    kind: "masked_lm" (dense, activation, norm, the word table as the last matrix, bias), "classification" (one answer
-        per sequence), "token_classification" (one per token), "question_answering" (two scores per token: where an
-        answer starts and where it ends), "sentence_pair" (next sentence or sentence order), "replaced_token" (one score
-        per token: whether a generator put it there, ELECTRA, 2003.10555).
-    labels: answers of a classification; 1 for a regression, 2 for question answering.
-    problem: "single_label" (one of the labels), "multi_label" (any of them), "regression" (a number).
-    style: of a classification: "bert" reads the pooler; the others have a dense layer of their own on the first token,
-        "distilbert" (1910.01108) with relu, "roberta" (1907.11692) with tanh, "electra" (2003.10555) with gelu.
-    dropout: None takes the encoder's (a sentence-pair head: none).  feature_norm_eps, activation: of the masked-LM
-        transform; None takes the encoder's.
-    """
-
-    kind: HeadKind
-    labels: int = 2
-    problem: Problem = "single_label"
-    style: HeadStyle = "bert"
-    dropout: float | None = None
-    feature_norm_eps: float | None = None
-    activation: Activation | None = None
-
-    def __post_init__(self) -> None:
-        where = "head"
-        checks.choice("kind", self.kind, get_args(HeadKind), where)
-        checks.choice("problem", self.problem, get_args(Problem), where)
-        checks.choice("style", self.style, get_args(HeadStyle), where)
-        checks.positive("labels", self.labels, where=where)
-        if self.dropout is not None:
-            checks.probability("dropout", self.dropout, where)
-        if self.feature_norm_eps is not None:
-            checks.epsilon("feature_norm_eps", self.feature_norm_eps, where)
-        if self.activation is not None:
-            checks.choice("activation", self.activation, get_args(Activation), where)
-        if self.problem == "regression" and self.labels != 1:
-            raise UserError("a regression has one output", where="head.labels", why=f"found {self.labels}", do="use 1")
-        if self.kind == "sentence_pair" and self.labels != 2:
-            raise UserError("a sentence-pair head has two answers", where="head.labels", why=f"found {self.labels}")
-        if self.kind == "question_answering" and self.labels != 2:
-            raise UserError(
-                "a question-answering head has two outputs, start and end",
-                where="head.labels",
-                why=f"found {self.labels}",
-            )
-        if self.kind != "classification" and self.problem != "single_label":
-            raise UserError(f"a {self.kind} head cannot be {self.problem}", where="head.problem", do="use single_label")
-
-    @property
-    def name(self) -> str:
-        """The key of this head in `Model.heads`."""
-        return HEAD_NAMES[self.kind]
-
-    @property
-    def per_token(self) -> bool:
-        """Whether it answers every token (T, C) rather than every sequence (B, C)."""
-        return self.kind in ("token_classification", "question_answering")
-
-    @property
-    def outputs(self) -> int:
-        """Scores for each thing that it answers."""
-        return 1 if self.kind == "replaced_token" else self.labels
-
-    @property
-    def needs_pooler(self) -> bool:
-        return self.kind == "sentence_pair" or (self.kind == "classification" and self.style == "bert")
-
-    def count_parameters(self, config: EncoderConfig) -> int:
-        """Parameters of the head itself; the tied matrix of masked_lm belongs to the encoder."""
-        hidden, width = config.hidden, config.width
-        if self.kind == "masked_lm":
-            return hidden * width + width + 2 * width + config.vocabulary
-        total = hidden * self.outputs + self.outputs
-        if self.kind == "replaced_token" or (self.kind == "classification" and self.style != "bert"):
-            total += hidden * hidden + hidden
-        return total
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `from_dict` gives the same head back."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
-        """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
-        checks.known_keys(cls, values, "head")
-        return cls(**values)
 
 
 # --- checks of the whole: each raises UserError, naming the key, what was found and what is allowed --------------
@@ -341,6 +251,37 @@ def _check_choices(config: EncoderConfig) -> None:
         raise UserError(f"pooler must be true or false, not {config.pooler!r}", where="encoder.pooler")
 
 
+def _check_rotary(config: EncoderConfig) -> None:
+    """Bases belong to rotary positions, one for each layer; a head is turned in pairs of its dimensions."""
+    for name in ("first_norm", "bias", "gated"):
+        if not isinstance(value := getattr(config, name), bool):
+            raise UserError(f"{name} must be true or false, not {value!r}", where=f"encoder.{name}")
+    if not config.first_norm and (config.norm != "pre" or config.groups.count(0) > 1):
+        raise UserError(
+            "first_norm is false",
+            where="encoder.first_norm",
+            why="only a first layer of its own that normalises before its attention can go without",
+            do="use norm: pre, and a group for the first layer alone",
+        )
+    where, bases = "encoder.rotary_bases", config.rotary_bases
+    if (config.positions == "rotary") != (bases is not None):
+        raise UserError("rotary_bases and positions: rotary belong together", where=where)
+    if bases is None:
+        return
+    if not checks.is_list(bases) or len(bases) != config.depth:
+        raise UserError(f"rotary_bases must list a number for each of {config.depth} layers", where=where)
+    for base in bases:
+        if isinstance(base, bool) or not isinstance(base, int | float) or not 1 < base < float("inf"):
+            raise UserError(f"a base of {base!r}", where=where, why="it must be a number above 1")
+    for index, shape in enumerate(config.layers):
+        if shape.head_width % 2:
+            raise UserError(
+                f"a head width of {shape.head_width} is odd",
+                where=f"encoder.layers.{index}",
+                why="rotary positions turn pairs of dimensions",
+            )
+
+
 def _check_groups(config: EncoderConfig) -> None:
     groups = config.layer_groups
     if groups is None:
@@ -366,3 +307,20 @@ def _check_groups(config: EncoderConfig) -> None:
                 where=where,
                 why=f"{config.layers[first]} against {config.layers[layer]}",
             )
+
+
+__all__ = [
+    "HEAD_NAMES",
+    "MAX_LAYERS",
+    "MAX_PARAMETERS",
+    "Activation",
+    "EncoderConfig",
+    "HeadConfig",
+    "HeadKind",
+    "HeadStyle",
+    "LayerShape",
+    "Norm",
+    "Pooling",
+    "Positions",
+    "Problem",
+]

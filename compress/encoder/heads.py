@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -13,16 +14,22 @@ from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.dropout import Dropout
 from compress.encoder.layers import activation, layer_norm, linear
 
+Activate = Callable[[Tensor], Tensor]
+
+
+def _transform(config: EncoderConfig, head: HeadConfig, width: int) -> tuple[nn.Linear, Activate, nn.LayerNorm]:
+    """Dense, activation and norm: D → width."""
+    eps = config.norm_eps if head.feature_norm_eps is None else head.feature_norm_eps
+    norm = layer_norm(width, eps, config.bias)
+    return linear(config.hidden, width, config.bias), activation(head.activation or config.activation), norm
+
 
 class MaskedLMHead(nn.Module):
     """Dense → activation → norm; then the word table (given at call time, so it is one tensor) and a bias."""
 
     def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
         super().__init__()
-        self.dense = linear(config.hidden, config.width)
-        self.act = activation(head.activation or config.activation)
-        eps = config.norm_eps if head.feature_norm_eps is None else head.feature_norm_eps
-        self.norm = layer_norm(config.width, eps)
+        self.dense, self.act, self.norm = _transform(config, head, config.width)
         self.bias = nn.Parameter(torch.empty(config.vocabulary))
 
     def forward(self, hidden: Tensor, table: Tensor, positions: Tensor | None) -> VocabularyOutput:
@@ -81,6 +88,20 @@ class DenseHead(nn.Module):
         return self.classifier(self.dropout(self.act(self.dense(self.dropout(first)))))
 
 
+class TransformedHead(nn.Module):
+    """Dense → activation → norm → dropout → linear, on what stands for a sequence or on every token (2412.13663)."""
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        self.dense, self.act, self.norm = _transform(config, head, config.hidden)
+        self.dropout = Dropout(config.dropout if head.dropout is None else head.dropout)
+        self.classifier = linear(config.hidden, head.labels)
+
+    def forward(self, hidden: Tensor, pooled: Tensor | None = None) -> Tensor:
+        """hidden (.., D) → (.., C)."""
+        return self.classifier(self.dropout(self.norm(self.act(self.dense(hidden)))))
+
+
 class ReplacedTokenHead(nn.Module):
     """Dense → the encoder's activation → one score per token: whether the token was replaced (ELECTRA, 2003.10555)."""
 
@@ -110,7 +131,7 @@ class TokenHead(nn.Module):
         return self.classifier(self.dropout(hidden))
 
 
-Head = MaskedLMHead | PooledHead | FirstTokenHead | DenseHead | TokenHead | ReplacedTokenHead
+Head = MaskedLMHead | PooledHead | FirstTokenHead | DenseHead | TransformedHead | TokenHead | ReplacedTokenHead
 
 
 def build_head(config: EncoderConfig, head: HeadConfig) -> Head:
@@ -119,6 +140,8 @@ def build_head(config: EncoderConfig, head: HeadConfig) -> Head:
         return MaskedLMHead(config, head)
     if head.kind == "replaced_token":
         return ReplacedTokenHead(config)
+    if head.transforms:
+        return TransformedHead(config, head)
     if head.per_token:
         return TokenHead(config, head)
     if head.kind == "sentence_pair" or head.style == "bert":
@@ -134,5 +157,6 @@ __all__ = [
     "ReplacedTokenHead",
     "SequenceHead",
     "TokenHead",
+    "TransformedHead",
     "build_head",
 ]

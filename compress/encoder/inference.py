@@ -91,7 +91,8 @@ class PackedAttention(Attention):
         nn.Module.__init__(self)
         self.heads, self.head_width, self.dropout = plain.heads, plain.head_width, plain.dropout
         parts = (plain.query, plain.key, plain.value)
-        self.projection = PackedLinear(torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts]))
+        bias = None if plain.query.bias is None else torch.cat([p.bias for p in parts])
+        self.projection = PackedLinear(torch.cat([p.weight for p in parts]), bias)
         self.output = PackedLinear(plain.output.weight, plain.output.bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -116,7 +117,8 @@ def _pack(model: Model) -> None:
     for layer in model.encoder.layers:
         assert isinstance(layer, EncoderLayer)
         layer.attention = PackedAttention(layer.attention)
-        layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation)
+        if not model.config.gated:  # a gate comes between the activation and the second product
+            layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):

@@ -16,6 +16,7 @@ from compress.encoder.config import Activation, EncoderConfig, LayerShape
 from compress.encoder.dropout import Dropout
 from compress.encoder.layout import AttentionMaps, Layout
 from compress.encoder.pattern import FULL, AttentionPattern
+from compress.encoder.rotary import Rotation, rotate
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -28,12 +29,12 @@ def empty(kind: type[ModuleT], *args: Any, **kwargs: Any) -> ModuleT:
     return nn.utils.skip_init(kind, *args, device=torch.get_default_device(), **kwargs)  # pyright: ignore
 
 
-def linear(inputs: int, outputs: int) -> nn.Linear:
-    return empty(nn.Linear, inputs, outputs)
+def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+    return empty(nn.Linear, inputs, outputs, bias=bias)
 
 
-def layer_norm(width: int, eps: float) -> nn.LayerNorm:
-    return empty(nn.LayerNorm, width, eps=eps)
+def layer_norm(width: int, eps: float, bias: bool = True) -> nn.LayerNorm:
+    return empty(nn.LayerNorm, width, eps=eps, bias=bias)
 
 
 def activation(name: Activation) -> Callable[[Tensor], Tensor]:
@@ -74,18 +75,21 @@ class Embeddings(nn.Module):
         rows, width = config.position_rows, config.width
         self.position_offset = config.position_offset
         self.word = empty(nn.Embedding, config.vocabulary, width)
-        fixed = config.positions == "sinusoidal"
-        self.position = FixedPositions(rows, width) if fixed else empty(nn.Embedding, rows, width)
+        if config.positions == "rotary":
+            self.position = None
+        else:
+            fixed = config.positions == "sinusoidal"
+            self.position = FixedPositions(rows, width) if fixed else empty(nn.Embedding, rows, width)
         self.segment = empty(nn.Embedding, config.segments, width) if config.segments else None
-        self.norm = layer_norm(width, config.norm_eps)
+        self.norm = layer_norm(width, config.norm_eps, config.bias)
         self.dropout = Dropout(config.dropout)
-        self.projection = linear(width, config.hidden) if width != config.hidden else None
+        self.projection = linear(width, config.hidden, config.bias) if width != config.hidden else None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
         """ids (..) int64 → (.., D). segment_ids None, or only one kind of them: all of the first kind."""
-        if self.position_offset:
-            position_ids = position_ids + self.position_offset
-        x = self.word(input_ids) + self.position(position_ids)
+        x = self.word(input_ids)
+        if self.position is not None:
+            x = x + self.position(position_ids + self.position_offset if self.position_offset else position_ids)
         if self.segment is not None:
             alike = segment_ids is None or self.segment.num_embeddings == 1
             x = x + (self.segment.weight[0] if alike else self.segment(segment_ids))
@@ -96,21 +100,30 @@ class Embeddings(nn.Module):
 class Attention(nn.Module):
     """Multi-head self-attention with its output projection: (.., D) → (.., D)."""
 
-    def __init__(self, hidden: int, shape: LayerShape, dropout: float) -> None:
+    def __init__(self, config: EncoderConfig, shape: LayerShape) -> None:
         super().__init__()
-        self.heads, self.head_width, self.dropout = shape.heads, shape.head_width, dropout
-        self.query = linear(hidden, shape.attention_width)
-        self.key = linear(hidden, shape.attention_width)
-        self.value = linear(hidden, shape.attention_width)
-        self.output = linear(shape.attention_width, hidden)
+        self.heads, self.head_width, self.dropout = shape.heads, shape.head_width, config.attention_dropout
+        self.query = linear(config.hidden, shape.attention_width, config.bias)
+        self.key = linear(config.hidden, shape.attention_width, config.bias)
+        self.value = linear(config.hidden, shape.attention_width, config.bias)
+        self.output = linear(shape.attention_width, config.hidden, config.bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
         x = narrowed(x)
         return self.query(x), self.key(x), self.value(x)
 
-    def forward(self, x: Tensor, layout: Layout, trace: LayerTrace, pattern: AttentionPattern = FULL) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        trace: LayerTrace,
+        pattern: AttentionPattern = FULL,
+        rotation: Rotation | None = None,
+    ) -> Tensor:
         q, k, v = (part.unflatten(-1, (self.heads, self.head_width)) for part in self.project(x))
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
         dropout = self.dropout if self.training else 0.0
         if trace.wants_maps:
             context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout, pattern=pattern)
@@ -130,16 +143,20 @@ def narrowed(x: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """(.., D) → (.., F) → (.., D)."""
+    """(.., D) → (.., F) → (.., D). Gated, `up` gives (.., 2F): what the activation acts on, and what multiplies it."""
 
-    def __init__(self, hidden: int, width: int, act: Activation) -> None:
+    def __init__(self, config: EncoderConfig, width: int) -> None:
         super().__init__()
-        self.up = linear(hidden, width)
-        self.down = linear(width, hidden)
-        self.act = activation(act)
+        self.gated = config.gated
+        self.up = linear(config.hidden, 2 * width if config.gated else width, config.bias)
+        self.down = linear(width, config.hidden, config.bias)
+        self.act = activation(config.activation)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.act(self.up(x)))
+        if not self.gated:
+            return self.down(self.act(self.up(x)))
+        inner, gate = self.up(x).chunk(2, dim=-1)
+        return self.down(self.act(inner) * gate)
 
 
 class LayerTrace:
@@ -156,20 +173,28 @@ class LayerTrace:
 class EncoderLayer(nn.Module):
     """Attention and feed-forward, each with a residual; the norm after (BERT) or before (2002.04745)."""
 
-    def __init__(self, config: EncoderConfig, shape: LayerShape) -> None:
+    def __init__(self, config: EncoderConfig, shape: LayerShape, attention_norm: bool = True) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.attention = Attention(config.hidden, shape, config.attention_dropout)
-        self.attention_norm = layer_norm(config.hidden, config.norm_eps)
-        self.feed_forward = FeedForward(config.hidden, shape.feed_forward, config.activation)
-        self.output_norm = layer_norm(config.hidden, config.norm_eps)
+        self.attention = Attention(config, shape)
+        norm = layer_norm(config.hidden, config.norm_eps, config.bias) if attention_norm else nn.Identity()
+        self.attention_norm = norm
+        self.feed_forward = FeedForward(config, shape.feed_forward)
+        self.output_norm = layer_norm(config.hidden, config.norm_eps, config.bias)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layout: Layout, trace: LayerTrace, pattern: AttentionPattern = FULL) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        trace: LayerTrace,
+        pattern: AttentionPattern = FULL,
+        rotation: Rotation | None = None,
+    ) -> Tensor:
         if self.pre_norm:
-            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern))
+            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern, rotation))
             return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern, rotation)))
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
 
@@ -192,7 +217,8 @@ def fill(module: nn.Module, std: float, generator: torch.Generator) -> None:
     for part in module.modules():
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
         else:
             for parameter in part.parameters(recurse=False):
                 _fill(parameter, std, generator)

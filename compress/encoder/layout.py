@@ -50,6 +50,10 @@ class Layout(Protocol):
         """The first token of each sequence: (B, D)."""
         ...
 
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of each sequence's tokens: (B, D)."""
+        ...
+
 
 class PackedLayout:
     """Sequences end to end: cu_seqlens (B+1,) as in `Batch`."""
@@ -94,6 +98,11 @@ class PackedLayout:
 
     def first(self, x: Tensor) -> Tensor:
         return x[self.cu_seqlens[:-1]]
+
+    def mean(self, x: Tensor) -> Tensor:
+        lengths = self.cu_seqlens.diff()
+        rows = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths, output_size=x.shape[0])
+        return x.new_zeros(len(lengths), x.shape[1]).index_add(0, rows, x) / lengths[:, None]
 
     def _split(self, q: Tensor, k: Tensor, v: Tensor):
         """(count, length, q, k, v) of each run, tensors as views (count, H, length, K)."""
@@ -167,6 +176,12 @@ class PaddedLayout:
 
     def first(self, x: Tensor) -> Tensor:
         return x[:, 0]
+
+    def mean(self, x: Tensor) -> Tensor:
+        if self.mask is None:
+            return x.mean(1)
+        real = self.mask[..., None]
+        return (x * real).sum(1) / real.sum(1)
 
     def _visible(self, length: int, pattern: AttentionPattern, device: torch.device) -> Tensor | None:
         """Bool, broadcast to (B, H, L, L). By a window, padding sees itself too: a row that sees nothing gives NaN."""

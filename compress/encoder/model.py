@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import psutil
@@ -14,6 +14,7 @@ from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead, TokenHead, build_head
 from compress.encoder.layers import Embeddings, EncoderLayer, LayerTrace, Pooler, fill, layer_norm, sinusoids
 from compress.encoder.layout import Layout, PackedLayout, PaddedLayout
+from compress.encoder.rotary import Rotation, rotations
 from compress.errors import ExitCode, UserError
 
 NOTHING = Needs()
@@ -29,8 +30,11 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config, shape) for shape in config.group_shapes)
-        self.final_norm = layer_norm(config.hidden, config.norm_eps) if config.norm == "pre" else None
+        self.layers = nn.ModuleList(
+            EncoderLayer(config, shape, attention_norm=config.first_norm or group > 0)
+            for group, shape in enumerate(config.group_shapes)
+        )
+        self.final_norm = layer_norm(config.hidden, config.norm_eps, config.bias) if config.norm == "pre" else None
         self.pooler = Pooler(config.hidden) if config.pooler else None
 
     def forward(
@@ -47,11 +51,13 @@ class Encoder(nn.Module):
         """
         x = self._embed(input_ids, position_ids, segment_ids)
         states, traces = [], []
-        for group, pattern in zip(self.config.groups, self.config.patterns, strict=True):
+        config = self.config
+        turns = self._turns(position_ids)
+        for group, pattern, turn in zip(config.groups, config.patterns, turns, strict=True):
             trace = LayerTrace(needs.attentions or needs.attention_scores, needs.projections)
             if needs.hidden_states:
                 states.append(x)
-            x = self.layers[group](x, layout, trace, pattern)
+            x = self.layers[group](x, layout, trace, pattern, turn)
             traces.append(trace)
         if self.final_norm is not None:
             x = self.final_norm(x)
@@ -66,6 +72,13 @@ class Encoder(nn.Module):
         if self.pooler is None:
             raise UserError("this encoder has no pooler", where="encoder.pooler", do="use pooler: true")
         return self.pooler(first)
+
+    def _turns(self, position_ids: Tensor) -> Sequence[Rotation | None]:
+        """Of each layer's queries and keys."""
+        bases, layers = self.config.rotary_bases, self.config.layers
+        if bases is None:
+            return (None,) * len(layers)
+        return rotations(position_ids, [(base, shape.head_width) for base, shape in zip(bases, layers, strict=True)])
 
     def _embed(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
         try:
@@ -124,7 +137,7 @@ class Model(nn.Module):
         embeddings = self.encoder.embeddings
         with torch.no_grad():
             embeddings.word.weight[self.config.pad_id].zero_()
-            if self.config.positions == "sinusoidal_start":
+            if self.config.positions == "sinusoidal_start" and embeddings.position is not None:
                 embeddings.position.weight.copy_(sinusoids(self.config.position_rows, self.config.width))
         return self
 
@@ -189,12 +202,13 @@ class Model(nn.Module):
         if not wanted:
             return output
         first = layout.first(x)
+        read = layout.mean(x) if "task" in wanted and self._head_config("task").pooling == "mean" else first
         if output.pooled is None and any(self._head_config(name).needs_pooler for name in wanted):
             pooled = self.encoder.pool(first)
         else:
             pooled = output.pooled
         if "task" in wanted:
-            output.logits = cast(SequenceHead, self._head("task"))(first, pooled)
+            output.logits = cast(SequenceHead, self._head("task"))(read, pooled)
         if "pair" in wanted:
             output.pair_logits = cast(SequenceHead, self._head("pair"))(first, pooled)
         return output

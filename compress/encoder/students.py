@@ -86,7 +86,7 @@ def _student_config(
             source.append(group)
         renumbered.append(source.index(group))
     shared = len(source) < len(renumbered)
-    if segments == "fold" and config.positions == "sinusoidal" and config.segments:
+    if segments == "fold" and config.positions in ("sinusoidal", "rotary") and config.segments:
         raise UserError("fixed positions cannot take up the segment row", where="segments", do="use keep or drop")
     windows = tuple(config.windows[i] for i in keep) if config.windows else None
     local = windows is not None and any(window is not None for window in windows)
@@ -96,6 +96,8 @@ def _student_config(
         windows=windows if local else None,
         global_tokens=config.global_tokens if local else 0,
         layer_groups=tuple(renumbered) if shared else None,
+        first_norm=config.first_norm or keep[0] > 0,
+        rotary_bases=tuple(config.rotary_bases[i] for i in keep) if config.rotary_bases else None,
         segments=config.segments if segments == "keep" else 0,
         pooler=config.pooler and pooler,
     ), source

@@ -6,7 +6,7 @@ A family is a file in `families/` with a class `Family`; the file's name is its 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -28,6 +28,7 @@ class Description:
 
     names: our parameter name → stored name.  copies: stored name → stored name of which it must be an equal copy
     (a tied matrix that was written twice).  ignored: stored buffers that carry nothing.
+    fused: stored name → our parameter names of which it is the concatenation along the first dimension.
     """
 
     encoder: EncoderConfig
@@ -35,6 +36,7 @@ class Description:
     names: dict[str, str]
     copies: dict[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
+    fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Family(ABC):
@@ -60,7 +62,11 @@ class Family(ABC):
 
     @abstractmethod
     def names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
-        """Our parameter name → stored name, of every tensor that is stored."""
+        """Our parameter name → stored name, of every tensor that is stored on its own."""
+
+    def fused(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
+        """Stored name → our parameter names, of every tensor that is stored as the concatenation of several of ours."""
+        return {}
 
 
 @cache
@@ -116,7 +122,9 @@ def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None
     """What hinders a stock family: shapes and wiring for which its config has no words.
 
     expresses: what this family has words for all the same: "groups" (layers that share parameters), "embedding" (tables
-    of another width than the hidden size), "offset" (positions that do not start at row 0).
+    of another width than the hidden size), "offset" (positions that do not start at row 0), "windows" (layers whose
+    tokens see a part of their sequence), "pre" (norms before each block), "rotary" (positions), "gated" (feed-forward
+    parts), "no_bias".
     """
     shape = config.layers[0]
     if any(other != shape for other in config.layers):
@@ -127,22 +135,28 @@ def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None
         return "its layers share parameters"
     if "embedding" not in expresses and config.width != config.hidden:
         return f"its embedding width {config.width} is not its hidden size {config.hidden}"
-    if config.norm != "post":
+    if "pre" not in expresses and config.norm != "post":
         return "it normalises before each block"
+    if "rotary" not in expresses and config.positions == "rotary":
+        return "its positions are rotary, not a learned table"
+    if "gated" not in expresses and config.gated:
+        return "its feed-forward parts are gated"
+    if "no_bias" not in expresses and not config.bias:
+        return "its linear layers and norms have no bias"
     if "offset" not in expresses and config.position_offset:
         return f"its positions start at row {config.position_offset}"
-    if config.windows is not None:
+    if "windows" not in expresses and config.windows is not None:
         return "its tokens see only a window of their sequence"
     return None
 
 
-def layered(table: Mapping[str, str], depth: int) -> dict[str, str]:
+def layered(table: Mapping[str, str], depth: int, parts: Sequence[str] = ("weight", "bias")) -> dict[str, str]:
     """`table` with {i} replaced by every layer number, and each module name by its weight and bias."""
     return {
         f"{ours.format(i=i)}.{part}": f"{theirs.format(i=i)}.{part}"
         for i in range(depth)
         for ours, theirs in table.items()
-        for part in ("weight", "bias")
+        for part in parts
     }
 
 

@@ -25,6 +25,8 @@ from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.opening import CONFIG, open_folder
 
 README = "README.md"
+_WIRING = ("vocabulary", "hidden", "width", "layers", "groups", "norm", "first_norm", "bias", "gated", "activation")
+_WIRING += ("rotary_bases", "patterns", "max_positions", "position_offset", "segments", "pooler")
 _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
@@ -54,7 +56,9 @@ def save_model(
     values = _config_values(model, family, meta, state)
     facts = _facts(target.name, model, values, objections)
     names = family.names(model.config, model.head_configs)
-    tensors = {names[ours]: tensor for ours, tensor in state.items()}
+    fused = family.fused(model.config, model.head_configs)
+    tensors = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
+    tensors |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}
     needed = sum(t.numel() * t.element_size() for t in tensors.values()) + sum(map(len, tokenizer_files.values()))
     with atomic.new_folder(target, replace=replace, needed=needed) as temp:
         atomic.write_safetensors(temp / weights.SINGLE, tensors, {"format": "pt"})
@@ -179,8 +183,10 @@ def _check_written(temp: Path, model: Model, tensors: Mapping[str, Tensor]) -> N
     for name, tensor in tensors.items():
         _must(torch.equal(written[name], tensor.cpu()), f"{name} reads back differently")
     names = opened.family.names(model.config, model.head_configs)
+    fused = opened.family.fused(model.config, model.head_configs)
     _must(set(names) == set(opened.description.names), "config.json describes other tensors")
-    for field in ("vocabulary", "hidden", "layers", "groups", "norm", "activation", "segments", "pooler", "width"):
+    _must({*fused.values()} == {*opened.description.fused.values()}, "config.json describes other fused tensors")
+    for field in _WIRING:
         ours, theirs = getattr(model.config, field), getattr(opened.description.encoder, field)
         _must(ours == theirs, f"config.json gives {field} back as {theirs}, not {ours}")
 

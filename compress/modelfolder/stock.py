@@ -6,6 +6,7 @@ config has keys of its own.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -105,6 +106,14 @@ class Stock(family.Family):
         names = self._all_names(config, heads)
         return names if heads else {ours: theirs.removeprefix(self.body) for ours, theirs in names.items()}
 
+    def fused(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
+        fused = self._all_fused(config)
+        return fused if heads else {theirs.removeprefix(self.body): ours for theirs, ours in fused.items()}
+
+    def _all_fused(self, config: EncoderConfig) -> dict[str, tuple[str, ...]]:
+        """Stored tensor → our tensors that it joins."""
+        return {}
+
     def _all_names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
         names = self.body_names(config) | (self.pooler_names() if config.pooler else {})
         for head in heads.values():
@@ -124,7 +133,7 @@ class Stock(family.Family):
         config = EncoderConfig(**self.encoder_values(fields), pooler=pooler)
         names = self._all_names(config, heads)
         copies = dict(self.copies) if "mlm" in heads else {}
-        return Description(config, heads, names, copies, self.buffers())
+        return Description(config, heads, names, copies, self.buffers(), self._all_fused(config))
 
     def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
         """Every head that the class promises or the file holds."""
@@ -140,6 +149,11 @@ class Stock(family.Family):
         if "task" in names:
             found["task"] = task_head(self._named(fields, shapes), shapes, self.style, self.read_dropout(fields))
         return found
+
+    def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
+        """`head` as the classes of this family with this config have it, so that the result stays a stock folder."""
+        activation = self._mlm_activation(fields) if head.kind == "masked_lm" or self.style == "modernbert" else None
+        return dataclasses.replace(head, style=self.style, activation=activation)
 
     def read_dropout(self, fields: Fields) -> float | None:
         """Of the task head; None: the encoder's."""
@@ -208,7 +222,7 @@ class Stock(family.Family):
         for head in heads.values():
             if head.kind not in self.heads:
                 return f"no {self.classes} class has a {WORDS[head.kind]} head"
-            if head.kind == "classification" and head.style != self.style:
+            if head.name == "task" and head.style != self.style and (head.transforms or not head.per_token):
                 return f"its task head is {head.style}'s"
         mlm = heads.get("mlm")
         if mlm is not None and mlm.feature_norm_eps not in (None, config.norm_eps):

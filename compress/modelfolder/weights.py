@@ -104,13 +104,13 @@ def check(description: Description, stored: Mapping[str, Stored], where: str) ->
 
     Raises UserError, naming the tensors, before anything is read.
     """
-    names = description.names
+    names, fused = description.names, description.fused
     present = {
         **{kept: alias for alias, kept in description.copies.items() if alias in stored},
         **{n: n for n in stored},
     }
-    missing = [name for name in names.values() if name not in present]
-    spare = {*names.values(), *description.copies, *description.ignored}
+    missing = [name for name in (*names.values(), *fused) if name not in present]
+    spare = {*names.values(), *fused, *description.copies, *description.ignored}
     unexpected = [entry.name for name, entry in stored.items() if name not in spare]
     if missing or unexpected:
         told = [_listed(missing, "missing")] if missing else []
@@ -122,14 +122,16 @@ def check(description: Description, stored: Mapping[str, Stored], where: str) ->
     shapes = expected_shapes(description)
     for ours, theirs in names.items():
         _check_one(stored[present[theirs]], shapes[ours])
-    kinds = {stored[present[theirs]].kind for theirs in names.values()} - {"F32"}
+    for theirs, ours in fused.items():
+        _check_one(stored[theirs], (sum(shapes[name][0] for name in ours), *shapes[ours[0]][1:]))
+    kinds = {stored[present[theirs]].kind for theirs in (*names.values(), *fused)} - {"F32"}
     return [f"weights stored as {_KINDS[kind]} were converted to float32" for kind in sorted(kinds)]
 
 
 def read(description: Description, stored: Mapping[str, Stored]) -> dict[str, Tensor]:
     """Our parameter name → fp32 tensor. Raises UserError for numbers that are not finite and for untied copies."""
     _check_memory(description, stored)
-    wanted = {*description.names.values(), *description.copies} & set(stored)
+    wanted = {*description.names.values(), *description.fused, *description.copies} & set(stored)
     by_file: dict[Path, dict[str, str]] = {}
     for name in wanted:
         by_file.setdefault(stored[name].file, {})[stored[name].name] = name
@@ -141,7 +143,18 @@ def read(description: Description, stored: Mapping[str, Stored]) -> dict[str, Te
             safe.require_finite({name: tensors[name] for name in canonical.values()}, str(file))
     for alias, kept in description.copies.items():
         _settle_copy(tensors, stored, alias, kept)
-    return {ours: tensors[theirs] for ours, theirs in description.names.items()}
+    return {ours: tensors[theirs] for ours, theirs in description.names.items()} | _split(description, tensors)
+
+
+def _split(description: Description, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our parameters out of the fused ones, as tensors of their own."""
+    if not description.fused:
+        return {}
+    shapes, found = expected_shapes(description), {}
+    for theirs, ours in description.fused.items():
+        parts = tensors[theirs].split([shapes[name][0] for name in ours])
+        found |= {name: part.clone() for name, part in zip(ours, parts, strict=True)}
+    return found
 
 
 def _settle_copy(tensors: dict[str, Tensor], stored: Mapping[str, Stored], alias: str, kept: str) -> None:

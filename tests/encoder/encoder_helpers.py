@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,13 +30,32 @@ VARIATIONS: dict[str, EncoderConfig] = {
     "sinusoidal_start": dataclasses.replace(UNIFORM, positions="sinusoidal_start", activation="gelu_new"),
     "offset": dataclasses.replace(UNIFORM, position_offset=2, pad_id=1, segments=1, activation="silu"),
     "distilbert": dataclasses.replace(UNIFORM, segments=0, pooler=False, activation="relu"),
+    "roberta": dataclasses.replace(UNIFORM, position_offset=2, pad_id=1, segments=1, pooler=False),
+    "rotary": dataclasses.replace(
+        UNIFORM, positions="rotary", rotary_bases=(100.0, 10.0, 100.0), gated=True, segments=0, pooler=False
+    ),
+    "modernbert": dataclasses.replace(
+        UNIFORM,
+        norm="pre",
+        first_norm=False,
+        bias=False,
+        gated=True,
+        positions="rotary",
+        rotary_bases=(100.0, 10.0, 10.0),
+        windows=(None, 4, 4),
+        segments=0,
+        pooler=False,
+    ),
 }
+STYLES = {"roberta": "roberta", "rotary": "electra", "modernbert": "modernbert"}
 
 
 def heads(config: EncoderConfig) -> dict[str, HeadConfig]:
     """Every head that this encoder can carry."""
     if not config.pooler:
-        chosen = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3, style="distilbert")]
+        style: Any = next((STYLES[name] for name in STYLES if VARIATIONS[name] == config), "distilbert")
+        pooling = "mean" if style == "modernbert" else "first"
+        chosen = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3, style=style, pooling=pooling)]
     else:
         chosen = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3), HeadConfig("sentence_pair")]
     return {head.name: head for head in chosen}

@@ -87,11 +87,26 @@ def test_counted_is_instantiated(name: str) -> None:
     offset=st.integers(0, 2),
     norm=st.sampled_from(["post", "pre"]),
     pooler=st.booleans(),
+    bias=st.booleans(),
+    gated=st.booleans(),
+    first_norm=st.booleans(),
+    rotary=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_config_counts_itself_and_survives_json(
-    hidden: int, shapes: list[LayerShape], embedding: int | None, segments: int, offset: int, norm: Any, pooler: bool
+    hidden: int,
+    shapes: list[LayerShape],
+    embedding: int | None,
+    segments: int,
+    offset: int,
+    norm: Any,
+    pooler: bool,
+    bias: bool,
+    gated: bool,
+    first_norm: bool,
+    rotary: bool,
 ) -> None:
+    rotary = rotary and all(shape.head_width % 2 == 0 for shape in shapes)
     config = EncoderConfig(
         7,
         hidden,
@@ -101,6 +116,11 @@ def test_any_config_counts_itself_and_survives_json(
         position_offset=offset,
         norm=norm,
         pooler=pooler,
+        bias=bias,
+        gated=gated,
+        first_norm=first_norm or norm == "post",
+        positions="rotary" if rotary else "learned",
+        rotary_bases=(10.0,) * len(shapes) if rotary else None,
     )
     with torch.device("meta"):
         assert sum(p.numel() for p in Model(config).parameters()) == config.count_parameters()
@@ -157,7 +177,7 @@ def test_hidden_must_be_divisible_by_heads() -> None:
          "did you mean 'gelu'?"),
         ({"norm": 7}, "encoder.norm: unknown norm 7: known: post, pre"),
         ({"positions": "learnt"}, "encoder.positions: unknown positions 'learnt': known: learned, sinusoidal, "
-         "sinusoidal_start; did you mean 'learned'?"),
+         "sinusoidal_start, rotary; did you mean 'learned'?"),
         ({"layer_groups": (0, 1)}, "encoder.layer_groups: 2 entries for 3 layers"),
         ({"layer_groups": (0, 2, 1)}, "encoder.layer_groups: entry 1 is 2: groups are numbered 0, 1, 2.. as they "
          "appear; use 1"),

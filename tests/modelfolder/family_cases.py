@@ -63,6 +63,21 @@ CASES: Mapping[str, Case] = {
     ),
     "camembert": Case("Camembert", ROBERTA, {**BARE, **TASKS}, segments=False),
     "electra": Case("Electra", {**SHAPE, "embedding_size": 12}, {**BARE, "ForPreTraining": {"rtd"}, **TASKS}),
+    "modernbert": Case(
+        "ModernBert",
+        {
+            **{key: value for key, value in SHAPE.items() if key != "num_hidden_layers"},
+            "num_hidden_layers": 4,
+            "local_attention": 6,
+            "pad_token_id": 0,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 160.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
+            },
+        },
+        {**BARE, **TASKS},
+        segments=False,
+    ),
     "roberta": Case("Roberta", ROBERTA, {**BARE, **TASKS}, segments=False),
     "xlm-roberta": Case("XLMRoberta", ROBERTA, {**BARE, **TASKS}, segments=False),
 }

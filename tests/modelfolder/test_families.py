@@ -17,6 +17,7 @@ from compress.encoder.model import Model
 from compress.errors import UserError
 from compress.modelfolder.families import albert
 from compress.modelfolder.family import known
+from compress.modelfolder.fields import Fields
 from compress.modelfolder.folder import inspect, load_model, save_model
 
 
@@ -57,6 +58,11 @@ def test_a_class_computes_the_same_here_and_back_there(family: str, name: str, h
         ("albert", "AlbertForPreTraining", {"num_hidden_layers": 5, "num_hidden_groups": 3, "inner_group_num": 1}),
         ("albert", "AlbertForSequenceClassification", {"num_hidden_groups": 4, "inner_group_num": 1}),
         ("albert", "AlbertModel", {"num_hidden_groups": 1, "inner_group_num": 2, "hidden_act": "relu"}),
+        ("modernbert", "ModernBertForMaskedLM", {"hidden_activation": "gelu_new", "classifier_activation": "relu"}),
+        ("modernbert", "ModernBertForSequenceClassification", {"classifier_pooling": "mean", "num_labels": 3}),
+        ("modernbert", "ModernBertForTokenClassification", {"layer_types": ["sliding_attention"] * 4, "num_labels": 5}),
+        ("modernbert", "ModernBertModel", {"layer_types": ["full_attention"] * 4, "rope_parameters": None}),
+        ("modernbert", "ModernBertModel", {"num_hidden_layers": 5, "global_attn_every_n_layers": 2}),
         ("electra", "ElectraForMaskedLM", {"embedding_size": 32, "hidden_act": "silu"}),
         ("electra", "ElectraForPreTraining", {"hidden_act": "relu"}),
         ("electra", "ElectraForSequenceClassification", {"hidden_act": "relu", "num_labels": 1}),
@@ -71,6 +77,17 @@ def test_config_variants(family: str, name: str, changes: dict[str, Any], hf: Mo
     assert inspect(again).stock_class == name
     compare(family, loaded.model, stock_load(hf, name, again), heads)
     assert load_model(again).config == loaded.config
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_the_size_that_a_family_is_published_with_is_counted_exactly(family: str, hf: ModuleType) -> None:
+    config = getattr(hf, CASES[family].classes + "Config")()
+    with torch.device("meta"):
+        reference = getattr(hf, CASES[family].classes + "Model")(config)
+    known_as = known()[family]
+    shapes = {known_as.canonical(name): tuple(tensor.shape) for name, tensor in reference.state_dict().items()}
+    found = known_as.describe(Fields(config.to_dict(), "config.json"), shapes)
+    assert found.encoder.count_parameters() == sum(p.numel() for p in reference.parameters())
 
 
 def test_albert_base_has_as_many_parameters_as_published() -> None:
@@ -107,6 +124,17 @@ def test_shared_layers_are_stored_once(hf: ModuleType, tmp_path: Path) -> None:
         ("roberta", {"max_position_embeddings": 2}, ["max_position_embeddings is 2", "positions start at row 2"]),
         ("albert", {"num_hidden_groups": 9}, ["num_hidden_groups 9 is above num_hidden_layers 4"]),
         ("albert", {"embedding_size": 32}, ["embedding_size 32 equal to hidden_size is not supported"]),
+        ("modernbert", {"norm_bias": True}, ["norm_bias True is not supported", "no bias"]),
+        ("modernbert", {"embedding_dropout": 0.1}, ["embedding_dropout 0.1, mlp_dropout 0 are not supported"]),
+        ("modernbert", {"layer_types": ["full_attention"]}, ["layer_types is ['full_attention']", "4 times"]),
+        ("modernbert", {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, ["rope_type 'yarn' is not sup"]),
+        ("modernbert", {"rope_parameters": [1]}, ["rope_parameters is [1]", "an object with full_attention"]),
+        ("modernbert", {"decoder_bias": False, "architectures": ["ModernBertForMaskedLM"]}, ["decoder_bias False"]),
+        (
+            "modernbert",
+            {"classifier_pooling": "max", "architectures": ["ModernBertForSequenceClassification"]},
+            ["classifier_pooling is 'max'", "allowed: cls, mean"],
+        ),
         ("electra", {"embedding_size": 0}, ["embedding_size is 0"]),
         ("electra", {"architectures": ["ElectraForMultipleChoice"]}, ["class ElectraForMultipleChoice is not support"]),
     ],

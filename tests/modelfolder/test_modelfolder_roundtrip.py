@@ -72,6 +72,8 @@ def models(draw: Any) -> Model:
         embedding=draw(st.sampled_from([None, 3])),
         layer_groups=(0,) * len(layers) if shared else None,
         norm=draw(st.sampled_from(["post", "pre"])),
+        bias=draw(st.booleans()),
+        gated=draw(st.booleans()),
         norm_eps=draw(st.sampled_from([1e-12, 1e-5])),
         activation=draw(st.sampled_from(["gelu", "gelu_new", "relu", "silu"])),
         positions=draw(st.sampled_from(["learned", "sinusoidal", "sinusoidal_start"])),

@@ -1,0 +1,242 @@
+"""ModernBERT (2412.13663) as transformers writes it: rotary positions, norms before each block, gated feed-forward
+parts, no biases, and layers that see all tokens in turn with layers that see a window of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from compress.encoder.config import Activation, EncoderConfig, HeadConfig, HeadKind, LayerShape
+from compress.errors import UserError, printable
+from compress.modelfolder import fields as f
+from compress.modelfolder.family import Shapes, layered, pairs, uneven
+from compress.modelfolder.fields import Fields
+from compress.modelfolder.heads import ACTIVATIONS
+from compress.modelfolder.stock import WORDS, Stock
+
+BODY = "model."
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+BASES = {GLOBAL: 160_000.0, LOCAL: 10_000.0}
+OLD_BASES = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
+DROPOUTS = ("embedding_dropout", "mlp_dropout")
+BIASES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")
+
+EMBEDDINGS = {
+    "encoder.embeddings.word": f"{BODY}embeddings.tok_embeddings",
+    "encoder.embeddings.norm": f"{BODY}embeddings.norm",
+    "encoder.final_norm": f"{BODY}final_norm",
+}
+LAYER = {
+    "encoder.layers.{i}.attention_norm": BODY + "layers.{i}.attn_norm",
+    "encoder.layers.{i}.attention.output": BODY + "layers.{i}.attn.Wo",
+    "encoder.layers.{i}.output_norm": BODY + "layers.{i}.mlp_norm",
+    "encoder.layers.{i}.feed_forward.up": BODY + "layers.{i}.mlp.Wi",
+    "encoder.layers.{i}.feed_forward.down": BODY + "layers.{i}.mlp.Wo",
+}
+# The classes with a last matrix of their own all call what comes before it `head`.
+TASK = {
+    "heads.task.dense.weight": "head.dense.weight",
+    "heads.task.norm.weight": "head.norm.weight",
+    **pairs({"heads.task.classifier": "classifier"}),
+}
+HEADS: Mapping[HeadKind, Mapping[str, str]] = {
+    "masked_lm": {
+        "heads.mlm.dense.weight": "head.dense.weight",
+        "heads.mlm.norm.weight": "head.norm.weight",
+        "heads.mlm.bias": "decoder.bias",
+    },
+    "classification": TASK,
+    "token_classification": TASK,
+    "question_answering": TASK,
+}
+OTHER_CLASSES = {"Model": frozenset(), "ForMaskedLM": frozenset({"mlm"})}
+HELD = {"mlm": ("decoder.",), "task": ("classifier.",)}
+COPIES = {"decoder.weight": f"{BODY}embeddings.tok_embeddings.weight"}
+DEFAULTS = {"classifier_dropout": 0.0}
+
+
+class Family(Stock):
+    model_type = "modernbert"
+    classes = "ModernBert"
+    body = BODY
+    bare = ("embeddings.", "layers.", "final_norm.")
+    style = "modernbert"
+    other_classes = OTHER_CLASSES
+    heads = HEADS
+    held = HELD
+    copies = COPIES
+    expresses = frozenset({"windows", "pre", "rotary", "gated", "no_bias"})
+    defaults = DEFAULTS
+
+    # --- names ------------------------------------------------------------------------------------------------
+
+    def body_names(self, config: EncoderConfig) -> dict[str, str]:
+        """The first layer has no norm before its attention; queries, keys and values are one tensor (`_all_fused`)."""
+        names = layered({**EMBEDDINGS, **LAYER}, config.depth, ("weight",))
+        del names["encoder.layers.0.attention_norm.weight"]
+        return names
+
+    def _all_fused(self, config: EncoderConfig) -> dict[str, tuple[str, ...]]:
+        return {
+            f"{BODY}layers.{i}.attn.Wqkv.weight": tuple(
+                f"encoder.layers.{i}.attention.{part}.weight" for part in ("query", "key", "value")
+            )
+            for i in range(config.depth)
+        }
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def read_activation(self, fields: Fields) -> Activation:
+        return fields.choice("hidden_activation", ACTIVATIONS, "gelu")  # pyright: ignore[reportReturnType]
+
+    def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
+        """Heads with the activation and the pooling that the config names for them."""
+        if "mlm" in (found := super().read_heads(fields, shapes)):
+            fields.refuse("decoder_bias", (True,), "the vocabulary matrix has one")
+        return {name: self.adapt(head, fields) for name, head in found.items()}
+
+    def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
+        adapted = super().adapt(head, fields)
+        if head.kind != "classification":
+            return adapted
+        pooling: Any = fields.choice("classifier_pooling", {"cls": "first", "mean": "mean"}, "cls")
+        return dataclasses.replace(adapted, pooling=pooling)
+
+    def _mlm_activation(self, fields: Fields) -> Activation | None:
+        own = fields.choice("classifier_activation", ACTIVATIONS, "gelu")
+        return None if own == self.read_activation(fields) else own  # pyright: ignore[reportReturnType]
+
+    def encoder_values(self, fields: Fields) -> dict[str, Any]:
+        for name in BIASES:
+            fields.refuse(name, (False,), "ModernBERT's layers, norms and heads have no bias")
+        hidden = fields.integer("hidden_size", most=f.MAX_WIDTH)
+        heads = fields.integer("num_attention_heads", most=f.MAX_HEADS)
+        layers = fields.integer("num_hidden_layers", most=f.MAX_LAYERS)
+        vocabulary = fields.integer("vocab_size", most=f.MAX_VOCABULARY, default=50_368)
+        width = f.divisible(fields, "hidden_size", hidden, "num_attention_heads", heads)
+        shape = LayerShape(heads, width, fields.integer("intermediate_size", most=f.MAX_WIDTH))
+        types = _layer_types(fields, layers)
+        window = fields.integer("local_attention", least=2, most=2 * f.MAX_POSITIONS, default=128) // 2
+        bases = {kind: _base(fields, kind) for kind in BASES}
+        dropouts = {name: fields.number(name, least=0, below=1, default=0.0) for name in DROPOUTS}
+        if len(set(dropouts.values())) > 1:
+            told = ", ".join(f"{name} {value:g}" for name, value in dropouts.items())
+            raise UserError(f"{told} are not supported", where=fields.where, why="one dropout holds for both")
+        return {
+            "vocabulary": vocabulary,
+            "hidden": hidden,
+            "layers": (shape,) * layers,
+            "norm": "pre",
+            "first_norm": False,
+            "norm_eps": fields.number("norm_eps", least=1e-38, below=1, default=1e-5),
+            "bias": False,
+            "gated": True,
+            "activation": self.read_activation(fields),
+            "positions": "rotary",
+            "rotary_bases": tuple(bases[kind] for kind in types),
+            "windows": tuple(window if kind == LOCAL else None for kind in types),
+            "max_positions": fields.integer("max_position_embeddings", most=f.MAX_POSITIONS, default=8192),
+            "segments": 0,
+            "dropout": dropouts["embedding_dropout"],
+            "attention_dropout": fields.number("attention_dropout", least=0, below=1, default=0.0),
+            "pad_id": fields.integer("pad_token_id", least=0, most=vocabulary - 1, default=min(50_283, vocabulary - 1)),
+            "initializer_range": fields.number("initializer_range", least=1e-38, below=1, default=0.02),
+        }
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
+        if config.positions != "rotary" or config.rotary_bases is None:
+            return "its positions are not rotary"
+        if config.bias or not config.gated or config.norm != "pre":
+            return "its layers are not ModernBERT's: pre-norm, gated, without biases"
+        if config.first_norm:
+            return "its first layer normalises before its attention"
+        if config.segments or config.pooler:
+            return "it has segment embeddings or a pooler"
+        if config.global_tokens or len({window for window in config.windows or () if window is not None}) > 1:
+            return "its windows are not all of one width without global tokens"
+        if len(set(_typed_bases(config))) > len(set(_types(config))):
+            return "its layers of one kind turn by different angles"
+        return uneven(config, self.expresses) or self.head_objection(config, heads)
+
+    def head_objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
+        if len(heads) > 1:
+            return "its heads would be stored under one name"
+        for head in heads.values():
+            if head.kind not in self.heads:
+                return f"no {self.classes} class has a {WORDS[head.kind]} head"
+            if head.kind != "masked_lm" and head.style != self.style:
+                return f"its task head is {head.style}'s"
+            if head.feature_norm_eps not in (None, config.norm_eps):
+                return "its head has a norm epsilon of its own"
+        return None
+
+    def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
+        shape, types = config.layers[0], _types(config)
+        head = next(iter(heads.values()), None)
+        bases = {**BASES, **dict(zip(types, config.rotary_bases or (), strict=True))}
+        window = next((w for w in config.windows or () if w is not None), 64)
+        dropout = config.dropout if head is None or head.dropout is None else head.dropout
+        return {
+            "vocab_size": config.vocabulary,
+            "hidden_size": config.hidden,
+            "num_hidden_layers": config.depth,
+            "num_attention_heads": shape.heads,
+            "intermediate_size": shape.feed_forward,
+            "hidden_activation": config.activation,
+            "max_position_embeddings": config.max_positions,
+            "layer_types": types,
+            "local_attention": 2 * window,
+            "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()},
+            "norm_eps": config.norm_eps,
+            **dict.fromkeys(BIASES, False),
+            "decoder_bias": True,
+            **dict.fromkeys(DROPOUTS, config.dropout),
+            "attention_dropout": config.attention_dropout,
+            "classifier_dropout": dropout,
+            "classifier_activation": config.activation if head is None else head.activation or config.activation,
+            "classifier_pooling": "mean" if head is not None and head.pooling == "mean" else "cls",
+            "initializer_range": config.initializer_range,
+            "pad_token_id": config.pad_id,
+        }
+
+
+def _layer_types(fields: Fields, layers: int) -> list[str]:
+    """What each layer sees; older configs say that every n-th layer sees everything."""
+    found: Any = fields.values.get("layer_types")
+    if found is None:
+        every = fields.integer("global_attn_every_n_layers", most=f.MAX_LAYERS, default=3)
+        return [LOCAL if i % every else GLOBAL for i in range(layers)]
+    if not isinstance(found, list) or len(found) != layers or not all(kind in (GLOBAL, LOCAL) for kind in found):
+        raise fields.wrong("layer_types", f"{layers} times {GLOBAL} or {LOCAL}")
+    return found
+
+
+def _base(fields: Fields, kind: str) -> float:
+    """θ of the layers of one kind, in the new or the old spelling."""
+    fields.refuse("rope_scaling", (), "angles that do not grow evenly with the position are not")
+    told: Any = fields.values.get("rope_parameters")
+    if told is None:
+        old = OLD_BASES[kind] if fields.values.get(OLD_BASES[kind]) is not None else OLD_BASES[GLOBAL]
+        default = BASES[kind if OLD_BASES[LOCAL] not in fields.values else GLOBAL]
+        return fields.number(old, least=1.0001, below=1e30, default=default)
+    row = told.get(kind) if isinstance(told, dict) else None
+    if row is None and isinstance(told, dict):
+        row = {}
+    if not isinstance(row, dict):
+        raise fields.wrong("rope_parameters", f"an object with {GLOBAL} and {LOCAL}")
+    inner = Fields(row, f"{fields.where}: rope_parameters.{kind}")
+    inner.refuse("rope_type", ("default",), "angles that do not grow evenly with the position are not")
+    if extra := sorted(set(row) - {"rope_type", "rope_theta"}):
+        raise UserError(f"{printable(extra[0], 60)} is not supported", where=inner.where)
+    return inner.number("rope_theta", least=1.0001, below=1e30, default=BASES[kind])
+
+
+def _types(config: EncoderConfig) -> list[str]:
+    return [GLOBAL if pattern.window is None else LOCAL for pattern in config.patterns]
+
+
+def _typed_bases(config: EncoderConfig) -> list[tuple[str, float]]:
+    return list(zip(_types(config), config.rotary_bases or (), strict=True))
