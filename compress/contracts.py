@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
@@ -344,6 +344,26 @@ class MaskingSpec(Frozen):
         if given and not self.whole_word:
             raise ValueError(f"{given[0]} is of whole words, which are not asked for; set whole_word to true")
         return self
+
+
+NOISE_KINDS = ("swap", "drop", "insert", "keyboard")
+
+
+class NoiseSpec(Frozen):
+    """Typing mistakes in the training text, drawn anew each epoch: the `noise:` block of a stage."""
+
+    kinds: Annotated[ListOf[Literal["swap", "drop", "insert", "keyboard"]], Field(min_length=1)] = NOISE_KINDS
+    """swap: two neighbours.  drop: a character lost.  insert: one too many.  keyboard: the key beside it."""
+    rate: float = Field(default=0.05, ge=0, le=1)
+    """Share of the letters and digits that are mistyped."""
+
+    @field_validator("kinds")
+    @classmethod
+    def _once(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        for kind in kinds:
+            if kinds.count(kind) > 1:
+                raise ValueError(f"{kind} is named twice")
+        return kinds
 
 
 class Objective(Protocol):

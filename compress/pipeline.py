@@ -27,6 +27,7 @@ import compress
 from compress import registry
 from compress.console import Console
 from compress.contracts import RunOptions, StageResult
+from compress.corpora import open_corpus_of, words_read
 from compress.data.corpus import Corpus
 from compress.data.table import Table
 from compress.durable import atomic, safe
@@ -40,7 +41,7 @@ from compress.modelnames import tokenizer_folder
 from compress.publish import log_measured, tell
 from compress.recipe import Recipe, load_recipe
 from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
-from compress.stages import Outline, Prepared, StageContext, open_corpus_of, open_table_of, outline_of, words_read
+from compress.stages import Outline, Prepared, StageContext, open_table_of, outline_of
 from compress.teachers import Teachers, is_recipe, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
 from compress.training.checkpoint import Checkpoints
@@ -51,17 +52,22 @@ from evaluation.cost.device import describe
 
 @dataclass(frozen=True)
 class Made:
-    """What the stages so far have made. before: what the last stage started from.  steps: of the last stage."""
+    """What the stages so far have made. before: what the last stage started from.  steps: of the last stage.
+
+    figures: stage → what its best validation gave, and what was measured at its end.
+    """
 
     model: Path | None = None
     tokenizer: Path | None = None
     before: Path | None = None
     steps: int = 0
+    figures: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
-    def after(self, kind: str, result: StageResult) -> Made:
+    def after(self, name: str, kind: str, result: StageResult) -> Made:
+        told = {**self.figures, name: result.best} if result.best else self.figures
         if kind == "tokenizer":
             return dataclasses.replace(self, tokenizer=result.folder)
-        return dataclasses.replace(self, before=self.model, model=result.folder, steps=result.steps)
+        return dataclasses.replace(self, before=self.model, model=result.folder, steps=result.steps, figures=told)
 
 
 @dataclass(frozen=True)
@@ -72,10 +78,17 @@ class RunReport:
     model: Path
     measured: Sequence[Measured] = ()
     lines: Sequence[str] = ()
+    stages: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        models = [m.as_json() for m in self.measured]
-        return {"folder": str(self.folder), "model": str(self.model), "models": models, "notes": list(self.lines)}
+        """What `--json` prints. stages: the figures that each gave while and after training."""
+        return {
+            "folder": str(self.folder),
+            "model": str(self.model),
+            "models": [m.as_json() for m in self.measured],
+            "stages": {name: dict(figures) for name, figures in self.stages.items()},
+            "notes": list(self.lines),
+        }
 
 
 def run_recipe(
@@ -226,6 +239,7 @@ class Run:
                 report = self._measured(log, teachers, made, control)
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
+            report = dataclasses.replace(report, stages=made.figures)
         tell(self.console, report, log)
         return report
 
@@ -251,7 +265,7 @@ class Run:
             else:
                 with self._child(log, context.folder, spec.kind, "stage") as child:
                     result = self._stage(spec, context, target, child)
-            made = made.after(spec.kind, result)
+            made = made.after(context.folder.name, spec.kind, result)
         return made
 
     def _given(self) -> Made:
@@ -287,7 +301,7 @@ class Run:
                 )  # fmt: skip
             self.console.note(f"{label}: done before")
             discard_checkpoints(context.folder)
-            return StageResult(target, read_steps(context.folder), 0.0)
+            return StageResult(target, *read_done(context.folder))
         self._stop_if_asked(label)
         begin = time.monotonic()
         prepared = self.ready.pop(target, None) or self._prepare(spec, context)
@@ -295,8 +309,13 @@ class Run:
         if prepared.module is not None:
             log.params(prepared.params)
             result = self._train(prepared, spec, context, log)
-            steps, best = result.steps, result.best
-        atomic.write_json(context.folder / STEPS, {"steps": steps})
+            steps, best = result.steps, dict(result.best or result.last)
+            if prepared.closing is not None:
+                with torch.no_grad():
+                    closing = prepared.closing(prepared.module, result.best_step or steps)
+                log.metrics({f"{spec.kind}/{name}": value for name, value in closing.items()})
+                best |= closing
+        atomic.write_json(context.folder / STEPS, {"steps": steps, "figures": best})
         finished = prepared.finish()
         if finished.model is None:
             with atomic.new_folder(target) as temp:
@@ -530,6 +549,7 @@ def discard_checkpoints(folder: Path) -> None:
     atomic.clean(folder / "checkpoints")
 
 
-def read_steps(folder: Path) -> int:
-    """Optimizer steps of a stage that was done before."""
-    return int(safe.read_json(folder / STEPS, 1 << 16)["steps"])
+def read_done(folder: Path) -> tuple[int, float, dict[str, float]]:
+    """Optimizer steps, no seconds, and the figures of a stage that was done before."""
+    told = safe.read_json(folder / STEPS, 1 << 16)
+    return int(told["steps"]), 0.0, told["figures"]

@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from compress.contracts import Batch, BatchSource, EncoderOutput, MaskingSpec, Needs, TrainingPlan
-from compress.data import segmentation
-from compress.data.batches import CorpusBatches, TaskBatches, evaluation_batches
-from compress.data.corpus import Corpus, open_corpus, tokenize, with_task_texts
+from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, TrainingPlan
+from compress.data.batches import TaskBatches, evaluation_batches
+from compress.data.corpus import Corpus
 from compress.data.examples import Examples, join
-from compress.data.segmentation import Segmenter
+from compress.data.noise import EachEpoch, noisy_rows
+from compress.data.randomness import stream
 from compress.data.sources import open_table
 from compress.data.table import Table
 from compress.data.tasks import task_of
@@ -36,7 +36,6 @@ from compress.training.precision import autocast
 from compress.training.schedule import total_steps
 
 VALIDATION_TOKENS = 8192
-HELD_OUT_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,7 @@ class Prepared:
     """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
 
     identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
+    closing: (module, steps that its weights are of) → figures measured once, at the end.
     """
 
     finish: Callable[[], Finished]
@@ -85,6 +85,7 @@ class Prepared:
     select: tuple[str, Literal["max", "min"]] | None = None
     identity: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
+    closing: Callable[[nn.Module, int], Mapping[str, float]] | None = None
 
     def total_steps(self) -> int:
         """Optimizer steps from start to end."""
@@ -162,74 +163,32 @@ def open_table_of(recipe: Recipe, expect_labels: Sequence[str] | None = None) ->
     )
 
 
-def open_corpus_of(recipe: Recipe, table: Callable[[], Table]) -> Corpus:
-    """The recipe's plain text, with the training texts of its labelled data where it asks for them."""
-    c = recipe.corpus
-    if c is None:
-        raise UserError(f"recipe {recipe.name} names no corpus", where="corpus", do="give --corpus")
-    corpus = open_corpus(c.source, text_column=c.text_column, limit=c.limit)
-    return with_task_texts(corpus, table().split("train")) if c.task_texts else corpus
-
-
-def corpus_batches(
-    context: StageContext,
-    tokenizer: Tokenizer,
-    split: str,
-    masking: MaskingSpec,
-    plan: TrainingPlan,
-    *,
-    block_length: int,
-    pairs: str = "none",
-) -> CorpusBatches:
-    """Masked blocks of the recipe's corpus. The validation split hides the same tokens every time it is read."""
-    held_out = split == "validation"
-    if masking.strategy == "distilbert" and not held_out:
-        choice = "distilbert"
-    else:
-        choice = "whole_word" if masking.whole_word else "token"
-    return CorpusBatches(
-        tokenize(context.corpus(), tokenizer, split, segmenter_of(masking)),
-        tokenizer,
-        block_length=block_length,
-        rows_per_step=HELD_OUT_ROWS if held_out else plan.batch_rows,
-        max_tokens=plan.max_tokens,
-        seed=context.seed,
-        masking="static" if held_out or masking.strategy == "static" else "dynamic",
-        choice=choice,
-        pairs=pairs,
-        rate=masking.probability,
-        shares=(masking.mask, masking.random),
-    )
-
-
-def segmenter_of(masking: MaskingSpec) -> Segmenter | None:
-    """What says where words begin, if the recipe does not leave it to the tokenizer. Raises UserError."""
-    if masking.word_list is not None:
-        return segmentation.word_list(masking.word_list)
-    return None if masking.segmenter is None else segmentation.imported(masking.segmenter, "masking.segmenter")
-
-
-def words_read(recipe: Recipe, indices: Sequence[int]) -> dict[str, str]:
-    """Fingerprints of what tells the words of some stages' text: a run goes on only with the same. Raises UserError."""
-    found = {}
-    for index in indices:
-        masking = getattr(recipe.stages[index], "masking", None)
-        if masking is not None and (segmenter := segmenter_of(masking)) is not None:
-            found[f"words of stage {index}"] = segmenter.fingerprint
-    return found
-
-
 @dataclass(frozen=True)
 class TaskData:
-    """A table, encoded for one model. train: labelled rows, then the unlabelled ones where they are asked for."""
+    """A table, encoded for one model. train: labelled rows, then the unlabelled ones where they are asked for.
+
+    mistyped: epoch → the train rows with that epoch's noise.
+    """
 
     train: Examples
     validation: Examples
     vocabulary_sha: str
+    mistyped: Callable[[int], Examples] | None = None
 
     @classmethod
-    def encode(cls, table: Table, loaded: LoadedModel, context: StageContext, *, unlabelled: bool = False) -> TaskData:
-        """Raises UserError when the lengths or the tokenizer do not fit the model, or there are no unlabelled rows."""
+    def encode(
+        cls,
+        table: Table,
+        loaded: LoadedModel,
+        context: StageContext,
+        *,
+        unlabelled: bool = False,
+        noise: NoiseSpec | None = None,
+    ) -> TaskData:
+        """noise: of the train texts, anew for each epoch.
+
+        Raises UserError when the lengths or the tokenizer do not fit the model, or there are no unlabelled rows.
+        """
         where = str(loaded.path)
         tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=where)
         tokenizer.check_fits(loaded.config.vocabulary, where=where)
@@ -243,11 +202,22 @@ class TaskData:
         if train.cut:
             context.say(f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were cut")
         validation = task.encode(tokenizer, table.split("validation"), max_length=length)
-        return cls(train, validation, tokenizer.vocabulary_sha)
+        if noise is None:
+            return cls(train, validation, tokenizer.vocabulary_sha)
 
-    def source(self, plan: TrainingPlan, seed: int) -> TaskBatches:
+        def mistyped(epoch: int) -> Examples:
+            rows = noisy_rows(table.split("train"), noise, stream("task-noise", context.seed, epoch))
+            return task.encode(tokenizer, rows, max_length=length)
+
+        return cls(train, validation, tokenizer.vocabulary_sha, mistyped)
+
+    def source(self, plan: TrainingPlan, seed: int) -> BatchSource:
         """Training batches in an order that depends on the seed alone."""
-        return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
+        mistyped = self.mistyped
+        if mistyped is None:
+            return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
+        made = lambda epoch: TaskBatches(mistyped(epoch), plan.batch_rows, plan.max_tokens, seed)  # noqa: E731
+        return EachEpoch(made, self.train.fingerprint)
 
 
 def task_max_length(recipe: Recipe) -> int:
@@ -343,7 +313,7 @@ def task_validation(examples: Examples, context: StageContext) -> Callable[[nn.M
 
     def validate(module: nn.Module) -> dict[str, float]:
         hits, loss = 0, 0.0
-        for batch, output in _outputs(module, batches, Needs(logits=True), context):
+        for batch, output in outputs_of(module, batches, Needs(logits=True), context):
             assert output.logits is not None
             assert batch.labels is not None
             logits = output.logits.float()
@@ -354,30 +324,10 @@ def task_validation(examples: Examples, context: StageContext) -> Callable[[nn.M
     return validate
 
 
-def corpus_validation(source: BatchSource, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
-    """Masked-LM loss (and the pair task's accuracy) on held-out text."""
-    batches = [b.to(context.device) for i in range(source.steps(0)) for b in source.step(0, i)]
-    has_pairs = batches[0].pair_labels is not None
-
-    def validate(module: nn.Module) -> dict[str, float]:
-        loss, count, hits, pairs = 0.0, 0, 0, 0
-        for batch, output in _outputs(module, batches, Needs(mlm="masked", pair_logits=has_pairs), context):
-            assert output.vocabulary is not None
-            assert batch.mlm_labels is not None
-            loss += float(F.cross_entropy(output.vocabulary.logits().float(), batch.mlm_labels, reduction="sum"))
-            count += len(batch.mlm_labels)
-            if output.pair_logits is not None:
-                hits += int((output.pair_logits.argmax(-1) == batch.pair_labels).sum())
-                pairs += batch.rows
-        values = {"mlm_loss": loss / max(1, count)}
-        return values | ({"pair_accuracy": hits / pairs} if pairs else {})
-
-    return validate
-
-
-def _outputs(
+def outputs_of(
     module: nn.Module, batches: Sequence[Batch], needs: Needs, context: StageContext
 ) -> Iterator[tuple[Batch, EncoderOutput]]:
+    """What the student of a stage computes, batch by batch, in the precision of the training."""
     student = module.student
     assert isinstance(student, Model)
     with autocast(context.precision, torch.device(context.device)):

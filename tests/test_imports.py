@@ -21,6 +21,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("encoder", "durable"),
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
     ("stages", "predictor", "modelnames", "report"),  # what several verbs or commands share
+    ("corpora",),
     VERBS,
     ("measure", "runfolder", "teachers"),
     ("publish",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ import numpy as np
 
 from compress.contracts import Batch
 from compress.data import masking, pairs
-from compress.data.corpus import Blocks, Tokens, pack_blocks
+from compress.data.corpus import Blocks, Tokens, pack_blocks, with_separators
 from compress.data.examples import Examples, collate, pack
 from compress.data.masking import Rule
 from compress.data.randomness import order, stream
@@ -119,7 +120,8 @@ class CorpusBatches(_Ordered):
     masking: "dynamic" draws anew at every step from (seed, epoch, index); "static" hides the same tokens
     in every epoch.
     choice: see `masking`.  pairs: "none", "nsp" or "sop".  rate: of tokens that are predicted; shares: of those,
-    that become [MASK] or a random token.
+    that become [MASK] or a random token.  across_documents: blocks run on into the next document, a separator between
+    them (RoBERTa's full sentences).
     """
 
     def __init__(
@@ -139,7 +141,10 @@ class CorpusBatches(_Ordered):
         across_documents: bool = False,
     ) -> None:
         _check(masking, choice, pairs, rate, shares, across_documents)
+        if across_documents:
+            tokens = with_separators(tokens, tokenizer.sep_id)
         self._tokens, self._static = tokens, masking == "static"
+        self._mask_seed = seed
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
         self._special_count = 2 if pairs == "none" else 3
         self.blocks = pack_blocks(tokens, block_length, self._special_count, across_documents=across_documents)
@@ -162,6 +167,14 @@ class CorpusBatches(_Ordered):
             *shares,
             across_documents,
         )
+
+    def masked_otherwise(self, mask_seed: int) -> CorpusBatches:
+        """The same text in the same steps, with other pieces hidden than the seed's own."""
+        twin = copy.copy(self)
+        twin._mask_seed = mask_seed
+        twin._hidden = twin._hide_once() if twin._static else None
+        twin.fingerprint = hashlib.sha256(f"{self.fingerprint} masked by {mask_seed}".encode()).hexdigest()
+        return twin
 
     def _make_pairer(self, kind: str, block_length: int) -> pairs.Pairer | None:
         if kind == "none":
@@ -186,7 +199,7 @@ class CorpusBatches(_Ordered):
             self._special | ~inside,
             self._tokens.word_starts,
             self._rule,
-            stream("static-mask", self.seed),
+            stream("static-mask", self._mask_seed),
         )
         where = np.zeros(len(inside), dtype=bool)
         where[done.positions] = True
@@ -202,7 +215,7 @@ class CorpusBatches(_Ordered):
             ranges, labels = [(cut.a_start, cut.a_end), (cut.b_start, cut.b_end)], cut.labels
         whole = _Assembled(ranges, self._cls, self._sep, self._tokens, self._special)
         if self._hidden is None:
-            random = stream("mask", self.seed, epoch, index)
+            random = stream("mask", self._mask_seed, epoch, index)
             done = masking.mask(whole.ids, whole.offsets, whole.special, whole.word_starts, self._rule, random)
             ids, chosen = done.ids, np.zeros(len(whole.ids), dtype=bool)
             chosen[done.positions] = True

@@ -282,6 +282,18 @@ def tokenize(corpus: Corpus, tokenizer: Tokenizer, split: str = "train", segment
 # --- blocks -----------------------------------------------------------------------------------------------------
 
 
+def with_separators(tokens: Tokens, separator: int) -> Tokens:
+    """The corpus with a separator at the end of each document but the last, as part of its last sentence.
+
+    For blocks that cross documents (RoBERTa, arXiv 1907.11692, FULL-SENTENCES).
+    """
+    after = tokens.sentences[tokens.documents[1:-1]]  # the token before which each goes
+    ids = np.insert(tokens.ids, after, separator).astype(tokens.ids.dtype)
+    starts = np.insert(tokens.word_starts, after, True)
+    ends = tokens.sentences + np.searchsorted(after, tokens.sentences, side="right")
+    return Tokens(ids, starts, ends, tokens.documents, tokens.fingerprint)
+
+
 @dataclass(frozen=True)
 class Blocks:
     """Stretches of a corpus, R in all: block r is ids[starts[r]:ends[r]], of document documents[r] (the first one)."""

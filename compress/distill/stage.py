@@ -7,8 +7,8 @@ import dataclasses
 from torch import nn
 
 from compress import registry
-from compress.contracts import MaskingSpec
-from compress.data.batches import CorpusBatches
+from compress.contracts import BatchSource, MaskingSpec
+from compress.corpora import corpus_batches, corpus_validation
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.distill import layers
 from compress.distill.spec import Spec, StudentSpec
@@ -25,8 +25,6 @@ from compress.stages import (
     StageContext,
     TaskData,
     check_same_labels,
-    corpus_batches,
-    corpus_validation,
     folder_meta,
     require_folder,
     task_validation,
@@ -97,7 +95,7 @@ class Stage:
         check_length(length, teacher.config.max_positions, where="corpus.max_length")
         masking = spec.masking or MaskingSpec()
 
-        def batches(split: str) -> CorpusBatches:
+        def batches(split: str) -> BatchSource:
             return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length)
 
         return Prepared(

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from compress.contracts import StageSpec, TrainingPlan
+from compress.contracts import NoiseSpec, StageSpec, TrainingPlan
 
 
 class Spec(StageSpec):
@@ -19,4 +19,6 @@ class Spec(StageSpec):
     """null: as in the model that it starts from."""
     new_head: bool = False
     """Replace a task head that answers other labels by a new one."""
+    noise: NoiseSpec | None = None
+    """Typing mistakes in the training texts, anew for each epoch."""
     training: TrainingPlan

@@ -40,7 +40,7 @@ class Stage:
         folder = require_folder(c.model, "a model to start from", "--model", "finetune")
         table = c.table()
         loaded = load_for_task(folder, table, c, dropout=spec.dropout, new_head=spec.new_head)
-        data = TaskData.encode(table, loaded, c)
+        data = TaskData.encode(table, loaded, c, noise=spec.noise)
         return Prepared(
             finish=lambda: Finished(loaded.model, loaded.tokenizer_files, folder_meta(c, {"start": folder}, table)),
             module=StageModule(loaded.model, {"hard_labels": (1.0, HardLabels())}),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
-from compress.contracts import Frozen, MaskingSpec, StageSpec, TrainingPlan
+from compress.contracts import Frozen, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
 
 
 class EncoderSpec(Frozen):
@@ -59,6 +59,10 @@ class Spec(StageSpec):
     masking: MaskingSpec = MaskingSpec()
     sentence_pairs: Literal["nsp", "sop", "none"] = "none"
     """nsp: is this the next text (BERT).  sop: are these two in order (ALBERT)."""
+    across_documents: bool = False
+    """Blocks run on into the next document (RoBERTa's full sentences); false: they end with theirs."""
+    noise: NoiseSpec | None = None
+    """Typing mistakes in the training text, before it is tokenized; the held-out text stays clean."""
     block_length: int | None = Field(default=None, ge=8, le=1_000_000)
     """Pieces of one block; null: the corpus' max_length."""
     training: TrainingPlan
@@ -70,6 +74,14 @@ class Spec(StageSpec):
         if encoder is not None and pairs != "none" and (encoder.segments < 2 or not encoder.pooler):
             raise ValueError(f"{pairs} needs an encoder with 2 segments and a pooler")
         return pairs
+
+    @model_validator(mode="after")
+    def _together(self) -> Spec:
+        if self.across_documents and self.sentence_pairs != "none":
+            raise ValueError(f"{self.sentence_pairs} needs blocks that end with their document; leave one of both out")
+        if self.noise is not None and self.masking.strategy == "static":
+            raise ValueError("static masking hides the same pieces in every epoch, and noise gives each epoch others")
+        return self
 
     @field_validator("block_length")
     @classmethod

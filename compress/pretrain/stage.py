@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
+from compress.corpora import corpus_batches, corpus_validation, mask_overfitting
 from compress.data.batches import CorpusBatches
+from compress.data.noise import EachEpoch
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
@@ -16,12 +18,13 @@ from compress.stages import (
     Outline,
     Prepared,
     StageContext,
-    corpus_batches,
-    corpus_validation,
     folder_meta,
     require_folder,
 )
 from compress.training.module import StageModule
+
+OTHER_MASKS = 1 << 32
+"""Added to a seed, which is smaller: masks that no training has seen."""
 
 
 class Stage:
@@ -63,15 +66,17 @@ class Stage:
         )
         model = Model(config, heads).initialize(c.seed)
         held_out = self._batches(tokenizer, "validation", length)
+        source = self._batches(tokenizer, "train", length)
         return Prepared(
             finish=lambda: Finished(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
             module=StageModule(model, objectives),
-            source=self._batches(tokenizer, "train", length),
+            source=source,
             plan=spec.training,
             validate=corpus_validation(held_out, c),
             select=("mlm_loss", "min"),
             identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},
             params={"student.layers": config.depth, "student.hidden": config.hidden},
+            closing=mask_overfitting(source, source.masked_otherwise(OTHER_MASKS + c.seed), c),
         )
 
     def _length(self) -> int:
@@ -80,8 +85,16 @@ class Stage:
         assert corpus is not None
         return self.spec.block_length or corpus.max_length
 
-    def _batches(self, tokenizer: Tokenizer, split: str, length: int) -> CorpusBatches:
+    def _batches(self, tokenizer: Tokenizer, split: str, length: int) -> CorpusBatches | EachEpoch:
         s = self.spec
         return corpus_batches(
-            self.context, tokenizer, split, s.masking, s.training, block_length=length, pairs=s.sentence_pairs
+            self.context,
+            tokenizer,
+            split,
+            s.masking,
+            s.training,
+            block_length=length,
+            pairs=s.sentence_pairs,
+            across_documents=s.across_documents,
+            noise=s.noise,
         )
