@@ -57,6 +57,10 @@ def _digest(text: str) -> str:
     return f"`{re.sub(r'[^0-9a-zA-Z]', '', text)[:16]}`"
 
 
+QUESTION_ANSWERING = "question-answering"
+_OWN_PIPELINES = ("token-classification", QUESTION_ANSWERING)  # tasks that model hubs know by the same name
+
+
 def render(meta: FolderMeta, facts: Facts) -> str:
     """The whole card."""
     parts = [
@@ -77,7 +81,7 @@ def _front(meta: FolderMeta, facts: Facts) -> str:
     tags = ["compress", *([re.sub(r"[^a-z0-9-]", "-", meta.method.lower())] if meta.method else [])]
     lines = ["---", f"library_name: {'transformers' if facts.stock_class else 'compress'}"]
     if "task" in facts.heads:
-        lines.append("pipeline_tag: text-classification")
+        lines.append(f"pipeline_tag: {meta.task if meta.task in _OWN_PIPELINES else 'text-classification'}")
     elif "mlm" in facts.heads:
         lines.append("pipeline_tag: fill-mask")
     return "\n".join([*lines, f"tags: [{', '.join(tags)}]", "---"])
@@ -164,16 +168,20 @@ def _origin(meta: FolderMeta) -> str:
 def _use(meta: FolderMeta, facts: Facts) -> str:
     lines = ["## Use", ""]
     if "task" in facts.heads:
-        lines += ["```sh", 'compress predict <this folder> "a text to judge"', "```"]
+        given = '--question "…" --context "…"' if meta.task == QUESTION_ANSWERING else '"a text to judge"'
+        lines += ["```sh", f"compress predict <this folder> {given}", "```"]
     if facts.stock_class:
-        length = f", truncation=True, max_length={meta.max_length}" if meta.max_length else ""
+        asks = meta.task == QUESTION_ANSWERING
+        cut = '"only_second"' if asks else "True"
+        length = f", truncation={cut}, max_length={meta.max_length}" if meta.max_length else ""
+        texts = '"a question", "a context"' if asks else '"a text"'
         lines += [
             "```python",
             f"from transformers import AutoTokenizer, {facts.stock_class}",
             "",
             'tokenizer = AutoTokenizer.from_pretrained("<this folder>")',
             f'model = {facts.stock_class}.from_pretrained("<this folder>")',
-            f'output = model(**tokenizer("a text", return_tensors="pt"{length}))',
+            f'output = model(**tokenizer({texts}, return_tensors="pt"{length}))',
             "```",
         ]
     else:

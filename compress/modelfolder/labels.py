@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compress.encoder.config import Problem
+from compress.encoder.config import HeadConfig, Problem
 from compress.errors import UserError, printable
 
 MAX_LABELS = 100_000
@@ -16,6 +16,15 @@ PROBLEMS: Mapping[str, Problem] = {
     "multi_label_classification": "multi_label",
     "regression": "regression",
 }
+
+
+SPAN_NAMES = ("start", "end")
+"""What a question-answering head answers, whatever a config calls it (transformers writes LABEL_0 and LABEL_1)."""
+
+
+def names_of(head: HeadConfig, values: Mapping[str, Any], where: str) -> list[str]:
+    """The names of a task head's answers by a config. Raises as `read_names`."""
+    return list(SPAN_NAMES) if head.kind == "question_answering" else read_names(values, head.labels, where)
 
 
 def default_names(count: int) -> list[str]:

@@ -119,7 +119,7 @@ def _with_labels(found: FolderMeta, fields: Fields, family: Family, description:
     if task is None:
         names: tuple[str, ...] = ()
     else:
-        names = tuple(labels.read_names(fields.values, task.labels, fields.where))
+        names = tuple(labels.names_of(task, fields.values, fields.where))
         if found.label_names and found.label_names != names:
             ours, theirs = (printable(", ".join(n), 80) for n in (found.label_names, names))
             raise UserError(

@@ -145,6 +145,8 @@ def _completed(
 def _label_names(meta: FolderMeta, task: HeadConfig | None, where: str) -> tuple[str, ...]:
     if task is None:
         return ()
+    if task.kind == "question_answering":
+        return labels.SPAN_NAMES
     names = meta.label_names or tuple(labels.default_names(task.labels))
     if len(names) != task.labels:
         raise UserError(f"{len(names)} label names for a head of {task.labels}", where=where)

@@ -115,3 +115,10 @@ def test_escaped_text_has_no_markup_left(text: str) -> None:
 def test_a_card_of_ones_own(tiny_model: Model, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, card="# mine\n")
     assert (folder / "README.md").read_text() == "# mine\n"
+
+
+def test_a_model_that_answers_questions_says_how_it_is_asked(tiny_model: Model, tmp_path: Path) -> None:
+    text = rendered(tmp_path, tiny_model, task="question-answering", max_length=384)
+    assert "pipeline_tag: question-answering" in text
+    assert 'compress predict <this folder> --question "…" --context "…"' in text
+    assert 'tokenizer("a question", "a context", return_tensors="pt", truncation="only_second", max_length=384)' in text
