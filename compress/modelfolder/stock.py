@@ -17,8 +17,24 @@ from compress.modelfolder import family
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import Description, Shapes, any_under, layered, pairs, uneven
 from compress.modelfolder.fields import Fields
-from compress.modelfolder.heads import ACTIVATIONS, TASK_CLASSES, claimed_heads, task_class, task_classes, task_head
+from compress.modelfolder.heads import (
+    ACTIVATIONS,
+    TASK_CLASSES,
+    claimed_heads,
+    task_class,
+    task_classes,
+    task_head,
+    task_kind,
+)
 
+DROPOUT = "classifier_dropout"
+DEFAULTS: Mapping[str, Any] = {
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
 WORDS = {
     "masked_lm": "masked-LM",
     "sentence_pair": "sentence-pair",
@@ -61,7 +77,7 @@ class Stock(family.Family):
     stored tensors begin with.  other_classes: classes beside the task's own → names of their heads.
     copies: stored tensor → the one it is tied to, of the masked-LM head.  expresses: see `family.uneven`.
     mlm_activation: of the masked-LM head where the class fixes it, None: the encoder's.
-    defaults: values of config keys that are absent.
+    keys: BERT's key → this family's, "" where it has none.  defaults: by BERT's key, where the config says nothing.
     """
 
     classes: str
@@ -74,7 +90,7 @@ class Stock(family.Family):
     copies: Mapping[str, str] = MappingProxyType({})
     expresses: Collection[str] = ()
     mlm_activation: Activation | None = None
-    dropout_key: str = "classifier_dropout"
+    keys: Mapping[str, str] = MappingProxyType({})
     defaults: Mapping[str, Any] = MappingProxyType({})
 
     # --- names ------------------------------------------------------------------------------------------------
@@ -147,20 +163,26 @@ class Stock(family.Family):
         if "rtd" in names:
             found["rtd"] = HeadConfig("replaced_token")
         if "task" in names:
-            found["task"] = task_head(self._named(fields, shapes), shapes, self.style, self.read_dropout(fields))
+            named = self._named(fields, shapes)
+            dropout = self.read_dropout(fields, task_kind(named, shapes))
+            found["task"] = task_head(named, shapes, self.style, dropout)
         return found
+
+    def key(self, name: str) -> str:
+        """This family's key for what BERT calls `name`."""
+        return self.keys.get(name, name)
 
     def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
         """`head` as the classes of this family with this config have it, so that the result stays a stock folder."""
         activation = self._mlm_activation(fields) if head.kind == "masked_lm" or self.style == "modernbert" else None
         return dataclasses.replace(head, style=self.style, activation=activation)
 
-    def read_dropout(self, fields: Fields) -> float | None:
-        """Of the task head; None: the encoder's."""
-        default = self.defaults.get(self.dropout_key)
-        if default is None and fields.values.get(self.dropout_key) is None:
+    def read_dropout(self, fields: Fields, kind: HeadKind) -> float | None:
+        """Of a task head of this kind; None: the encoder's."""
+        key, default = self.key(DROPOUT), self.defaults.get(DROPOUT)
+        if default is None and fields.values.get(key) is None:
             return None
-        return fields.number(self.dropout_key, least=0, below=1, default=default or 0.0)
+        return fields.number(key, least=0, below=1, default=default or 0.0)
 
     def _mlm_activation(self, fields: Fields) -> Activation | None:
         if self.mlm_activation is None or self.mlm_activation == self.read_activation(fields):
@@ -179,32 +201,39 @@ class Stock(family.Family):
 
     def read_activation(self, fields: Fields) -> Activation:
         default = self.defaults.get("hidden_act", "gelu")
-        return fields.choice("hidden_act", ACTIVATIONS, default)  # pyright: ignore[reportReturnType]
+        return fields.choice(self.key("hidden_act"), ACTIVATIONS, default)  # pyright: ignore[reportReturnType]
 
     def encoder_values(self, fields: Fields) -> dict[str, Any]:
         """What EncoderConfig is made of, its pooler apart."""
-        d = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "pad_token_id": 0, **self.defaults}
-        hidden = fields.integer("hidden_size", most=f.MAX_WIDTH)
-        heads = fields.integer("num_attention_heads", most=f.MAX_HEADS)
-        layers = fields.integer("num_hidden_layers", most=f.MAX_LAYERS)
+        key, d = self.key, {**DEFAULTS, **self.defaults}
+        hidden = fields.integer(key("hidden_size"), most=f.MAX_WIDTH)
+        heads = fields.integer(key("num_attention_heads"), most=f.MAX_HEADS)
+        layers = fields.integer(key("num_hidden_layers"), most=f.MAX_LAYERS)
         vocabulary = fields.integer("vocab_size", most=f.MAX_VOCABULARY)
-        width = f.divisible(fields, "hidden_size", hidden, "num_attention_heads", heads)
-        shape = LayerShape(heads, width, fields.integer("intermediate_size", most=f.MAX_WIDTH))
-        return {
+        width = f.divisible(fields, key("hidden_size"), hidden, key("num_attention_heads"), heads)
+        shape = LayerShape(heads, width, fields.integer(key("intermediate_size"), most=f.MAX_WIDTH))
+        values = {
             "vocabulary": vocabulary,
             "hidden": hidden,
             "layers": (shape,) * layers,
-            "norm_eps": fields.number("layer_norm_eps", least=1e-38, below=1, default=1e-12),
             "activation": self.read_activation(fields),
-            "max_positions": fields.integer("max_position_embeddings", most=f.MAX_POSITIONS, default=512),
-            "segments": fields.integer("type_vocab_size", most=f.MAX_SEGMENTS, default=2),
-            "dropout": fields.number("hidden_dropout_prob", least=0, below=1, default=d["hidden_dropout_prob"]),
-            "attention_dropout": fields.number(
-                "attention_probs_dropout_prob", least=0, below=1, default=d["attention_probs_dropout_prob"]
+            "max_positions": fields.integer(
+                "max_position_embeddings", most=f.MAX_POSITIONS, default=d["max_position_embeddings"]
             ),
-            "pad_id": fields.integer("pad_token_id", least=0, most=vocabulary - 1, default=d["pad_token_id"]),
+            "pad_id": fields.integer(
+                "pad_token_id", least=0, most=vocabulary - 1, default=min(d["pad_token_id"], vocabulary - 1)
+            ),
             "initializer_range": fields.number("initializer_range", least=1e-38, below=1, default=0.02),
+            "norm_eps": d["layer_norm_eps"],
+            "segments": 0,
         }
+        for name, theirs in (("dropout", "hidden_dropout_prob"), ("attention_dropout", "attention_probs_dropout_prob")):
+            values[name] = fields.number(key(theirs), least=0, below=1, default=d[theirs])
+        if own := key("layer_norm_eps"):
+            values["norm_eps"] = fields.number(own, least=1e-38, below=1, default=d["layer_norm_eps"])
+        if own := key("type_vocab_size"):
+            values["segments"] = fields.integer(own, most=f.MAX_SEGMENTS, default=2)
+        return values
 
     # --- writing ----------------------------------------------------------------------------------------------
 
@@ -243,7 +272,7 @@ class Stock(family.Family):
     def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
         """The keys that describe encoder and heads."""
         shape, task = config.layers[0], heads.get("task")
-        return {
+        values = {
             "vocab_size": config.vocabulary,
             "hidden_size": config.hidden,
             "num_hidden_layers": config.depth,
@@ -252,13 +281,14 @@ class Stock(family.Family):
             "hidden_act": config.activation,
             "hidden_dropout_prob": config.dropout,
             "attention_probs_dropout_prob": config.attention_dropout,
-            self.dropout_key: task.dropout if task else None,
+            DROPOUT: task.dropout if task else None,
             "max_position_embeddings": config.position_rows,
             "type_vocab_size": config.segments,
             "initializer_range": config.initializer_range,
             "layer_norm_eps": config.norm_eps,
             "pad_token_id": config.pad_id,
         }
+        return {key: value for name, value in values.items() if (key := self.key(name))}
 
     def architecture(self, heads: Mapping[str, HeadConfig]) -> str:
         """The class to name. A task head goes first, since it is what a folder is deployed for; other heads stay in the

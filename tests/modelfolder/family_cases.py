@@ -62,6 +62,20 @@ CASES: Mapping[str, Case] = {
         {**BARE, "ForPreTraining": {"mlm", "pair"}, "ForNextSentencePrediction": {"pair"}, **TASKS},
     ),
     "camembert": Case("Camembert", ROBERTA, {**BARE, **TASKS}, segments=False),
+    "distilbert": Case(
+        "DistilBert",
+        {
+            "vocab_size": VOCABULARY,
+            "dim": 32,
+            "n_layers": 3,
+            "n_heads": 4,
+            "hidden_dim": 48,
+            "max_position_embeddings": POSITIONS,
+            "initializer_range": 0.3,
+        },
+        {**BARE, **TASKS},
+        segments=False,
+    ),
     "electra": Case("Electra", {**SHAPE, "embedding_size": 12}, {**BARE, "ForPreTraining": {"rtd"}, **TASKS}),
     "modernbert": Case(
         "ModernBert",

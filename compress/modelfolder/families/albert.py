@@ -51,8 +51,9 @@ DEFAULTS = {
     "hidden_act": "gelu_new",
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
-    "classifier_dropout_prob": 0.1,
+    "classifier_dropout": 0.1,
 }
+KEYS = {"classifier_dropout": "classifier_dropout_prob"}
 
 
 def layer_groups(layers: int, groups: int, inner: int) -> tuple[int, ...]:
@@ -82,7 +83,7 @@ class Family(Stock):
     held = HELD
     copies = COPIES
     expresses = frozenset({"embedding", "groups"})
-    dropout_key = "classifier_dropout_prob"
+    keys = KEYS
     defaults = DEFAULTS
 
     def encoder_values(self, fields: Fields) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class Family(Stock):
         """The sentence-order head has the task head's dropout."""
         found = super().read_heads(fields, shapes)
         if "pair" in found:
-            found["pair"] = HeadConfig("sentence_pair", dropout=self.read_dropout(fields))
+            found["pair"] = HeadConfig("sentence_pair", dropout=self.read_dropout(fields, "sentence_pair"))
         return found
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
@@ -148,5 +149,5 @@ class Family(Stock):
             "num_hidden_groups": groups,
             "inner_group_num": inner,
             "embedding_size": config.width,
-            self.dropout_key: dropout,
+            "classifier_dropout_prob": dropout,
         }

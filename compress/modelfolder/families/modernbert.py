@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from compress.encoder.config import Activation, EncoderConfig, HeadConfig, HeadKind, LayerShape
+from compress.encoder.config import Activation, EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError, printable
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import Shapes, layered, pairs, uneven
@@ -53,7 +53,21 @@ HEADS: Mapping[HeadKind, Mapping[str, str]] = {
 OTHER_CLASSES = {"Model": frozenset(), "ForMaskedLM": frozenset({"mlm"})}
 HELD = {"mlm": ("decoder.",), "task": ("classifier.",)}
 COPIES = {"decoder.weight": f"{BODY}embeddings.tok_embeddings.weight"}
-DEFAULTS = {"classifier_dropout": 0.0}
+KEYS = {
+    "hidden_act": "hidden_activation",
+    "hidden_dropout_prob": DROPOUTS[0],
+    "attention_probs_dropout_prob": "attention_dropout",
+    "layer_norm_eps": "norm_eps",
+    "type_vocab_size": "",
+}
+DEFAULTS = {
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout": 0.0,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 8192,
+    "pad_token_id": 50_283,
+}
 
 
 class Family(Stock):
@@ -67,6 +81,7 @@ class Family(Stock):
     held = HELD
     copies = COPIES
     expresses = frozenset({"windows", "pre", "rotary", "gated", "no_bias"})
+    keys = KEYS
     defaults = DEFAULTS
 
     # --- names ------------------------------------------------------------------------------------------------
@@ -86,9 +101,6 @@ class Family(Stock):
         }
 
     # --- reading ----------------------------------------------------------------------------------------------
-
-    def read_activation(self, fields: Fields) -> Activation:
-        return fields.choice("hidden_activation", ACTIVATIONS, "gelu")  # pyright: ignore[reportReturnType]
 
     def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
         """Heads with the activation and the pooling that the config names for them."""
@@ -110,38 +122,22 @@ class Family(Stock):
     def encoder_values(self, fields: Fields) -> dict[str, Any]:
         for name in BIASES:
             fields.refuse(name, (False,), "ModernBERT's layers, norms and heads have no bias")
-        hidden = fields.integer("hidden_size", most=f.MAX_WIDTH)
-        heads = fields.integer("num_attention_heads", most=f.MAX_HEADS)
-        layers = fields.integer("num_hidden_layers", most=f.MAX_LAYERS)
-        vocabulary = fields.integer("vocab_size", most=f.MAX_VOCABULARY, default=50_368)
-        width = f.divisible(fields, "hidden_size", hidden, "num_attention_heads", heads)
-        shape = LayerShape(heads, width, fields.integer("intermediate_size", most=f.MAX_WIDTH))
-        types = _layer_types(fields, layers)
+        values = super().encoder_values(fields)
+        types = _layer_types(fields, len(values["layers"]))
         window = fields.integer("local_attention", least=2, most=2 * f.MAX_POSITIONS, default=128) // 2
         bases = {kind: _base(fields, kind) for kind in BASES}
         dropouts = {name: fields.number(name, least=0, below=1, default=0.0) for name in DROPOUTS}
         if len(set(dropouts.values())) > 1:
             told = ", ".join(f"{name} {value:g}" for name, value in dropouts.items())
             raise UserError(f"{told} are not supported", where=fields.where, why="one dropout holds for both")
-        return {
-            "vocabulary": vocabulary,
-            "hidden": hidden,
-            "layers": (shape,) * layers,
+        return values | {
             "norm": "pre",
             "first_norm": False,
-            "norm_eps": fields.number("norm_eps", least=1e-38, below=1, default=1e-5),
             "bias": False,
             "gated": True,
-            "activation": self.read_activation(fields),
             "positions": "rotary",
             "rotary_bases": tuple(bases[kind] for kind in types),
             "windows": tuple(window if kind == LOCAL else None for kind in types),
-            "max_positions": fields.integer("max_position_embeddings", most=f.MAX_POSITIONS, default=8192),
-            "segments": 0,
-            "dropout": dropouts["embedding_dropout"],
-            "attention_dropout": fields.number("attention_dropout", least=0, below=1, default=0.0),
-            "pad_id": fields.integer("pad_token_id", least=0, most=vocabulary - 1, default=min(50_283, vocabulary - 1)),
-            "initializer_range": fields.number("initializer_range", least=1e-38, below=1, default=0.02),
         }
 
     # --- writing ----------------------------------------------------------------------------------------------
@@ -174,32 +170,19 @@ class Family(Stock):
         return None
 
     def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
-        shape, types = config.layers[0], _types(config)
-        head = next(iter(heads.values()), None)
+        types, head = _types(config), next(iter(heads.values()), None)
         bases = {**BASES, **dict(zip(types, config.rotary_bases or (), strict=True))}
         window = next((w for w in config.windows or () if w is not None), 64)
-        dropout = config.dropout if head is None or head.dropout is None else head.dropout
-        return {
-            "vocab_size": config.vocabulary,
-            "hidden_size": config.hidden,
-            "num_hidden_layers": config.depth,
-            "num_attention_heads": shape.heads,
-            "intermediate_size": shape.feed_forward,
-            "hidden_activation": config.activation,
-            "max_position_embeddings": config.max_positions,
+        return super().stock_values(config, heads) | {
             "layer_types": types,
             "local_attention": 2 * window,
             "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()},
-            "norm_eps": config.norm_eps,
             **dict.fromkeys(BIASES, False),
             "decoder_bias": True,
             **dict.fromkeys(DROPOUTS, config.dropout),
-            "attention_dropout": config.attention_dropout,
-            "classifier_dropout": dropout,
+            "classifier_dropout": config.dropout if head is None or head.dropout is None else head.dropout,
             "classifier_activation": config.activation if head is None else head.activation or config.activation,
             "classifier_pooling": "mean" if head is not None and head.pooling == "mean" else "cls",
-            "initializer_range": config.initializer_range,
-            "pad_token_id": config.pad_id,
         }
 
 
