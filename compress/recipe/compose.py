@@ -90,13 +90,22 @@ def _extend(root: Value, path: Path | None, seen: list[Path]) -> Value:
     return _merge(base, root)
 
 
-def _merge(base: Value, over: Value) -> Value:
-    """`over` wins; mappings are merged key by key, anything else (lists too) is replaced as a whole."""
+def _merge(base: Value, over: Value, at: tuple[str, ...] = ()) -> Value:
+    """`over` wins; mappings are merged key by key, anything else (lists too) is replaced as a whole.
+
+    A mapping over a list changes the items at the positions that are its keys: `stages: {1: {masking: …}}`.
+    """
+    if isinstance(base.content, list) and isinstance(over.content, dict):
+        items = list(base.content)
+        for key, value in over.content.items():
+            index = _index(base, key, at, value.key_place or value.place)
+            items[index] = _merge(items[index], value, (*at, key))
+        return Value(items, over.place, over.key_place)
     if not (isinstance(base.content, dict) and isinstance(over.content, dict)):
         return over
     merged = dict(base.content)
     for key, value in over.content.items():
-        merged[key] = _merge(merged[key], value) if key in merged else value
+        merged[key] = _merge(merged[key], value, (*at, key)) if key in merged else value
     return Value(merged, over.place, over.key_place)
 
 

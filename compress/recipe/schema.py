@@ -167,7 +167,9 @@ def json_schema() -> dict[str, Any]:
     schema = Recipe.model_json_schema()
     extends = {"type": "string", "description": "The recipe to start from: a name or a path."}
     schema["properties"] = {"extends": extends, **schema["properties"]}
-    # A recipe that extends another may leave out what that one says.
+    # A recipe that extends another may change its stages by their positions, and leave out what that one says.
+    changes = {"type": "object", "propertyNames": {"pattern": "^[0-9]+$"}, "additionalProperties": {"type": "object"}}
+    schema["properties"]["stages"] = {"anyOf": [schema["properties"]["stages"], changes]}
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
     return schema
 

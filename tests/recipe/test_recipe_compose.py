@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from compress.contracts import Override
+from compress.errors import UserError
 from compress.recipe import Recipe, find_recipe, json_schema, list_recipes, load_recipe, parse_override
 from compress.recipe.library import names
 
@@ -53,6 +54,30 @@ def test_extends_merges_mappings_and_replaces_lists(folder: Path) -> None:
         "stages": [3],
         "name": "child",
     }
+
+
+def test_a_mapping_over_a_list_changes_the_items_at_its_keys(folder: Path) -> None:
+    text = "extends: teacher\nstages:\n  1:\n    masking: {strategy: static}\n    encoder:\n      layers: 2\n"
+    (folder / "child.yaml").write_text(text)
+    recipe, base = load_recipe("./child.yaml"), load_recipe("teacher")
+    assert (recipe.stages[1].masking.strategy, recipe.stages[1].encoder.layers) == ("static", 2)
+    assert recipe.stages[1].encoder.hidden == base.stages[1].encoder.hidden
+    assert (recipe.stages[0], recipe.stages[2]) == (base.stages[0], base.stages[2])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("{7: {kind: tokenizer}}", "x.yaml:2:10: stages.7: no such item: allowed: 0..2"),
+        ("{last: {}}", "x.yaml:2:10: stages.last: 'last' is not a list position; known: 0, 1, 2"),
+        ("{1: {maskin: {}}}", "x.yaml:2:14: stages.1.maskin: unknown key; did you mean 'masking'?"),
+    ],
+)
+def test_a_change_that_leads_nowhere(change: str, message: str, folder: Path) -> None:
+    (folder / "x.yaml").write_text(f"extends: teacher\nstages: {change}\n")
+    with pytest.raises(UserError) as caught:
+        load_recipe("./x.yaml")
+    assert str(caught.value) == message
 
 
 def test_extends_is_relative_to_the_file_and_reaches_shipped_recipes(folder: Path) -> None:
@@ -182,7 +207,9 @@ def test_the_list_says_what_recipes_are() -> None:
 
 def test_the_schema_knows_every_stage_and_objective() -> None:
     schema = json_schema()
-    stages = schema["properties"]["stages"]["items"]["oneOf"]
+    whole, changes = schema["properties"]["stages"]["anyOf"]
+    assert changes["propertyNames"] == {"pattern": "^[0-9]+$"}
+    stages = whole["items"]["oneOf"]
     kinds = {stage["properties"]["kind"]["const"]: stage for stage in stages}
     assert {"tokenizer", "pretrain", "finetune", "distill"} <= kinds.keys()
     rows = kinds["distill"]["properties"]["objectives"]["items"]["oneOf"]
