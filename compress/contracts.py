@@ -119,7 +119,9 @@ class Batch:
 
     input_ids, segment_ids, position_ids: (T,) int64.  cu_seqlens: (B+1,) int64, starts with 0, ends with T.
     max_length: longest sequence.  row_ids: (B,) int64, row numbers in the data set (for reports of bad rows).
-    labels: classification (B,) int64; regression (B,) float32; token tasks (T,) int64 with -100 on the rest.
+    labels: classes (B,) int64; scores (B,) float32; several labels a row (B, C) float32; tags (T,) int64 with -100 on
+        the rest; answer spans (B, 2) int64, positions of their first and last token in the row.
+    answered: of a task that answers words, (T,) bool: where it does, the first piece of each word; None for the others.
     mlm_positions: (M,) int64 indices into T whose original piece was masked; mlm_labels: (M,) int64 the originals.
     pair_labels: (B,) int64 of NSP (0 = is next) or SOP (0 = in order).
     special_mask: (T,) bool, true on [CLS], [SEP] and the like.
@@ -137,6 +139,7 @@ class Batch:
     mlm_labels: Tensor | None = None
     pair_labels: Tensor | None = None
     special_mask: Tensor | None = None
+    answered: Tensor | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property

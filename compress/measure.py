@@ -16,18 +16,19 @@ import torch
 
 from compress.contracts import Batch, Measurement, Needs
 from compress.data.batches import evaluation_batches
+from compress.data.examples import Examples
+from compress.data.table import Rows
+from compress.data.task import Fidelity, Scored
 from compress.errors import UserError, printable
 from compress.predictor import MAX_TOKENS, Predictor
+from compress.stages import check_same_task
 from evaluation.cost.device import describe
 from evaluation.cost.flops import count_flops
 from evaluation.cost.latency import Latency, measure_interleaved
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
-from evaluation.quality.agreement import agreement
-from evaluation.quality.confusion import confusion
-from evaluation.quality.intervals import bootstrap_table
-from evaluation.quality.metrics import table_metrics
-from evaluation.quality.paired import paired_accuracy
+from evaluation.quality.intervals import Interval, bootstrap_rows
+from evaluation.quality.paired import exact_sign_test
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Measured:
-    """A subject with its figures. correct: (rows,) whether each row was answered right."""
+    """A subject with its figures. scored: its answers, from which any of them can be resampled.  metric: the one of
+    the task that decides; None where nothing was scored."""
 
     subject: Subject
     measurement: Measurement
-    correct: np.ndarray | None = None
+    scored: Scored | None = None
+    metric: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it."""
@@ -72,8 +75,9 @@ class CostPlan:
 
 def measure(
     subjects: Sequence[Subject],
-    rows,
+    rows: Rows,
     *,
+    task: str,
     dataset: str,
     digest: str,
     max_length: int,
@@ -85,29 +89,60 @@ def measure(
 ) -> list[Measured]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
-    Raises UserError when two models answer different labels.
+    task: the kind of the data. Raises UserError when a model does not do it, or two answer different labels.
     """
-    predictors = [Predictor(s.folder, device=device, precision=precision) for s in subjects]
-    _require_same_labels(subjects, predictors)
-    logits, encoded = [], []
+    predictors = [Predictor(s.folder, device=device, precision=precision, task=task) for s in subjects]
     for subject, predictor in zip(subjects, predictors, strict=True):
-        say(f"scoring {subject.name} on {len(rows)} rows")
-        examples = predictor.encode_rows(rows, max_length=max_length)
-        encoded.append(examples)
-        logits.append(predictor.logits(examples))
-    gold = np.asarray(encoded[0].labels)
+        check_same_task(predictor.head, predictor.label_names, task, str(subject.folder))
+    _require_same_labels(subjects, predictors)
+    answered = [_answer(s, p, rows, max_length, say) for s, p in zip(subjects, predictors, strict=True)]
+    encoded = [a.examples for a in answered]
+    metric = predictors[0].task.metrics_of(predictors[0].label_names)[0]
     say("timing " + ", ".join(s.name for s in subjects))
     costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost)
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
     measured = []
     for i, subject in enumerate(subjects):
-        values = {**quality(gold, logits[i], bootstrap), **costs[i].values}
-        context = {**costs[i].context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(gold))}
+        scored = answered[i].scored
+        values = {**quality(scored, bootstrap), **costs[i].values}
+        context = {**costs[i].context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
+        context |= {"task": task, "metric": metric}
+        for name, why in scored.undefined.items():
+            say(f"{subject.name}: no {name}: {why}")
         if reference is not None and i != reference:
-            values |= against(gold, logits[i], logits[reference], bootstrap)
-            values |= ratios(values, quality(gold, logits[reference], 1), costs[reference].values)
-        measured.append(Measured(subject, Measurement(values, context), _correct(gold, logits[i])))
+            theirs = answered[reference]
+            values |= against(scored, theirs.scored, metric, bootstrap)
+            values |= likeness(_compare(predictors[i], answered[i], theirs, rows), bootstrap)
+            values |= kept(scored, theirs.scored, metric) | cost_ratios(values, costs[reference].values)
+        measured.append(Measured(subject, Measurement(values, context), scored, metric))
     return measured
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """A subject's encoded rows, its outputs for them, and how good they are."""
+
+    examples: Examples
+    logits: np.ndarray
+    scored: Scored
+
+
+def _answer(
+    subject: Subject, predictor: Predictor, rows: Rows, max_length: int, say: Callable[[str], None]
+) -> _Answered:
+    say(f"scoring {subject.name} on {len(rows)} rows")
+    examples = predictor.encode_rows(rows, max_length=max_length)
+    for note in examples.notes:
+        say(f"{subject.name}: {note}")
+    logits = predictor.logits(examples)
+    return _Answered(examples, logits, predictor.task.score(logits, predictor.label_names, examples, rows))
+
+
+def _compare(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Rows) -> Fidelity:
+    """How alike two models answer; nothing where their tokenizers cut the rows differently."""
+    if ours.logits.shape != theirs.logits.shape:
+        return Fidelity(len(rows), {})
+    return predictor.task.compare(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
 
 
 def _require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predictor]) -> None:
@@ -122,40 +157,44 @@ def _require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predi
             )
 
 
-def quality(gold: np.ndarray, logits: np.ndarray, bootstrap: int) -> dict[str, float]:
-    """Every classification metric with its 95 % interval, by MLflow name."""
-    table = confusion(gold, logits.argmax(-1), logits.shape[1])
+def quality(scored: Scored, bootstrap: int) -> dict[str, float]:
+    """Every metric of the task with its 95 % interval, and its baselines, by MLflow name."""
     values: dict[str, float] = {}
-    for name, score in table_metrics().items():
-        interval = bootstrap_table(table, score, resamples=bootstrap)
-        values[f"quality/{name}"] = interval.value
-        values[f"quality/{name}_low"], values[f"quality/{name}_high"] = interval.low, interval.high
-    values["quality/majority_baseline"] = float(table.sum(1).max() / table.sum())
+    for name in scored.metrics:
+        values |= _with_interval(f"quality/{name}", scored.interval(name, resamples=bootstrap))
+    return values | {f"quality/{name}": value for name, value in scored.baselines.items()}
+
+
+def against(ours: Scored, theirs: Scored, metric: str, bootstrap: int) -> dict[str, float]:
+    """The paired difference in the main metric, by MLflow name; McNemar's p-value where rows are right or wrong."""
+    if metric not in ours.metrics or metric not in theirs.metrics:
+        return {}
+    difference = ours.difference(theirs, metric, resamples=bootstrap)
+    values = _with_interval(f"vs_teacher/{metric}_difference", difference)
+    if ours.right is not None and theirs.right is not None:
+        wins, losses = int((ours.right & ~theirs.right).sum()), int((theirs.right & ~ours.right).sum())
+        values["vs_teacher/p_value"] = exact_sign_test(wins, losses)
     return values
 
 
-def against(gold: np.ndarray, logits: np.ndarray, reference: np.ndarray, bootstrap: int) -> dict[str, float]:
-    """Fidelity to the reference and the paired difference in accuracy, by MLflow name."""
-    alike = agreement(logits, reference, resamples=bootstrap)
-    paired = paired_accuracy(_correct(gold, logits), _correct(gold, reference), resamples=bootstrap)
-    return {
-        "vs_teacher/agreement_pct": 100 * alike.same.value,
-        "vs_teacher/agreement_pct_low": 100 * alike.same.low,
-        "vs_teacher/agreement_pct_high": 100 * alike.same.high,
-        "vs_teacher/kl": alike.kl,
-        "vs_teacher/accuracy_difference": paired.difference.value,
-        "vs_teacher/accuracy_difference_low": paired.difference.low,
-        "vs_teacher/accuracy_difference_high": paired.difference.high,
-        "vs_teacher/p_value": paired.p_value,
-    }
+def likeness(alike: Fidelity, bootstrap: int) -> dict[str, float]:
+    """How alike model and teacher answer, by MLflow name; shares in percent."""
+    values = {f"vs_teacher/{name}": value for name, value in alike.values.items()}
+    for name, figure in alike.figures.items():
+        found = bootstrap_rows(alike.rows, figure, resamples=bootstrap)
+        share = name == "agreement"
+        values |= _with_interval(f"vs_teacher/{name}{'_pct' * share}", found, 100.0 if share else 1.0)
+    return values
 
 
-def ratios(
-    values: Mapping[str, float], teacher_quality: Mapping[str, float], teacher: Mapping[str, float]
-) -> dict[str, float]:
-    """How much was kept and gained against the teacher, measured in the same run."""
-    kept = 100 * values["quality/accuracy"] / teacher_quality["quality/accuracy"]
-    return {"vs_teacher/quality_kept_pct": kept, **cost_ratios(values, teacher)}
+def kept(ours: Scored, theirs: Scored, metric: str) -> dict[str, float]:
+    """Percent of the teacher's main metric; left out where the teacher has none above zero."""
+    reference, value = theirs.value(metric), ours.value(metric)
+    return {"vs_teacher/quality_kept_pct": 100 * value / reference} if reference > 0 and np.isfinite(value) else {}
+
+
+def _with_interval(key: str, found: Interval, scale: float = 1.0) -> dict[str, float]:
+    return {key: scale * found.value, f"{key}_low": scale * found.low, f"{key}_high": scale * found.high}
 
 
 def cost_ratios(values: Mapping[str, float], teacher: Mapping[str, float]) -> dict[str, float]:
@@ -246,10 +285,6 @@ def replace_rows(batch: Batch, rows: int) -> Batch:
         cu_seqlens=batch.cu_seqlens[: rows + 1],
         row_ids=batch.row_ids[:rows],
     )
-
-
-def _correct(gold: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    return logits.argmax(-1) == gold
 
 
 def _sample(examples, rows: int):

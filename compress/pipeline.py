@@ -394,10 +394,10 @@ class Run:
 
     @cached_property
     def table(self) -> Table:
-        labels = None
+        teacher = None
         if self.recipe.teacher and not is_recipe(self.recipe.teacher):
-            labels = modelfolder.inspect(teacher_folder(self.recipe.teacher)).label_names or None
-        table = open_table_of(self.recipe, expect_labels=labels)
+            teacher = modelfolder.inspect(teacher_folder(self.recipe.teacher))
+        table = open_table_of(self.recipe, teacher)
         for note in table.notes:
             self.console.note(note)
         return table
@@ -475,6 +475,7 @@ class Run:
         measured = measure(
             subjects,
             table.split(evaluation.split),
+            task=table.task,
             dataset=f"{table.name}/{evaluation.split}",
             digest=table.fingerprint,
             max_length=self.recipe.data.max_length,

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from compress.contracts import RunOptions
-from compress.errors import UserError, printable
+from compress.errors import UserError
 from compress.modelnames import resolve
 from compress.predictor import Predictor
 
@@ -43,10 +43,9 @@ def predict_texts(
         partners = list(islice(second, AT_ONCE)) if second is not None else None
         for text, answer in zip(chunk, predictor.predict(chunk, partners), strict=True):
             if options.json:
-                row = {"text": text, "label": answer.label, "probabilities": answer.probabilities}
-                click.echo(json.dumps(row, ensure_ascii=False))
+                click.echo(json.dumps({"text": text, **answer.as_json()}, ensure_ascii=False))
             else:
-                click.echo(f"{printable(answer.label)}\t{answer.probability:.4f}\t{printable(text, 200)}")
+                click.echo(answer.line(text))
 
 
 def _lines(file: Path) -> Iterator[str]:

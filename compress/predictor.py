@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, Needs
-from compress.data.batches import evaluation_batches
+from compress.data.batches import evaluation_batches, in_order
 from compress.data.examples import Examples
 from compress.data.table import Rows
-from compress.data.tasks import task_of
+from compress.data.task import Task
+from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer
 from compress.encoder.inference import prepare
 from compress.modelfolder.folder import load_model
@@ -25,10 +26,18 @@ MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in
 class Predictor:
     """Answers with a model folder on this device, computing on real tokens only.
 
-    precision: of weights and matrix products, "fp32" or "bf16". Raises UserError when the folder has no task head.
+    precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
+    folder of another tool says nothing, a kind that its head is for. Raises UserError when the folder has no task head.
     """
 
-    def __init__(self, folder: Path, *, device: str = "cpu", precision: Literal["fp32", "bf16"] = "fp32") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        precision: Literal["fp32", "bf16"] = "fp32",
+        task: str | None = None,
+    ) -> None:
         self.folder, self.device = Path(folder), device
         self.precision: Literal["fp32", "bf16"] = precision
         loaded = load_model(self.folder, require={"task"}, device=device)
@@ -36,7 +45,9 @@ class Predictor:
         self.model = loaded.model.eval()
         self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(self.folder))
         self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
-        self.task = task_of(self.meta.task or "classification")
+        self._named = task or self.meta.task
+        self.head = loaded.heads["task"]
+        self.task = self.task_for(paired=False)
         self.max_length = self.config.max_positions
 
     @cached_property
@@ -44,22 +55,26 @@ class Predictor:
         """The model prepared for inference; made on first use."""
         return prepare(self.model, self.precision)
 
+    def task_for(self, *, paired: bool) -> Task:
+        """The task that the model does. paired: it is given two texts, which decides where nothing else does."""
+        if self._named is not None:
+            return task_of(self._named)
+        return for_head((self.head.kind, self.head.problem), paired=paired)
+
     @property
     def label_names(self) -> list[str]:
         return list(self.meta.label_names)
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """(B, C) logits of one packed batch, fp32."""
+        """(B, C) logits of one packed batch, fp32; (T, C) of a head that answers every token."""
         logits = self.run(batch.to(self.device), Needs(logits=True)).logits
         assert logits is not None
         return logits.float()
 
     def logits(self, examples, *, max_tokens: int = MAX_TOKENS) -> np.ndarray:
-        """(rows, C) float32 logits of encoded examples, in their order."""
-        out = np.zeros((len(examples), max(1, len(self.label_names))), dtype=np.float32)
-        for batch in evaluation_batches(examples, max_tokens):
-            out[batch.row_ids.numpy()] = self(batch).cpu().numpy()
-        return out
+        """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order."""
+        batches = evaluation_batches(examples, max_tokens)
+        return in_order(examples, ((batch.row_ids.numpy(), self(batch).cpu().numpy()) for batch in batches))
 
     def encode_rows(self, rows: Rows, *, max_length: int) -> Examples:
         """Labelled rows of a table, encoded for this model."""
@@ -69,6 +84,7 @@ class Predictor:
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None = None
     ) -> list[Any]:
         """The task's answer to each raw text (or pair of texts)."""
+        task = self.task_for(paired=pairs is not None)
         length = min(max_length or self.meta.max_length or self.max_length, self.max_length)
-        examples = self.task.encode_texts(self.tokenizer, texts, pairs, max_length=length)
-        return self.task.decode(self.logits(examples), self.label_names)
+        examples = task.encode_texts(self.tokenizer, texts, pairs, max_length=length)
+        return list(task.decode(self.logits(examples), self.label_names, examples, texts))

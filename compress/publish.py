@@ -12,7 +12,8 @@ from compress.measure import Measured
 from compress.modelfolder import folder as modelfolder
 from compress.report import comparison, conditions, gain_sentence, markdown
 from compress.tracking import TrackedRun
-from evaluation.quality.paired import paired_accuracy
+
+RESAMPLES = 1000
 
 Child = Callable[[str], TrackedRun]
 
@@ -57,10 +58,13 @@ def gain(measured: Sequence[Measured], table: Table) -> list[str]:
     """The sentence that answers whether the teacher helped; empty when no control was trained."""
     by_role = {m.subject.role: m for m in measured}
     student, control = by_role.get("student"), by_role.get("control")
-    if student is None or control is None or student.correct is None or control.correct is None:
+    if student is None or control is None or student.scored is None or control.scored is None:
         return []
-    d = paired_accuracy(student.correct, control.correct).difference
-    return [gain_sentence("the student", "its control on hard labels", (d.value, d.low, d.high))]
+    metric = student.metric
+    if metric is None or metric not in student.scored.metrics or metric not in control.scored.metrics:
+        return []
+    d = student.scored.difference(control.scored, metric, resamples=RESAMPLES)
+    return [gain_sentence("the student", "its control on hard labels", metric, (d.value, d.low, d.high))]
 
 
 def annotate(m: Measured, baseline: Measured | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from compress.contracts import Measurement
 
@@ -12,7 +12,8 @@ Row = tuple[str, ...]
 def comparison(names: Sequence[str], measurements: Sequence[Measurement]) -> tuple[Row, list[Row]]:
     """(columns, rows): one column per model, one row per figure; a figure that no model has is left out."""
     rows = []
-    for label, keys, form in FIGURES:
+    metric = next((m.context["metric"] for m in measurements if "metric" in m.context), None)
+    for label, keys, form in figures(metric):
         found = [[m.values[k] for k in keys if k in m.values] for m in measurements]
         cells = [form(*values) if values else "" for values in found]
         if any(cells):
@@ -41,10 +42,10 @@ def markdown(columns: Row, rows: Sequence[Row]) -> str:
     return "\n".join(lines + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows])
 
 
-def gain_sentence(student: str, control: str, difference: tuple[float, float, float]) -> str:
-    """What the teacher gave: accuracy of the student minus that of its twin on hard labels, in points."""
+def gain_sentence(student: str, control: str, metric: str, difference: tuple[float, float, float]) -> str:
+    """What the teacher gave: a metric of the student minus that of its twin on hard labels, in points (hundredths)."""
     value, low, high = (100 * x for x in difference)
-    interval = f"{value:+.2f} points, 95 % interval {low:+.2f} to {high:+.2f}"
+    interval = f"{value:+.2f} points of {title(metric)}, 95 % interval {low:+.2f} to {high:+.2f}"
     if low <= 0 <= high:
         return f"{student} against {control}: no measurable gain from the teacher ({interval})"
     word = "gain" if value > 0 else "loss"
@@ -75,6 +76,10 @@ def _plain(digits: int, unit: str = ""):
     return lambda value: f"{value:,.{digits}f}{unit}"
 
 
+def _decimal(value: float, low: float | None = None, high: float | None = None) -> str:
+    return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
 def _times(value: float) -> str:
     return f"{value:.2f}x"
 
@@ -83,10 +88,39 @@ def _with_interval(key: str) -> tuple[str, str, str]:
     return key, f"{key}_low", f"{key}_high"
 
 
-FIGURES = (
-    ("accuracy", _with_interval("quality/accuracy"), _percent),
-    ("macro F1", _with_interval("quality/f1_macro"), _percent),
-    ("Matthews", ("quality/matthews",), _plain(3)),
+def title(metric: str) -> str:
+    """What people call a metric."""
+    return METRICS[metric][0] if metric in METRICS else metric.replace("_", " ")
+
+
+def figures(metric: str | None) -> list[tuple[str, tuple[str, ...], Form]]:
+    """The rows of the table: what they are called, the keys they read, their form. metric: the main one, told first."""
+    names = sorted(METRICS, key=lambda name: name != metric)
+    if metric is not None and metric not in METRICS:
+        names.insert(0, metric)
+    told = [(title(n), _with_interval(f"quality/{n}"), METRICS.get(n, ("", _plain(3)))[1]) for n in names]
+    main = names[0] if metric is None else metric
+    difference = f"{title(main)} against teacher", _with_interval(f"vs_teacher/{main}_difference"), _points
+    return [*told, *_COSTS, ("quality kept", ("vs_teacher/quality_kept_pct",), _kept), difference, *_LIKENESS]
+
+
+Form = Callable[..., str]
+
+METRICS: Mapping[str, tuple[str, Form]] = {
+    "accuracy": ("accuracy", _percent),
+    "entity_f1": ("entity F1", _percent),
+    "exact_match": ("exact match", _percent),
+    "f1": ("F1", _percent),
+    "f1_micro": ("micro F1", _percent),
+    "f1_macro": ("macro F1", _percent),
+    "f1_binary": ("F1 of the second label", _percent),
+    "matthews": ("Matthews", _decimal),
+    "spearman": ("Spearman", _decimal),
+    "pearson": ("Pearson", _decimal),
+}
+"""Metric → what people call it, and its form."""
+
+_COSTS = (
     ("always the commonest label", ("quality/majority_baseline",), _percent),
     ("parameters", ("size/params_m",), _plain(2, " M")),
     ("  without embeddings", ("size/params_no_embedding_m",), _plain(2, " M")),
@@ -96,9 +130,10 @@ FIGURES = (
     ("latency p95", ("speed/latency_p95_ms",), _plain(2, " ms")),
     ("throughput", ("speed/throughput_sps",), _plain(0, " rows/s")),
     ("peak memory above weights", ("memory/peak_mb",), _plain(1, " MB")),
-    ("quality kept", ("vs_teacher/quality_kept_pct",), _kept),
-    ("accuracy against teacher", _with_interval("vs_teacher/accuracy_difference"), _points),
+)
+_LIKENESS = (
     ("agreement with teacher", _with_interval("vs_teacher/agreement_pct"), _kept),
+    ("correlation with teacher", _with_interval("vs_teacher/correlation"), _decimal),
     ("smaller on disk", ("vs_teacher/size_ratio",), _times),
     ("faster (latency p50)", ("vs_teacher/speedup",), _times),
     ("faster (throughput)", ("vs_teacher/throughput_ratio",), _times),

@@ -7,30 +7,31 @@ and started from a folder of the user's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, TrainingPlan
-from compress.data.batches import TaskBatches, evaluation_batches
+from compress.data.batches import TaskBatches, evaluation_batches, in_order
 from compress.data.corpus import Corpus
 from compress.data.examples import Examples, join
 from compress.data.noise import EachEpoch, noisy_rows
 from compress.data.randomness import stream
 from compress.data.sources import open_table
 from compress.data.table import Table
-from compress.data.tasks import task_of
+from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.encoder.config import HeadConfig
 from compress.encoder.model import Model
 from compress.errors import UserError, printable
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.folder import DataNote, FolderMeta, LoadedModel, Parent, RecipeNote
+from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, LoadedModel, Parent, RecipeNote
+from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe import Recipe
 from compress.training.precision import autocast
 from compress.training.schedule import total_steps
@@ -138,8 +139,8 @@ def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
 # --- data -------------------------------------------------------------------------------------------------------
 
 
-def open_table_of(recipe: Recipe, expect_labels: Sequence[str] | None = None) -> Table:
-    """The recipe's labelled data. expect_labels: a model's labels, whose order the table takes."""
+def open_table_of(recipe: Recipe, model: FolderInfo | None = None) -> Table:
+    """The recipe's labelled data. model: one whose answers it is for: the table takes the order of its labels."""
     d = recipe.data
     if d is None:
         raise UserError(f"recipe {recipe.name} names no data", where="data", do="give --data")
@@ -157,7 +158,9 @@ def open_table_of(recipe: Recipe, expect_labels: Sequence[str] | None = None) ->
         label_column=d.label_column,
         splits={split: name for split, name in named.items() if name is not None} or None,
         labels=d.labels,
-        expect_labels=expect_labels,
+        expect_labels=(model.label_names or None) if model else None,
+        expect_head=head_of(model.heads["task"]) if model and "task" in model.heads else None,
+        bad_tags=d.bad_tags,
         bad_rows=d.bad_rows,
         limit=d.limit,
     )
@@ -201,6 +204,8 @@ class TaskData:
         train = join(*parts)
         if train.cut:
             context.say(f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were cut")
+        for note in train.notes:
+            context.say(f"training: {note}")
         validation = task.encode(tokenizer, table.split("validation"), max_length=length)
         if noise is None:
             return cls(train, validation, tokenizer.vocabulary_sha)
@@ -232,17 +237,28 @@ def task_max_length(recipe: Recipe) -> int:
 def load_for_task(
     folder: Path, table: Table, context: StageContext, *, dropout: float | None, new_head: bool
 ) -> LoadedModel:
-    """A model with a task head for the table's labels: its own when it answers the same labels, else a new one.
+    """A model with a task head for the table's labels: its own when it answers the same task and labels, else a new
+    one.
 
-    Raises UserError when it has a head for other labels and `new_head` does not say to replace it.
+    Raises UserError when it has a head for another task or other labels and `new_head` does not say to replace it.
     """
     info = modelfolder.inspect(folder)
-    names = list(table.label_names)
+    names, task = list(table.label_names), task_of(table.task)
     fresh = None
     if new_head or "task" not in info.heads:
-        kind, problem = task_of(table.task).head
+        kind, problem = task.head
         style = info.head_style  # of the family, so that the result stays a stock folder
-        fresh = {"task": HeadConfig(kind=kind, labels=len(names), problem=problem, style=style, dropout=dropout)}
+        outputs = task.count_outputs(names)
+        fresh = {"task": HeadConfig(kind=kind, labels=outputs, problem=problem, style=style, dropout=dropout)}
+        if "task" in info.heads:
+            context.say(f"the model's task head ({_told(info.heads['task'], info.label_names)}) is thrown away")
+    elif head_of(info.heads["task"]) != task.head:
+        raise UserError(
+            "the model's task head is for another task than the data",
+            where=str(folder),
+            why=f"it has {_told(info.heads['task'], info.label_names)}, the data is for {task.kind}",
+            do="use --new-head to replace it",
+        )
     elif list(info.label_names) != names:
         raise UserError(
             "the model's task head answers other labels than the data has",
@@ -258,7 +274,9 @@ def load_for_task(
 
 
 def check_same_labels(teacher: LoadedModel, table: Table) -> None:
-    """Raise UserError unless the teacher answers the table's labels, in their order (3 against 1 would broadcast)."""
+    """Raise UserError unless the teacher answers the table's task and labels, in their order (3 against 1 would
+    broadcast)."""
+    check_same_task(teacher.heads["task"], teacher.label_names, table.task, str(teacher.path))
     if list(teacher.label_names) != list(table.label_names):
         raise UserError(
             "teacher and data have different labels",
@@ -266,6 +284,26 @@ def check_same_labels(teacher: LoadedModel, table: Table) -> None:
             why=f"{_listed(teacher.label_names)} against {_listed(table.label_names)}",
             do="name the data's labels in the teacher's order with --set 'data.labels=[...]'",
         )
+
+
+def check_same_task(head: HeadConfig, names: Sequence[str], kind: str, where: str) -> None:
+    """Raise UserError unless a model's task head is one for tasks of this kind."""
+    if head_of(head) != task_of(kind).head:
+        raise UserError(
+            f"the model does not answer the task of the data, {kind}",
+            where=where,
+            why=f"it has {_told(head, names)}",
+            do="use data or a model of the other kind, or say what the data is for with --task",
+        )
+
+
+def head_of(head: HeadConfig) -> tuple[str, str]:
+    """What decides whether a head is one for a task."""
+    return head.kind, head.problem
+
+
+def _told(head: HeadConfig, names: Sequence[str]) -> str:
+    return f"a head for {for_head(head_of(head)).kind} with {_listed(names)}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -307,21 +345,29 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
 # --- validation while training ----------------------------------------------------------------------------------
 
 
-def task_validation(examples: Examples, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
-    """Accuracy and cross entropy of the student on `examples`."""
+def task_validation(examples: Examples, table: Table, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
+    """The task's main metric, and the loss on the labels, of the student on the table's validation rows, encoded."""
     batches = [b.to(context.device) for b in evaluation_batches(examples, VALIDATION_TOKENS)]
+    task, names, rows = task_of(table.task), table.label_names, table.split("validation")
+    metric = task.metrics_of(names)[0]
 
     def validate(module: nn.Module) -> dict[str, float]:
-        hits, loss = 0, 0.0
+        loss, count, hard, parts = 0.0, 0, HardLabels(), []
         for batch, output in outputs_of(module, batches, Needs(logits=True), context):
             assert output.logits is not None
-            assert batch.labels is not None
-            logits = output.logits.float()
-            hits += int((logits.argmax(-1) == batch.labels).sum())
-            loss += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
-        return {"accuracy": hits / len(examples), "loss": loss / len(examples)}
+            terms = hard.count(batch)
+            loss, count = loss + float(hard(output, None, batch)) * terms, count + terms
+            parts.append((batch.row_ids.cpu().numpy(), output.logits.float().cpu().numpy()))
+        value = task.score(in_order(examples, parts), names, examples, rows).value(metric)
+        # A student that gives every row the same answer has no correlation: none, to choose the best weights by.
+        return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, count)}
 
     return validate
+
+
+def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:
+    """What the best weights are chosen by."""
+    return task_of(table.task).metrics_of(table.label_names)[0], "max"
 
 
 def outputs_of(

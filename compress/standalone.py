@@ -29,7 +29,7 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
     info = modelfolder.inspect(folder)
     recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
     assert recipe.data is not None
-    table = open_table_of(recipe, expect_labels=info.label_names or None)
+    table = open_table_of(recipe, info)
     for note in table.notes:
         console.note(note)
     subjects = [Subject(_name(folder), folder, "student" if against else "teacher")]
@@ -38,6 +38,7 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
     measured = measure(
         subjects,
         table.split(split),
+        task=table.task,
         dataset=f"{table.name}/{split}",
         digest=table.fingerprint,
         max_length=recipe.data.max_length,

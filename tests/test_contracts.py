@@ -73,18 +73,19 @@ def test_an_objective_is_in_some_shipped_recipe_or_taught_by_a_stage(kind: str) 
 
 @pytest.mark.parametrize("name", registry.parts("compress.data.tasks"))
 def test_a_task_is_whole(name: str) -> None:
-    from evaluation.quality.metrics import table_metrics
+    from compress.data.task import Task
+    from compress.encoder.config import HeadConfig
+    from compress.report import METRICS
 
     task = registry.load("compress.data.tasks", name)()
+    assert isinstance(task, Task)
     assert task.kind == name.replace("_", "-")
-    assert set(task.text_roles) <= {"text", "text_pair"}
-    assert task.main_metric in task.metrics
-    assert set(task.metrics) <= table_metrics().keys()
-    for method in ("encode", "encode_texts", "decode"):
+    assert set(task.optional_roles) <= set(task.text_roles)
+    assert set(task.metrics) <= METRICS.keys(), "say in report.METRICS what people call it"
+    for method in [m for m in vars(Task) if not m.startswith("_") and callable(getattr(Task, m))]:
         assert documented(getattr(task, method)), method
-    answers = task.decode(np.array([[2.0, 0.0], [-1.0, 1.0]]), ["no", "yes"])
-    assert [answer.label for answer in answers] == ["no", "yes"]
-    assert all(sum(answer.probabilities.values()) == pytest.approx(1) for answer in answers)
+    kind, problem = task.head
+    assert HeadConfig(kind, labels=task.count_outputs(["a"] * (problem != "regression") + ["b"]), problem=problem)
 
 
 @pytest.mark.parametrize("name", registry.parts("compress.modelfolder.families"))

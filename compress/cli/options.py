@@ -90,6 +90,12 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         click.option("--text-column", metavar="NAME", help="Column of the text; inferred when not given."),
         click.option("--text-pair-column", metavar="NAME", help="Column of the second text of a pair."),
         click.option("--label-column", metavar="NAME", help="Column of the label; inferred when not given."),
+        click.option("--task", metavar="KIND", help="What the data is for, e.g. regression; inferred when not given."),
+        click.option(
+            "--bad-tags",
+            type=click.Choice(["refuse", "repair"]),
+            help="Tags their scheme does not allow, such as I- with no B- before it; refused when not given.",
+        ),
         click.option("--max-length", type=int, help="Most pieces of one text; longer texts are cut."),
         click.option("--limit", type=int, help="Most rows taken of each split."),
     ),
@@ -194,7 +200,7 @@ _PLAIN = (
 _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "teacher": "teacher", "data": "data.source", "text_column": "data.text_column",
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
-    "limit": "data.limit", "corpus": "corpus.source",
+    "task": "data.task", "bad_tags": "data.bad_tags", "limit": "data.limit", "corpus": "corpus.source",
 }  # fmt: skip
 
 

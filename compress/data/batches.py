@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from compress.data import masking, pairs
 from compress.data.corpus import Blocks, Tokens, pack_blocks, with_separators
 from compress.data.examples import Examples, collate, pack
 from compress.data.masking import Rule
+from compress.data.ragged import gather
 from compress.data.randomness import order, stream
 from compress.data.tokenizer import Tokenizer
 from compress.errors import UserError, did_you_mean
@@ -112,6 +113,23 @@ class EvaluationBatches:
 def evaluation_batches(examples: Examples, max_tokens: int) -> EvaluationBatches:
     """All rows once, for inference; can be iterated again and again."""
     return EvaluationBatches(examples, max_tokens)
+
+
+def in_order(examples: Examples, parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """What a model gave for batches, in the order of the examples.
+
+    parts: (row_ids, output) of each batch; outputs are (B, C), one a row, or (T, C), one a token, which come back as
+    (rows, C) or (all tokens, C).
+    """
+    out: np.ndarray | None = None
+    for rows, given in parts:
+        tokens, _ = gather(examples.offsets, rows)
+        places = tokens if len(given) == len(tokens) else rows
+        if out is None:
+            out = np.zeros((len(examples.ids) if places is tokens else len(examples), *given.shape[1:]), given.dtype)
+        out[places] = given
+    assert out is not None, "there is no row"
+    return out
 
 
 class CorpusBatches(_Ordered):
@@ -275,8 +293,6 @@ class _Assembled:
         self, part: np.ndarray, rows: np.ndarray, ids: np.ndarray, chosen: np.ndarray, labels: np.ndarray | None
     ) -> Batch:
         """The packed micro-batch of some of the rows."""
-        from compress.data.examples import gather
-
         tokens, offsets = gather(self.offsets, part)
         hidden = np.flatnonzero(chosen[tokens])
         return pack(

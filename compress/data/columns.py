@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -36,31 +36,70 @@ class Asked:
     label: str | None = None
 
 
-def choose_task(frame: Frame, asked: Asked) -> str:
-    """ "pair-classification" when two texts are named or usual column names come as a pair, else "classification"."""
-    pair = asked.text_pair is not None or (asked.text is None and _usual_pair(frame) is not None)
-    return "pair-classification" if pair else "classification"
+@dataclass(frozen=True)
+class Wanted:
+    """What a task reads. texts: its text roles, the first named by `Asked.text`, the second by `Asked.text_pair`.
+
+    optional: of them, those that may be missing.  usual: role → usual column names, for roles that are not text and
+    text_pair.  labels: usual names of the label column.
+    """
+
+    texts: Sequence[str] = ("text",)
+    optional: Sequence[str] = ()
+    usual: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Sequence[str] = LABEL
 
 
-def roles(frame: Frame, wanted: Sequence[str], asked: Asked, where: str) -> tuple[dict[str, str], list[str]]:
-    """role → column for the `wanted` text roles and "label", and notes about what was inferred beyond the usual names.
+def has_pair(frame: Frame, asked: Asked) -> bool:
+    """Whether two texts are named, or usual column names come as a pair."""
+    return asked.text_pair is not None or (asked.text is None and _usual_pair(frame) is not None)
+
+
+def label_of(frame: Frame, names: Sequence[str]) -> str | None:
+    """The column that has the first of these usual names of labels."""
+    return _usual(frame, names)
+
+
+def holds_fractions(column: Column) -> bool:
+    """Whether a column holds numbers that are not all whole: scores rather than classes. Text of numbers counts too."""
+    if not isinstance(column, list) and not (pa.types.is_floating(column.type) or is_text(column)):
+        return False
+    fraction = False
+    for value in column if isinstance(column, list) else column.to_pylist():
+        if value is None or value == "":
+            continue
+        try:
+            number = float("no" if isinstance(value, bool) else value)
+        except (TypeError, ValueError, OverflowError):
+            return False
+        fraction = fraction or not number.is_integer()
+    return fraction
+
+
+def roles(frame: Frame, wanted: Wanted, asked: Asked, where: str) -> tuple[dict[str, str], list[str]]:
+    """role → column for the wanted text roles and "label", and notes about what was inferred beyond the usual names.
 
     "label" is left out when nothing looks like a label: the caller knows whether it needs one. Raises UserError
     naming the columns there are.
     """
     found: dict[str, str] = {}
     notes: list[str] = []
-    given = {"text": asked.text, "text_pair": asked.text_pair, "label": asked.label}
-    for role in (*wanted, "label"):
-        name = given[role]
+    pair = "text_pair" in wanted.texts and ("text_pair" not in wanted.optional or has_pair(frame, asked))
+    texts = [role for role in wanted.texts if role != "text_pair" or pair]
+    given = dict(zip(texts, (asked.text, asked.text_pair), strict=False)) | {"label": asked.label}
+    for role in (*texts, "label"):
+        name = given.get(role)
         if name is not None:
             found[role] = _named(frame, name, role, where)
-    if "text_pair" in wanted:
+    if pair:
         _find_pair(frame, found, where)
-    elif "text" not in found:
-        found["text"] = _find_text(frame, where, notes)
+    elif "text" in texts and "text" not in found:
+        found["text"] = _find_text(frame, where, notes, wanted.labels)
+    for role in texts:
+        if role not in found:
+            found[role] = _find_usual(frame, role, wanted.usual[role], where)
     if "label" not in found:
-        name = _usual(frame, LABEL)
+        name = _usual(frame, [name for name in wanted.labels if name not in found.values()])
         if name is not None and name not in found.values():
             found["label"] = name
     if len(set(found.values())) < len(found):
@@ -111,11 +150,18 @@ def _find_pair(frame: Frame, found: dict[str, str], where: str) -> None:
     found["text"], found["text_pair"] = usual
 
 
-def _find_text(frame: Frame, where: str, notes: list[str]) -> str:
+def _find_usual(frame: Frame, role: str, names: Sequence[str], where: str) -> str:
+    name = _usual(frame, names)
+    if name is None:
+        raise UserError(f"which column is the {role.replace('_', ' ')}?", where=where, do=f"name it; {listed(frame)}")
+    return name
+
+
+def _find_text(frame: Frame, where: str, notes: list[str], labels: Sequence[str]) -> str:
     name = _usual(frame, TEXT)
     if name is not None:
         return name
-    label = _usual(frame, LABEL)
+    label = _usual(frame, labels)
     texts = [name for name, column in frame.columns.items() if name != label and is_text(column)]
     if len(texts) == 1:
         notes.append(f"the text is column '{printable(texts[0], 60)}', the only one that holds text")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data import columns, files, places, splitting, texts
-from compress.data.columns import Asked
+from compress.data.columns import Asked, Wanted
 from compress.data.frame import Frame, FrameBuilder
 from compress.data.segmentation import IDEOGRAPH, Segmenter, word_starts
 from compress.data.table import UNLABELLED, Rows
@@ -54,7 +54,7 @@ def open_corpus(
     frames, found = _read(name, notes, {"train": split} if split else None)
     first = frames["train"] if "train" in frames else next(iter(frames.values()))
     asked = Asked(text=text_column or _described(found))
-    roles, more = columns.roles(first, ("text",), asked, name)
+    roles, more = columns.roles(first, Wanted(), asked, name)
     notes += more
     splits = {}
     for split, frame in frames.items():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from compress.contracts import Batch
+from compress.data.ragged import content, gather
 from compress.data.table import UNLABELLED, Rows
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.errors import UserError
@@ -18,12 +20,16 @@ from compress.errors import UserError
 
 @dataclass(frozen=True)
 class Examples:
-    """N rows of T tokens in all.
+    """N rows of T tokens in all. A row of the data may be several of them (windows), which then share its number.
 
     ids: (T,) int32.  offsets: (N+1,) int64, row i is ids[offsets[i]:offsets[i+1]].  segments: (T,) uint8.
-    special: (T,) bool, true on [CLS], [SEP] and the like.  labels: (N,) int64, UNLABELLED where there is none.
-    numbers: (N,) int64, 1-based rows of the source.  cut: rows that were longer than the maximal length.
+    special: (T,) bool, true on [CLS], [SEP] and the like.  numbers: (N,) int64, 1-based rows of the source.
+    labels: one a row, (N, ...): classes int64, scores float32, several labels (N, C) float32; tags (T,) int64, one a
+    token; UNLABELLED (NaN for floats) where there is none.  cut: rows that were longer than the maximal length.
     fingerprint: sha256 of content and encoding.
+    words: of a task that answers words, (T,) int32: the word whose first piece this is, -1 elsewhere.
+    places: (T, 2) int32: the characters that a piece stands for, from and up to, in the text of its segment.
+    notes: what a person should hear about the encoding.
     """
 
     ids: np.ndarray
@@ -34,6 +40,9 @@ class Examples:
     numbers: np.ndarray
     cut: int
     fingerprint: str
+    words: np.ndarray | None = None
+    places: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -47,16 +56,17 @@ class Examples:
         """The rows at `indices`, in that order; the fingerprint follows."""
         chosen = np.asarray(indices, dtype=np.int64)
         tokens, offsets = gather(self.offsets, chosen)
-        mark = hashlib.sha256(self.fingerprint.encode() + chosen.astype("<i8").tobytes()).hexdigest()
-        return Examples(
-            self.ids[tokens],
-            offsets,
-            self.segments[tokens],
-            self.special[tokens],
-            self.labels[chosen],
-            self.numbers[chosen],
-            self.cut,
-            mark,
+        return replace(
+            self,
+            ids=self.ids[tokens],
+            offsets=offsets,
+            segments=self.segments[tokens],
+            special=self.special[tokens],
+            labels=self.labels[chosen if self.words is None else tokens],
+            numbers=self.numbers[chosen],
+            fingerprint=hashlib.sha256(self.fingerprint.encode() + chosen.astype("<i8").tobytes()).hexdigest(),
+            words=None if self.words is None else self.words[tokens],
+            places=None if self.places is None else self.places[tokens],
         )
 
 
@@ -75,24 +85,25 @@ def join(*parts: Examples) -> Examples:
         np.concatenate([p.numbers for p in parts]),
         sum(p.cut for p in parts),
         hashlib.sha256("+".join(p.fingerprint for p in parts).encode()).hexdigest(),
+        _all([p.words for p in parts]),
+        _all([p.places for p in parts]),
+        tuple(note for p in parts for note in p.notes),
     )
 
 
-def gather(offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(positions of all tokens of `rows`, end to end; their new offsets), without a Python loop."""
-    starts, lengths = offsets[rows], offsets[rows + 1] - offsets[rows]
-    bounds = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=bounds[1:])
-    return np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1]), bounds
+def _all(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    there = [array for array in arrays if array is not None]
+    return np.concatenate(there) if len(there) == len(arrays) else None
 
 
 # --- encoding ---------------------------------------------------------------------------------------------------
 
 
 def encode_rows(tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
-    """Rows of a table → Examples with their labels."""
+    """Rows of a table → Examples with their labels, one example a row."""
+    assert isinstance(rows.labels, np.ndarray)
     parts = [tokenizer.encode_batch(texts, pairs, max_length=max_length) for texts, pairs in rows.slices()]
-    return _examples(tokenizer, parts, rows.labels, rows.numbers, max_length)
+    return examples_of(tokenizer, parts, rows.labels, rows.numbers, max_length)
 
 
 def encode_texts(
@@ -101,11 +112,15 @@ def encode_texts(
     """Raw texts → Examples without labels."""
     part = tokenizer.encode_batch(texts, pairs, max_length=max_length)
     labels = np.full(len(texts), UNLABELLED, dtype=np.int64)
-    return _examples(tokenizer, [part], labels, np.arange(1, len(texts) + 1, dtype=np.int64), max_length)
+    return examples_of(tokenizer, [part], labels, np.arange(1, len(texts) + 1, dtype=np.int64), max_length)
 
 
-def _examples(tokenizer, parts, labels: np.ndarray, numbers: np.ndarray, max_length: int) -> Examples:
-    if not len(labels):
+def examples_of(
+    tokenizer: Tokenizer, parts: Sequence[Any], labels: np.ndarray, numbers: np.ndarray, max_length: int, **beside: Any
+) -> Examples:
+    """What the tokenizer made of consecutive rows (`Encoded` parts), with labels by row, or by token where `words` come
+    with them. beside: words, places, notes of the Examples. Raises UserError when there is no row."""
+    if not len(numbers):
         raise UserError("there is no row to encode")
     check_length(max_length)
     starts = np.cumsum([0, *(len(p.ids) for p in parts)])
@@ -113,10 +128,11 @@ def _examples(tokenizer, parts, labels: np.ndarray, numbers: np.ndarray, max_len
     segments = np.concatenate([p.segments for p in parts])
     offsets = np.concatenate([np.zeros(1, np.int64), *(p.offsets[1:] + s for p, s in zip(parts, starts))])
     digest = hashlib.sha256(json.dumps(["examples-1", tokenizer.fingerprint, max_length]).encode())
-    for array in (ids.astype("<i4"), offsets.astype("<i8"), segments, labels.astype("<i8")):
-        digest.update(array.tobytes())
+    for data in (ids.astype("<i4").tobytes(), offsets.astype("<i8").tobytes(), segments.tobytes(), content(labels)):
+        digest.update(data)
     special = tokenizer.special_mask(ids)
-    return Examples(ids, offsets, segments, special, labels, numbers, sum(p.cut for p in parts), digest.hexdigest())
+    cut = sum(p.cut for p in parts)
+    return Examples(ids, offsets, segments, special, labels, numbers, cut, digest.hexdigest(), **beside)
 
 
 # --- batches ----------------------------------------------------------------------------------------------------
@@ -131,7 +147,8 @@ def collate(examples: Examples, rows: np.ndarray) -> Batch:
         segments=examples.segments[tokens],
         special=examples.special[tokens],
         row_ids=rows,
-        labels=examples.labels[rows],
+        labels=examples.labels[rows if examples.words is None else tokens],
+        answered=None if examples.words is None else examples.words[tokens] >= 0,
     )
 
 
@@ -143,6 +160,7 @@ def pack(
     special: np.ndarray,
     row_ids: np.ndarray,
     labels: np.ndarray | None = None,
+    answered: np.ndarray | None = None,
     mlm_positions: np.ndarray | None = None,
     mlm_labels: np.ndarray | None = None,
     pair_labels: np.ndarray | None = None,
@@ -157,7 +175,8 @@ def pack(
         cu_seqlens=_tensor(offsets),
         max_length=int(lengths.max()),
         row_ids=_tensor(row_ids),
-        labels=None if labels is None else _tensor(labels),
+        labels=None if labels is None else _labels(labels),
+        answered=None if answered is None else torch.from_numpy(np.ascontiguousarray(answered)),
         mlm_positions=None if mlm_positions is None else _tensor(mlm_positions),
         mlm_labels=None if mlm_labels is None else _tensor(mlm_labels),
         pair_labels=None if pair_labels is None else _tensor(pair_labels),
@@ -167,3 +186,10 @@ def pack(
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+
+
+def _labels(array: np.ndarray) -> torch.Tensor:
+    """Scores stay numbers, classes and positions are whole."""
+    if np.issubdtype(array.dtype, np.floating):
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    return _tensor(array)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from compress.data.ragged import LabelArray
 from compress.errors import UserError, printable
 
 _GENERIC = re.compile(r"(LABEL_)?\d+")  # what transformers calls labels that nobody named
@@ -15,9 +16,9 @@ _GENERIC = re.compile(r"(LABEL_)?\d+")  # what transformers calls labels that no
 
 @dataclass
 class Labels:
-    """Label numbers per split, their names in order, and notes."""
+    """Labels per split as their task holds them, their names in order, and notes."""
 
-    numbers: dict[str, np.ndarray]
+    numbers: dict[str, LabelArray]
     names: list[str]
     notes: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)  # splits whose labels are withheld (all -1 or None)
@@ -31,7 +32,7 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
     unnamed_data = all(_GENERIC.fullmatch(name) for name in found)
     unnamed_model = all(_GENERIC.fullmatch(name) for name in wanted)
     if (unnamed_data or unnamed_model) and not (unnamed_data and unnamed_model and len(found) != len(wanted)):
-        highest = max((int(n.max()) for n in out.numbers.values() if len(n)), default=0)
+        highest = max((int(n.max()) for n in _flat(out).values() if len(n)), default=0)
         if len(found) == len(wanted) or (unnamed_data and highest < len(wanted)):
             named = wanted if unnamed_data else found
             out.notes.append(f"labels are matched by number, one side has no names: {show_names(named)}")
@@ -44,7 +45,7 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
             do="use the data the model was made for, or name the labels as the model does",
         )
     order = np.array([wanted.index(name) for name in found])
-    for split, numbers in out.numbers.items():
+    for split, numbers in _flat(out).items():
         out.numbers[split] = np.where(numbers >= 0, order[numbers], numbers)
     if [name for name in wanted if name in found] != found:
         out.notes.append(f"labels are matched by name; the model's order is kept: {show_names(wanted)}")
@@ -52,6 +53,11 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
         absent = [name for name in wanted if name not in found]
         out.notes.append(f"no row of this data has the model's label {show_names(absent)}")
     return wanted
+
+
+def _flat(out: Labels) -> dict[str, np.ndarray]:
+    """The label numbers as plain arrays: lists are made of them later."""
+    return {split: numbers for split, numbers in out.numbers.items() if isinstance(numbers, np.ndarray)}
 
 
 def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:

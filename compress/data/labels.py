@@ -22,14 +22,19 @@ _MANY = 20  # above this many classes, a column in which most values differ is t
 
 @dataclass
 class Values:
-    """A label column as codes into its distinct values. codes: (N,) int64, -1 where there is no label."""
+    """A label column as codes into its distinct values. codes: (N,) int64, -1 where there is no label.
+
+    bounds: of lists of labels end to end, (rows+1,) int64: where each row's list begins; None: one label a row.
+    """
 
     distinct: list[Any]
     codes: np.ndarray
+    bounds: np.ndarray | None = None
 
     def rows_of(self, value: Any) -> np.ndarray:
         """1-based rows that hold `value`."""
-        return np.flatnonzero(self.codes == self.distinct.index(value)) + 1
+        at = np.flatnonzero(self.codes == self.distinct.index(value))
+        return (at if self.bounds is None else np.unique(np.searchsorted(self.bounds, at, side="right") - 1)) + 1
 
 
 def read_labels(
@@ -44,7 +49,18 @@ def read_labels(
     names: the labels in order of their ids, from the user or the data's description.  expected: the labels of a model
     that will be used with this data, in its order. A row without a label reads UNLABELLED. Raises UserError.
     """
-    values = {split: _distinct(column, f"{where}: {split}") for split, column in columns.items()}
+    values = {split: distinct_values(column, f"{where}: {split}") for split, column in columns.items()}
+    return number(values, where, names=names, expected=expected)
+
+
+def number(
+    values: dict[str, Values],
+    where: str,
+    *,
+    names: Sequence[str] | None = None,
+    expected: Sequence[str] | None = None,
+) -> Labels:
+    """The distinct values of all labelled splits → numbers of names: what `read_labels` does after reading."""
     out = Labels({}, [])
     _harmonise(values, names or expected or (), where, out)
     for split in [s for s in values if s != "train" and _is_hidden(values[s])]:
@@ -56,15 +72,16 @@ def read_labels(
     for split, column in values.items():
         out.numbers[split] = _number(column, found, f"{where}: {split}", "train" in values and split != "train")
     out.names = reconcile(out, found, expected, where)
-    if "train" in out.numbers:
-        _note_balance(out)
+    train = out.numbers.get("train")
+    if isinstance(train, np.ndarray):
+        _note_balance(out, train, None if values["train"].bounds is None else "in the lists of train")
     return out
 
 
 # --- reading a column -------------------------------------------------------------------------------------------
 
 
-def _distinct(column: Column, where: str) -> Values:
+def distinct_values(column: Column, where: str) -> Values:
     """The values of one column; NaN, None and empty text count as no label."""
     if isinstance(column, list):
         raise _mixed(column, where)
@@ -79,7 +96,7 @@ def _distinct(column: Column, where: str) -> Values:
     if encoded is None:
         return Values([], np.full(len(column), -1, dtype=np.int64))
     raw = encoded.dictionary.to_pylist()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
     keep = [i for i, value in enumerate(raw) if not _is_missing(value)]
     renumber = np.full(len(raw) + 1, -1, dtype=np.int64)
     renumber[keep] = np.arange(len(keep))
@@ -146,7 +163,8 @@ def _check_variety(train: Values, where: str) -> None:
     classes, rows = len(train.distinct), int((train.codes >= 0).sum())
     if classes == 1:
         only = printable(str(train.distinct[0]), 60)
-        raise UserError(f"every train row has the same label '{only}'", where=where, do="at least two are needed")
+        what = "every train row has the same label" if train.bounds is None else "there is only one label in train,"
+        raise UserError(f"{what} '{only}'", where=where, do="at least two are needed")
     if classes > _MANY and classes > rows / 2:
         raise UserError(
             "this column does not look like labels",
@@ -245,16 +263,17 @@ def _unknown(
     )
 
 
-def _note_balance(out: Labels) -> None:
-    train = out.numbers["train"]
+def _note_balance(out: Labels, train: np.ndarray, lists: str | None) -> None:
+    """What is worth knowing of the labels of train; in lists it is nothing new that most tags are O."""
     counts = Counter(train[train >= 0].tolist())
     total = sum(counts.values())
     if not total:
         return
     most, rows = counts.most_common(1)[0]
-    if rows > 0.9 * total:
+    if rows > 0.9 * total and lists is None:
         name = printable(out.names[most], 40)
         out.notes.append(f"{100 * rows / total:.1f} % of the train rows are '{name}': always saying so scores as much")
     empty = [name for i, name in enumerate(out.names) if i not in counts]
     if empty:
-        out.notes.append(f"no train row has the label {show_names(empty)}")
+        place = "no train row has the label" if lists is None else f"nowhere {lists} stands the label"
+        out.notes.append(f"{place} {show_names(empty)}")

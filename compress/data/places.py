@@ -86,9 +86,10 @@ def _embedded(name: str) -> Source:
     from compress.data import embedded
 
     told = embedded.describe(name)
-    info: dict[str, Any] = {} if told.task == "classification" else {"task": told.task}
-    if "label" in told.columns:
-        info |= {"label_column": "label", "label_names": list(told.label_names)}
+    info: dict[str, Any] = {"task": told.task}
+    column = next((name for name in ("label", "labels", "score") if name in told.columns), None)
+    if column is not None:
+        info |= {"label_column": column} | ({"label_names": list(told.label_names)} if told.label_names else {})
     frames = {split: Frame.from_rows(rows) for split, rows in embedded.generate(name).items()}
     return Source(frames, f"embedded:{name}", info)
 

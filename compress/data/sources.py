@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from compress.data import columns, splitting, table, texts
-from compress.data.columns import Asked
+from compress.data import columns, splitting, table, tasks, texts
+from compress.data.columns import Asked, Wanted
 from compress.data.frame import Frame
 from compress.data.label_order import Labels
-from compress.data.labels import read_labels
 from compress.data.places import Source, open_source
+from compress.data.ragged import LabelArray
 from compress.data.randomness import order
-from compress.data.table import UNLABELLED, Rows, Table, counted, first_rows
-from compress.data.tasks import kinds, task_of
-from compress.errors import UserError, printable
+from compress.data.table import Rows, Table, counted, first_rows
+from compress.data.task import Choices, Task
+from compress.errors import UserError
 
 ALL = ("train", "validation", "test")
 
@@ -32,6 +32,8 @@ def open_table(
     needed: Sequence[str] = ALL,
     labels: Sequence[str] | None = None,
     expect_labels: Sequence[str] | None = None,
+    expect_head: tuple[str, str] | None = None,
+    bad_tags: Literal["refuse", "repair"] = "refuse",
     bad_rows: str = "refuse",
     limit: int | None = None,
     seed: int = 0,
@@ -40,40 +42,44 @@ def open_table(
 
     splits: our split name → the source's, where they differ.  needed: splits the caller will use; missing ones are cut
     from others, aloud.  labels: label names in the order of their ids.  expect_labels: a model's labels, whose order
-    the table takes.  bad_rows: "refuse", or "drop" rows without text or label.  limit: most rows of each split.
-    seed: of what is cut. Raises UserError for everything that is wrong with the data.
+    the table takes.  expect_head: kind and problem of a model's head: among the tasks that the data could be for, one
+    that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
+    limit: most rows of each split.  seed: of what is cut. Raises UserError for everything that is wrong with the data.
     """
     notes: list[str] = []
     source = open_source(name, notes, splits)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
     first = next(iter(source.frames.values()))
-    kind = _task(task, source, first, asked, named=text_column is not None)
-    roles, more = columns.roles(first, task_of(kind).text_roles, asked, source.name)
+    kind = _task(task, source, first, asked, expect_head, named=text_column is not None)
+    wanted = Wanted(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
+    roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
     if "label" not in roles and set(source.frames) != {"unlabelled"}:
         raise UserError("which column is the label?", where=source.name, do=f"name it; {columns.listed(first)}")
     columns.same_columns(source.frames, roles, source.name)
-    read = _read_labels(source, roles, labels or _said_names(source, first, roles), expect_labels)
+    names = labels or _said_names(source, first, roles)
+    read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags))
     notes += read.notes
     rows = {}
     for split, frame in source.frames.items():
         if split in read.hidden:
             notes.append(f"{split}: its labels are withheld (all -1 or empty), so it is not used")
             continue
-        rows[split] = _rows(frame, roles, read.numbers.get(split), f"{source.name}: {split}", bad_rows, notes)
+        labelled = read.numbers.get(split)
+        rows[split] = _rows(kind, frame, roles, labelled, read.names, f"{source.name}: {split}", bad_rows, notes)
     rows = splitting.complete(rows, needed, seed, source.name, notes)
     texts.note_oddities(rows, notes)
     texts.note_repeats(rows, notes)
     if limit is not None:
         rows = {split: _limited(part, limit, seed) for split, part in rows.items()}
         notes.append(f"limited to {limit:,} rows a split: " + ", ".join(f"{len(r):,} {s}" for s, r in rows.items()))
-    digest = table.fingerprint(rows, kind, read.names)
-    return Table(rows, kind, read.names, roles, digest, source.name, notes)
+    digest = table.fingerprint(rows, kind.kind, read.names)
+    return Table(rows, kind.kind, read.names, roles, digest, source.name, notes)
 
 
 def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> Asked:
     """The user's columns first, then those of info.json."""
-    said = info.get("text_columns")
+    said = info.get("text_columns", [info.get("token_column")])
     said = [c for c in said if isinstance(c, str)] if isinstance(said, list) else []
     if text is None and pair is None and said:
         text, pair = said[0], said[1] if len(said) > 1 else None
@@ -81,19 +87,15 @@ def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: s
     return Asked(text, pair, label or (own if isinstance(own, str) else None))
 
 
-def _task(task: str | None, source: Source, first: Frame, asked: Asked, *, named: bool) -> str:
+def _task(
+    task: str | None, source: Source, first: Frame, asked: Asked, head: tuple[str, str] | None, *, named: bool
+) -> Task:
     said = source.info.get("task")
     if task is not None:
-        return task_of(task).kind
+        return tasks.task_of(task)
     if isinstance(said, str) and not named:
-        if said not in kinds():
-            raise UserError(
-                f"this data is for the task '{printable(said, 60)}'",
-                where=source.name,
-                do="known: " + ", ".join(kinds()),
-            )
-        return said
-    return columns.choose_task(first, asked)
+        return tasks.named(said, source.name)
+    return tasks.choose(first, asked, head)
 
 
 def _said_names(source: Source, first: Frame, roles: Mapping[str, str]) -> Sequence[str] | None:
@@ -104,36 +106,43 @@ def _said_names(source: Source, first: Frame, roles: Mapping[str, str]) -> Seque
     return first.class_names.get(column)
 
 
-def _read_labels(
-    source: Source, roles: Mapping[str, str], names: Sequence[str] | None, expected: Sequence[str] | None
-) -> Labels:
+def _read_labels(task: Task, source: Source, roles: Mapping[str, str], choices: Choices) -> Labels:
     if "label" not in roles:
-        return Labels({}, list(names or expected or ()))
+        return Labels({}, list(choices.names or choices.expected or ()))
     labelled = {s: f.columns[roles["label"]] for s, f in source.frames.items() if s != "unlabelled"}
-    return read_labels(labelled, source.name, names=names, expected=expected)
+    return task.read_labels(labelled, source.name, choices)
 
 
 def _rows(
-    frame: Frame, roles: Mapping[str, str], numbers: np.ndarray | None, where: str, bad_rows: str, notes: list[str]
+    task: Task,
+    frame: Frame,
+    roles: Mapping[str, str],
+    labels: LabelArray | None,
+    names: Sequence[str],
+    where: str,
+    bad_rows: str,
+    notes: list[str],
 ) -> Rows:
     """One split with its texts and labels; rows that lack either are refused or dropped."""
     if bad_rows not in ("refuse", "drop"):
         raise UserError(f"unknown choice for bad rows '{bad_rows}'", do="known: refuse, drop")
-    labelled = numbers is not None
-    found = numbers if numbers is not None else np.full(frame.rows, UNLABELLED, dtype=np.int64)
-    bad = {"label": found == UNLABELLED} if labelled else {}
+    bad = {} if labels is None else {("without a label", roles["label"]): task.without_label(labels)}
     made = {}
     for role in [r for r in roles if r != "label"]:
-        made[role], bad[role] = texts.read_text(frame.columns[roles[role]], f"{where}: column '{roles[role]}'")
+        what = f"without {'words' if role == 'words' else 'a ' + role.replace('_', ' ')}", roles[role]
+        made[role], bad[what] = task.read_text(role, frame.columns[roles[role]], f"{where}: column '{roles[role]}'")
+    found = task.unlabelled(made, frame.rows, names) if labels is None else labels
     rows = Rows(made, found, np.arange(1, frame.rows + 1, dtype=np.int64))
-    for role, at in bad.items():
+    if labels is not None:
+        bad |= {(what, roles["label"]): at for what, at in task.misfits(rows).items()}
+    for (what, column), at in bad.items():
         if at.any():
-            told = f"{counted(int(at.sum()))} without a {role.replace('_', ' ')} ({first_rows(rows.numbers[at])})"
+            told = f"{counted(int(at.sum()))} {what} ({first_rows(rows.numbers[at])})"
             if bad_rows == "refuse":
                 raise UserError(
                     told,
                     where=where,
-                    why=f"column '{roles[role]}'",
+                    why=f"column '{column}'",
                     do="fill them in, or drop bad rows (bad_rows: drop)",
                 )
             notes.append(f"{where}: {told}, dropped")

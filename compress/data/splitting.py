@@ -19,10 +19,9 @@ def keys(rows: Rows, seed: int) -> np.ndarray:
     out = np.empty(len(rows), dtype=np.uint64)
     salt = f"split:{seed}".encode()
     place = 0
-    for texts, pairs in rows.slices():
-        for i, text in enumerate(texts):
-            content = text if pairs is None else f"{text}\x1f{pairs[i]}"
-            digest = hashlib.blake2b(content.encode(), digest_size=8, key=salt).digest()
+    for part in rows.contents():
+        for texts in part:
+            digest = hashlib.blake2b("\x1f".join(texts).encode(), digest_size=8, key=salt).digest()
             out[place] = int.from_bytes(digest, "little")
             place += 1
     return out.astype(np.float64) / 2.0**64

@@ -6,25 +6,29 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from compress.data.ragged import LabelArray, content
 from compress.errors import UserError, did_you_mean
 
-UNLABELLED = -100  # the label of a row that only a teacher can label; also what torch's cross entropy skips
+UNLABELLED = -100  # a class or tag that only a teacher can tell; also what torch's cross entropy skips. Scores: NaN
 SLICE = 2048  # rows handled at once: enough to amortise a call, few enough to stay in the cache
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One split. columns: role ("text", "text_pair" ...) → values, all of one length N.
+    """One split. columns: role ("text", "text_pair", "words" ...) → strings, or lists of them, all of one length N.
 
-    labels: (N,) int64, UNLABELLED where there is none.  numbers: (N,) int64, 1-based row numbers in the source.
+    labels: one a row, as the task holds them: classes (N,) int64, scores (N,) float32, several labels (N, C) float32 of
+    0 and 1, tags a `Ragged` of int64 as long as the words; UNLABELLED or NaN where there is none.
+    numbers: (N,) int64, 1-based row numbers in the source.
     """
 
     columns: Mapping[str, pa.ChunkedArray]
-    labels: np.ndarray
+    labels: LabelArray
     numbers: np.ndarray
 
     def __len__(self) -> int:
@@ -45,6 +49,12 @@ class Rows:
         for start in range(0, len(self), size):
             part = {role: column.slice(start, size).to_pylist() for role, column in self.columns.items()}
             yield part["text"], part.get("text_pair")
+
+    def contents(self, size: int = SLICE) -> Iterator[list[tuple[str, ...]]]:
+        """The texts of consecutive rows, role after role; a list of words counts as one text."""
+        for start in range(0, len(self), size):
+            parts = [column.slice(start, size).to_pylist() for column in self.columns.values()]
+            yield [tuple(map(_as_text, row)) for row in zip(*parts, strict=True)]
 
     def take(self, indices: np.ndarray) -> Rows:
         """The rows at `indices`, in that order."""
@@ -89,11 +99,16 @@ def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str
         for role in sorted(rows.columns):
             for start in range(0, len(rows), SLICE):
                 for value in rows.columns[role].slice(start, SLICE).to_pylist():
-                    data = value.encode()
+                    data = _as_text(value).encode()
                     digest.update(len(data).to_bytes(8, "little"))  # so that no two lists of texts run together alike
                     digest.update(data)
-        digest.update(rows.labels.astype("<i8").tobytes())
+        digest.update(content(rows.labels))
     return digest.hexdigest()
+
+
+def _as_text(value: Any) -> str:
+    """A cell as one string: words are told apart by a character that is in no word."""
+    return value if isinstance(value, str) else "\x1e".join(map(str, value))
 
 
 def first_rows(numbers: Sequence[int] | np.ndarray, limit: int = 3) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from compress.data.columns import is_text
 from compress.data.frame import Column
+from compress.data.ragged import marks
 from compress.data.table import SLICE, Rows, counted, first_rows
 from compress.errors import UserError, printable
 
@@ -47,6 +48,8 @@ def note_oddities(splits: Mapping[str, Rows], notes: list[str]) -> None:
     """Empty and very long texts: kept, and mentioned with counts and the first rows."""
     for split, rows in splits.items():
         for role, column in rows.columns.items():
+            if pa.types.is_nested(column.type):  # words: whoever reads them judges them
+                continue
             empty: list[int] = []
             long: list[int] = []
             longest = 0
@@ -75,7 +78,8 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
     seen, first, group = np.unique(_contents(train), return_index=True, return_inverse=True)
     repeats = len(train) - len(seen)
     if repeats:
-        conflicts = int((train.labels != train.labels[first][group]).sum())
+        labels = marks(train.labels)
+        conflicts = int((labels != labels[first][group]).sum())
         also = f", {counted(conflicts)} of them with another label" if conflicts else ""
         notes.append(f"train: {counted(repeats)} repeat an earlier one{also}")
     for split in ("validation", "test"):
@@ -95,9 +99,9 @@ def _contents(rows: Rows) -> np.ndarray:
     """(N,) int64, equal for texts that differ in case and spaces only; of a giant text its start and length count."""
     out = np.empty(len(rows), dtype=np.int64)
     place = 0
-    for texts, pairs in rows.slices():
-        for i, text in enumerate(texts):
-            out[place] = hash(_folded(text) if pairs is None else (_folded(text), _folded(pairs[i])))
+    for part in rows.contents():
+        for texts in part:
+            out[place] = hash(tuple(map(_folded, texts)))
             place += 1
     return out
 

@@ -176,6 +176,7 @@ class Tokenizer:
         *,
         max_length: int,
         words: bool = False,
+        spans: bool = False,
     ) -> Encoded:
         """Texts, or pairs of texts, with special tokens, cut to `max_length` (the longer text of a pair first).
 
@@ -188,7 +189,7 @@ class Tokenizer:
         rows: list[Any] = short
         if pairs is not None:
             rows = list(zip(short, (text[:keep] for text in pairs), strict=True))
-        return self._encode(self._limit(max_length), rows, words, pairs is not None, max_length)
+        return self._encode(self._limit(max_length), rows, words, pairs is not None, max_length, spans)
 
     def encode_plain(self, texts: Sequence[str], *, words: bool = True, spans: bool = False) -> Encoded:
         """Texts without special tokens and without a limit: for corpora, whose lines are short and cut later."""

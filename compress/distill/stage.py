@@ -27,6 +27,7 @@ from compress.stages import (
     check_same_labels,
     folder_meta,
     require_folder,
+    task_choice,
     task_validation,
 )
 from compress.training.module import StageModule
@@ -133,8 +134,8 @@ class Stage:
             ),
             source=data.source(spec.training, c.seed),
             plan=spec.training,
-            validate=task_validation(data.validation, c),
-            select=("accuracy", "max"),
+            validate=task_validation(data.validation, table, c),
+            select=task_choice(table),
             identity={
                 "data": table.fingerprint,
                 "tokenizer": data.vocabulary_sha,

@@ -14,6 +14,7 @@ from compress.stages import (
     folder_meta,
     load_for_task,
     require_folder,
+    task_choice,
     task_max_length,
     task_validation,
 )
@@ -46,8 +47,8 @@ class Stage:
             module=StageModule(loaded.model, {"hard_labels": (1.0, HardLabels())}),
             source=data.source(spec.training, c.seed),
             plan=spec.training,
-            validate=task_validation(data.validation, c),
-            select=("accuracy", "max"),
+            validate=task_validation(data.validation, table, c),
+            select=task_choice(table),
             identity={"data": table.fingerprint, "tokenizer": data.vocabulary_sha},
             params={"student.layers": loaded.config.depth, "student.hidden": loaded.config.hidden},
         )

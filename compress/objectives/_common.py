@@ -36,6 +36,16 @@ def required(value: Tensor | None, name: str, kind: str) -> Tensor:
     return value
 
 
+def is_score(labels: Tensor) -> bool:
+    """(B,) real numbers: a regression."""
+    return labels.is_floating_point() and labels.dim() == 1
+
+
+def is_several(labels: Tensor) -> bool:
+    """(B, C) of 0 and 1: any number of labels a row."""
+    return labels.is_floating_point() and labels.dim() == 2
+
+
 def teacher_of(teacher: EncoderOutput | None, kind: str) -> EncoderOutput:
     """The teacher's output, or a UserError when nobody brought a teacher."""
     if teacher is None:

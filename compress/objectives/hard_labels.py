@@ -11,16 +11,18 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
-from compress.objectives._common import IGNORED, field, required, wide
+from compress.objectives._common import IGNORED, field, is_score, is_several, required, wide
 
 _KIND = "hard_labels"
 
 
 class Objective(nn.Module):
-    """Cross entropy against the labels, or mean squared error where they are real numbers.
+    """What the labels ask for: cross entropy of classes and of tags (a token each), squared error of scores, and binary
+    cross entropy of labels that apply or not, mean over a row's labels.
 
     Mean over the rows (or tokens) that have a label: -100, and NaN for real numbers, mean none.
-    label_smoothing: share of the probability spread evenly over all classes (Szegedy et al., arXiv 1512.00567).
+    label_smoothing: share of the probability spread evenly over all classes (Szegedy et al., arXiv 1512.00567), or over
+    both answers to each of several labels; scores have no use for it.
     """
 
     def __init__(self, *, label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0) -> None:
@@ -37,14 +39,16 @@ class Objective(nn.Module):
 
     def count(self, batch: Batch) -> int:
         labels = required(batch.labels, "labels", _KIND)
-        return int((~torch.isnan(labels) if labels.is_floating_point() else labels != IGNORED).sum())
+        return int(_known(labels).sum())
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
-        """logits (N, C) against labels (N,) → scalar."""
+        """logits (N, C), or (T, C) of tags, against the batch's labels → scalar."""
         logits = wide(field(student, "logits", _KIND))
         labels = required(batch.labels, "labels", _KIND)
-        if labels.is_floating_point():
+        if is_score(labels):
             return self._regression(logits, labels)
+        if is_several(labels):
+            return self._several(logits, labels)
         if logits.shape[0] != labels.shape[0]:
             raise self._rows_differ(logits, labels)
         if logits.device.type == "cpu":  # elsewhere the look would stall the device
@@ -57,10 +61,27 @@ class Objective(nn.Module):
     def _regression(self, logits: Tensor, labels: Tensor) -> Tensor:
         if tuple(logits.shape) != (labels.shape[0], 1):
             raise self._rows_differ(logits, labels)
-        known = ~torch.isnan(labels)
+        if self.label_smoothing:
+            raise UserError(
+                "scores cannot be smoothed",
+                where=f"objective {_KIND}.label_smoothing",
+                do="leave it out, or give 0",
+            )
+        known = _known(labels)
         error = logits[:, 0] - torch.where(known, labels, 0.0)
         squares = torch.where(known, error.square(), 0.0)
         return squares.sum() / known.sum().clamp(min=1)
+
+    def _several(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if logits.shape != labels.shape:
+            raise self._rows_differ(logits, labels)
+        known = _known(labels)
+        wanted = (
+            torch.where(known[:, None], labels, 0.0).to(logits.dtype) * (1 - self.label_smoothing)
+            + self.label_smoothing / 2
+        )
+        rows = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none").mean(1)
+        return torch.where(known, rows, 0.0).sum() / known.sum().clamp(min=1)
 
     def _check_range(self, logits: Tensor, labels: Tensor, batch: Batch) -> None:
         classes = logits.shape[1]
@@ -79,3 +100,11 @@ class Objective(nn.Module):
             why=f"logits are {tuple(logits.shape)}, labels {tuple(labels.shape)} of {labels.dtype}",
             do="check the task: classes are integers, regression is one output and real numbers",
         )
+
+
+def _known(labels: Tensor) -> Tensor:
+    """Which rows (tokens, of tags) have a label."""
+    if not labels.is_floating_point():
+        return labels != IGNORED
+    missing = torch.isnan(labels)
+    return ~(missing.any(1) if labels.dim() == 2 else missing)

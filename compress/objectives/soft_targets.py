@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
 from compress.objectives._common import (
-    IGNORED,
     field,
+    is_several,
     nothing,
     positive,
     required,
@@ -32,7 +33,8 @@ class Objective(nn.Module):
     on: "task" reads the task head, "vocabulary" the masked-LM head (the `ce` part of DistilBERT, arXiv 1910.01108).
     temperature: T; 1 leaves the probabilities as they are, higher ones show more of what the teacher finds unlikely.
     positions: of the vocabulary: "all" real tokens, or the "masked" ones (DistilBERT's `restrict_ce_to_mask`).
-    Mean over rows, or tokens. A task with one real-numbered output has no probabilities: squared difference then.
+    Mean over rows, or over the words of a task that tags them. Of labels that apply or not, each has two probabilities
+    of its own: the mean over a row's labels. A score has none: squared difference then.
     """
 
     def __init__(
@@ -57,32 +59,35 @@ class Objective(nn.Module):
     def count(self, batch: Batch) -> int:
         if self.on == "vocabulary":
             return batch.tokens if self.positions == "all" else int(self._masked(batch).shape[0])
-        tokens = _token_labels(batch)
-        return batch.rows if tokens is None else int((tokens != IGNORED).sum())
+        return batch.rows if batch.answered is None else int(batch.answered.sum())
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
-        """Logits (N, C) of both, or the vocabulary's (T or M, V) → scalar."""
+        """Logits (N, C), or (T, C) of tags, of both, or the vocabulary's (T or M, V) → scalar."""
         teacher = teacher_of(teacher, _KIND)
         return self._task(student, teacher, batch) if self.on == "task" else self._words(student, teacher, batch)
 
     def _task(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
         ours, theirs = wide(field(student, "logits", _KIND)), wide(field(teacher, "logits", _KIND, "teacher"))
         same_shape(ours, theirs, "classes", _KIND)
-        tokens = _token_labels(batch)
-        if ours.shape[0] != (batch.rows if tokens is None else batch.tokens):
+        if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(
-                "the models answer per token, and the batch has no label per token", where=f"objective {_KIND}"
+                "the models answer per token, and the batch does not say which tokens", where=f"objective {_KIND}"
             )
-        if ours.shape[1] == 1:
+        if batch.labels is not None and is_several(batch.labels):
+            values = self._divergence(_both(ours), _both(theirs)).mean(1)
+        elif ours.shape[1] == 1:
             values = (ours - theirs).square()[:, 0]
         else:
-            t = self.temperature
-            log_p, log_q = F.log_softmax(ours / t, dim=1), F.log_softmax(theirs / t, dim=1)
-            values = F.kl_div(log_p, log_q, log_target=True, reduction="none").sum(1) * t**2
-        if tokens is None:
+            values = self._divergence(ours, theirs)
+        if batch.answered is None:
             return values.sum() / max(1, batch.rows)
-        real = tokens != IGNORED
-        return (values * real).sum() / real.sum().clamp(min=1)
+        return (values * batch.answered).sum() / batch.answered.sum().clamp(min=1)
+
+    def _divergence(self, ours: Tensor, theirs: Tensor) -> Tensor:
+        """T²·KL over the last axis."""
+        t = self.temperature
+        log_p, log_q = F.log_softmax(ours / t, dim=-1), F.log_softmax(theirs / t, dim=-1)
+        return F.kl_div(log_p, log_q, log_target=True, reduction="none").sum(-1) * t**2
 
     def _words(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
         ours, theirs = vocabulary(student, _KIND), vocabulary(teacher, _KIND, "teacher")
@@ -95,7 +100,6 @@ class Objective(nn.Module):
         return required(batch.mlm_positions, "masked positions", _KIND)
 
 
-def _token_labels(batch: Batch) -> Tensor | None:
-    """(T,) labels of a token task, None when the task labels rows: then special tokens have an answer to give too."""
-    labels = batch.labels
-    return labels if labels is not None and batch.rows != batch.tokens == labels.shape[0] else None
+def _both(logits: Tensor) -> Tensor:
+    """(N, C) logits of labels that apply or not → (N, C, 2) logits whose softmax is (sigmoid, 1 − sigmoid)."""
+    return torch.stack([logits, torch.zeros_like(logits)], dim=-1)

@@ -26,9 +26,31 @@ def agreement(
     if model.shape != reference.shape:
         raise ValueError(f"logits of shape {model.shape} cannot be compared with {reference.shape}")
     same = (model.argmax(-1) == reference.argmax(-1)).astype(float)
-    log_p, log_q = log_softmax(reference), log_softmax(model)
-    kl = float((np.exp(log_p) * (log_p - log_q)).sum(-1).mean())
-    return Agreement(bootstrap_mean(same, resamples=resamples, seed=seed), kl)
+    return Agreement(bootstrap_mean(same, resamples=resamples, seed=seed), float(divergence(model, reference).mean()))
+
+
+def divergence(model_logits: ArrayLike, reference_logits: ArrayLike) -> NDArray[np.float64]:
+    """(rows,) KL(reference || model) in nats of (rows, C) logits."""
+    log_p = log_softmax(np.asarray(reference_logits, np.float64))
+    log_q = log_softmax(np.asarray(model_logits, np.float64))
+    return (np.exp(log_p) * (log_p - log_q)).sum(-1)
+
+
+def bernoulli_divergence(model_logits: ArrayLike, reference_logits: ArrayLike) -> NDArray[np.float64]:
+    """(rows, C) KL(reference || model) in nats of labels that apply or not, each by its own logit."""
+    z, t = np.asarray(model_logits, np.float64), np.asarray(reference_logits, np.float64)
+    return divergence(np.stack([z, np.zeros_like(z)], -1), np.stack([t, np.zeros_like(t)], -1))
+
+
+def softmax(logits: ArrayLike) -> NDArray[np.float64]:
+    """(rows, C) probabilities, each row summing to 1."""
+    return np.exp(log_softmax(np.asarray(logits, np.float64)))
+
+
+def sigmoid(logits: ArrayLike) -> NDArray[np.float64]:
+    """(rows, C) probabilities, each on its own."""
+    z = np.asarray(logits, np.float64)
+    return np.exp(-np.logaddexp(0.0, -z))
 
 
 def log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

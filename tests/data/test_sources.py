@@ -438,8 +438,10 @@ def test_real_pairs(data_dir):
     table = open_table(str(data_dir / "sick_nli"))
     assert table.task == "pair-classification"
     assert table.label_names == ["entailment", "neutral", "contradiction"]
-    with pytest.raises(UserError, match="this data is for the task 'pair-regression'"):
-        open_table(str(data_dir / "stsb"))
+    scores = open_table(str(data_dir / "stsb"))
+    assert scores.task == "regression"
+    assert scores.columns == {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
+    assert scores.split("train").labels.dtype == np.float32
 
 
 @pytest.mark.parametrize("name", ["opinions", "embedded:opinions"])
@@ -455,8 +457,13 @@ def test_embedded_sets_of_other_kinds():
     pairs = open_table("opinions-pairs", limit=50)
     assert pairs.task == "pair-classification"
     assert pairs.label_names[0] == "entailment"
-    with pytest.raises(UserError, match="this data is for the task 'tagging'; known: classification, pair-class"):
-        open_table("opinions-tags")
+    tags = open_table("opinions-tags", limit=50)
+    assert tags.task == "token-classification"
+    assert tags.label_names[:2] == ["O", "B-aspect"]
+    scores = open_table("opinions-similarity", limit=50)
+    assert (scores.task, scores.label_names) == ("regression", ["score"])
+    with pytest.raises(UserError, match="this data is for the task 'corpus'; known: classification, "):
+        open_table("opinions-corpus")
 
 
 # --- labels through the front door ------------------------------------------------------------------------------

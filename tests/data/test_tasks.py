@@ -10,6 +10,7 @@ import pytest
 from compress.data.examples import join
 from compress.data.sources import open_table
 from compress.data.table import UNLABELLED
+from compress.data.task import Task
 from compress.data.tasks import kinds, task_of
 from compress.data.tokenizer import Tokenizer
 from compress.errors import UserError
@@ -24,11 +25,9 @@ def tokenizer(toy_tokenizer_files) -> Tokenizer:
 def test_every_kind_keeps_the_protocol(kind):
     task = task_of(kind)
     assert task.kind == kind
-    assert task.main_metric in task.metrics
-    assert set(task.text_roles) <= {"text", "text_pair"}
-    assert callable(task.encode)
-    assert callable(task.encode_texts)
-    assert callable(task.decode)
+    assert isinstance(task, Task)
+    assert set(task.optional_roles) <= set(task.text_roles)
+    assert set(task.metrics_of(["O", "B-x"])) & set(task.metrics)
 
 
 def test_unknown_kind():
@@ -82,15 +81,16 @@ def test_take_and_join(tokenizer):
     assert len({made.fingerprint, part.fingerprint, both.fingerprint}) == 3
 
 
-def test_answers():
-    answers = task_of("classification").decode(np.array([[0.0, np.log(3.0)], [1000.0, 0.0]]), ["no", "yes"])
+def test_answers(tokenizer):
+    task, none = task_of("classification"), task_of("classification").encode_texts(tokenizer, ["a"], max_length=8)
+    answers = task.decode(np.array([[0.0, np.log(3.0)], [1000.0, 0.0]]), ["no", "yes"], none, [])
     assert [a.label for a in answers] == ["yes", "no"]
     assert answers[0].probability == pytest.approx(0.75)
     assert answers[1].probabilities == pytest.approx({"no": 1.0, "yes": 0.0})
     with pytest.raises(UserError, match="do not fit: 3 logits a row, 2 names"):
-        task_of("classification").decode(np.zeros((1, 3)), ["a", "b"])
+        task.decode(np.zeros((1, 3)), ["a", "b"], none, [])
     with pytest.raises(UserError, match="row 2: the model's output is not finite"):
-        task_of("classification").decode(np.array([[0.0, 1.0], [np.nan, 0.0]]), ["a", "b"])
+        task.decode(np.array([[0.0, 1.0], [np.nan, 0.0]]), ["a", "b"], none, [])
 
 
 def test_sst2_is_encoded_in_seconds(data_dir, minilm):

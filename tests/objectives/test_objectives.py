@@ -209,14 +209,43 @@ def test_soft_targets_of_real_numbers_is_the_squared_difference() -> None:
     torch.testing.assert_close(value, (s - t).square().mean())
 
 
-def test_soft_targets_of_tokens_reads_the_labelled_ones() -> None:
+def test_soft_targets_of_tags_reads_the_answered_pieces_labelled_or_not() -> None:
     s, t = ar((5, 3), 1, 0.3), ar((5, 3), 1, 0.9)
-    batch = batch_of([3, 2], labels=torch.tensor([-100, 1, -100, 2, -100]))
+    answered = torch.tensor([False, True, False, True, False])
+    batch = batch_of([3, 2], labels=torch.full((5,), -100), answered=answered)
     objective = soft_targets.Objective(temperature=1)
     at = [1, 3]
     want = F.kl_div(s[at].log_softmax(1), t[at].softmax(1), reduction="batchmean")
     torch.testing.assert_close(objective(task(s), task(t), batch), want)
     assert objective.count(batch) == 2
+
+
+def test_soft_targets_of_several_labels_is_each_labels_own_divergence() -> None:
+    s, t = ar((3, 4), 1, 0.3), ar((3, 4), 1, 0.9)
+    batch = batch_of([3, 2, 1], labels=torch.full((3, 4), float("nan")))  # the teacher needs no labels
+    p, q = (t / 2).sigmoid(), (s / 2).sigmoid()
+    want = 4 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).mean()
+    torch.testing.assert_close(soft_targets.Objective(temperature=2)(task(s), task(t), batch), want)
+    assert soft_targets.Objective(temperature=2)(task(t), task(t), batch).abs() < 1e-12
+
+
+def test_hard_labels_of_several_labels_is_binary_cross_entropy() -> None:
+    logits, labels = ar((3, 4), 2, 0.3), torch.tensor([[1.0, 0, 0, 1], [math.nan] * 4, [0, 0, 0, 0]])
+    batch, objective = batch_of([3, 2, 1], labels=labels), hard_labels.Objective()
+    at = [0, 2]
+    want = F.binary_cross_entropy_with_logits(logits[at], labels[at].double())
+    torch.testing.assert_close(objective(task(logits), None, batch), want)
+    assert objective.count(batch) == 2
+    smooth = hard_labels.Objective(label_smoothing=0.2)(task(logits), None, batch)
+    torch.testing.assert_close(smooth, F.binary_cross_entropy_with_logits(logits[at], labels[at].double() * 0.8 + 0.1))
+    with pytest.raises(UserError, match=r"do not fit together: logits are \(3, 2\), labels \(3, 4\)"):
+        objective(task(logits[:, :2]), None, batch)
+
+
+def test_scores_cannot_be_smoothed() -> None:
+    batch = batch_of([3, 2], labels=torch.tensor([0.5, 1.0]))
+    with pytest.raises(UserError, match="label_smoothing: scores cannot be smoothed; leave it out, or give 0"):
+        hard_labels.Objective(label_smoothing=0.1)(task(ar((2, 1))), None, batch)
 
 
 def test_sentence_pair_formula() -> None:

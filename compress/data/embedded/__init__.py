@@ -20,7 +20,8 @@ VERSION = "1"
 
 @dataclass(frozen=True)
 class Description:
-    """What a set is: the kind of its task, the columns of its rows in order, its label names (of classes or tags)."""
+    """What a set is: the kind of its task (`data.tasks`, or "corpus"), the columns of its rows in order, its label names
+    (of classes or tags)."""
 
     task: str
     columns: tuple[str, ...]
@@ -42,7 +43,7 @@ _SETS = {
     "opinions-pairs": _Set(
         relations.pairs,
         Description(
-            "classification",
+            "pair-classification",
             ("sentence1", "sentence2", "label"),
             relations.PAIR_LABELS,
             "does the second sentence follow from the first",
@@ -53,12 +54,13 @@ _SETS = {
         Description("regression", ("sentence1", "sentence2", "score"), (), "how near in meaning, from 0 to 5"),
     ),
     "opinions-tags": _Set(
-        spans.tags, Description("tagging", ("tokens", "labels"), spans.TAGS, "what is judged, and the judging words")
+        spans.tags,
+        Description("token-classification", ("tokens", "labels"), spans.TAGS, "what is judged, and the judging words"),
     ),
     "opinions-qa": _Set(
         spans.questions,
         Description(
-            "question_answering",
+            "extractive-qa",
             ("context", "question", "answers", "answer_starts"),
             (),
             "who thinks what about what, answered by a span of the context",

@@ -1,20 +1,17 @@
 """What a model can be made to answer: one file is one kind of task, the class in it is `Task`.
 
-A task has:
-    kind           the name that data, recipes and model folders use ("pair-classification")
-    text_roles     the text columns it reads, of "text" and "text_pair"
-    head           what the encoder's head is: ("classification", "single_label")
-    main_metric    the metric that decides;  metrics: all of them
-    encode(tokenizer, rows, max_length=)               rows of a Table → Examples, with labels
-    encode_texts(tokenizer, texts, pairs, max_length=) raw texts → Examples, without
-    decode(logits, label_names)                        (N, C) → one answer a row
+`compress.data.task.Task` says what each must have. Everything about a kind is in its file; a new kind edits nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 from compress import registry
+from compress.data.columns import Asked
+from compress.data.frame import Frame
+from compress.data.task import Task
+from compress.errors import UserError, printable
 
 
 def kinds() -> list[str]:
@@ -22,6 +19,34 @@ def kinds() -> list[str]:
     return [name.replace("_", "-") for name in registry.parts(__name__)]
 
 
-def task_of(kind: str) -> Any:
+@cache
+def task_of(kind: str) -> Task:
     """The task called `kind`. Raises UserError with the nearest kind there is."""
     return registry.load(__name__, kind.replace("-", "_"))()
+
+
+def named(name: str, where: str) -> Task:
+    """The task that a data set's description means by `name`. Raises UserError with those known."""
+    for kind in kinds():
+        task = task_of(kind)
+        if name in (kind, kind.replace("-", "_"), *task.aliases):
+            return task
+    raise UserError(
+        f"this data is for the task '{printable(name, 60)}'", where=where, do="known: " + ", ".join(kinds())
+    )
+
+
+def choose(frame: Frame, asked: Asked, head: tuple[str, str] | None = None) -> Task:
+    """The task that the columns look most like. head: kind and problem of a model's head, which a task should fit."""
+    claims = {task: task.claims(frame, asked) for task in map(task_of, kinds())}
+    fitting = {task: claim for task, claim in claims.items() if claim and task.head == head}
+    found = fitting or claims
+    return max(found, key=lambda task: found[task])
+
+
+def for_head(head: tuple[str, str], *, paired: bool = False) -> Task:
+    """The task of a model that says nothing but its head's kind and problem. paired: it is given two texts."""
+    fitting = [task for task in map(task_of, kinds()) if task.head == head]
+    if not fitting:
+        raise UserError(f"there is no task for a head of kind {head[0]}, {head[1]}")
+    return next((task for task in fitting if ("text_pair" in task.text_roles) == paired), fitting[0])

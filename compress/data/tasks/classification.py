@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
-from compress.data.examples import Examples, encode_rows, encode_texts
-from compress.data.table import Rows
-from compress.data.tokenizer import Tokenizer
-from compress.errors import UserError
+from compress.data import task
+from compress.data.columns import Asked
+from compress.data.examples import Examples
+from compress.data.frame import Column, Frame
+from compress.data.label_order import Labels
+from compress.data.labels import read_labels
+from compress.data.ragged import LabelArray
+from compress.data.table import UNLABELLED, Rows
+from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.errors import printable
+from evaluation.quality.agreement import divergence, softmax
+from evaluation.quality.draws import of_mean, of_tables
+from evaluation.quality.metrics import table_metrics
 
 
 @dataclass(frozen=True)
@@ -25,44 +35,63 @@ class Answer:
     def probability(self) -> float:
         return self.probabilities[self.label]
 
+    def line(self, text: str) -> str:
+        return f"{printable(self.label)}\t{self.probability:.4f}\t{printable(text, 200)}"
 
-class Task:
+    def as_json(self) -> dict[str, Any]:
+        return {"label": self.label, "probabilities": self.probabilities}
+
+
+class Task(task.Task):
     """Single-text classification."""
 
     kind: ClassVar[str] = "classification"
-    text_roles: ClassVar[tuple[str, ...]] = ("text",)
-    head: ClassVar[tuple[str, str]] = ("classification", "single_label")
-    main_metric: ClassVar[str] = "accuracy"
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1_macro", "matthews")
 
-    def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
-        """Rows of a table with their labels; a row without one keeps UNLABELLED."""
-        return encode_rows(tokenizer, rows, max_length=max_length)
+    def claims(self, frame: Frame, asked: Asked) -> int:
+        """What every table can be, when nothing else is claimed."""
+        return 1
 
-    def encode_texts(
-        self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
-    ) -> Examples:
-        """Raw texts, without labels. Raises UserError when a second text is given or missing against the task."""
-        wants = "text_pair" in self.text_roles
-        if wants != (pairs is not None):
-            needs = "pairs of texts" if wants else "single texts"
-            raise UserError(f"a model for {self.kind} answers {needs}", do="give " + needs)
-        return encode_texts(tokenizer, texts, pairs, max_length=max_length)
+    def read_labels(self, columns: Mapping[str, Column], where: str, choices: Choices) -> Labels:
+        """(N,) int64 class numbers."""
+        return read_labels(columns, where, names=choices.names, expected=choices.expected)
 
-    def decode(self, logits: np.ndarray, label_names: Sequence[str]) -> list[Answer]:
-        """(N, C) logits → answers. Raises UserError when C is not the number of names or a logit is not finite."""
-        if logits.ndim != 2 or logits.shape[1] != len(label_names):
-            raise UserError(
-                "the model and its label names do not fit",
-                why=f"{logits.shape[-1]} logits a row, {len(label_names)} names",
-            )
-        if not np.isfinite(logits).all():
-            row = int(np.flatnonzero(~np.isfinite(logits).all(1))[0])
-            raise UserError("the model's output is not finite", where=f"row {row + 1}", do="its weights are damaged")
-        shifted = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
-        shares = shifted / shifted.sum(1, keepdims=True)
-        names = list(label_names)
+    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+        """(N,) of UNLABELLED."""
+        return np.full(rows, UNLABELLED, dtype=np.int64)
+
+    def without_label(self, labels: LabelArray) -> np.ndarray:
+        """Rows that are UNLABELLED."""
+        assert isinstance(labels, np.ndarray)
+        return labels == UNLABELLED
+
+    def decode(
+        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+    ) -> Sequence[Answer]:
+        """(N, C) logits → the most probable label of each text."""
+        check_outputs(logits, len(label_names))
+        shares, names = softmax(logits), list(label_names)
         return [
             Answer(names[best], dict(zip(names, row, strict=True)))
             for best, row in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
         ]
+
+    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
+        """With two labels also F1 of the second."""
+        return (*self.metrics, "f1_binary") if len(names) == 2 else self.metrics
+
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+        """(N, C) logits beside the class numbers."""
+        gold, predicted, classes = examples.labels, logits.argmax(-1), logits.shape[1]
+        scores, right = table_metrics(classes), predicted == gold
+        names = self.metrics_of(label_names)
+        metrics = of_tables(gold, predicted, classes, {name: scores[name] for name in names})
+        majority = float(np.bincount(gold, minlength=classes).max() / len(gold))
+        return Scored(len(gold), metrics | {names[0]: of_mean(right)}, {"majority_baseline": majority}, right)
+
+    def compare(
+        self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
+    ) -> Fidelity:
+        """The share of rows with the same label, and the mean KL divergence from theirs to ours, in nats."""
+        same = of_mean(ours.argmax(-1) == theirs.argmax(-1))
+        return Fidelity(len(ours), {"agreement": same}, {"kl": float(divergence(ours, theirs).mean())})

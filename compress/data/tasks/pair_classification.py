@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from compress.data.columns import Asked, has_pair
+from compress.data.frame import Frame
 from compress.data.tasks import classification
 
 
@@ -12,3 +14,7 @@ class Task(classification.Task):
 
     kind: ClassVar[str] = "pair-classification"
     text_roles: ClassVar[tuple[str, ...]] = ("text", "text_pair")
+
+    def claims(self, frame: Frame, asked: Asked) -> int:
+        """Two texts are named, or columns of usual names come as a pair."""
+        return 2 if has_pair(frame, asked) else 0

@@ -1,0 +1,202 @@
+"""What every kind of task is: how its columns and labels are read, encoded, answered and scored.
+
+One file of `tasks/` is one kind; the class in it is `Task`, a subclass of `Task` here. Whatever is peculiar to a kind
+is in its file: the rest of the code asks the task.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from compress.data import texts as texts_
+from compress.data.columns import LABEL, Asked
+from compress.data.examples import Examples, encode_rows, encode_texts
+from compress.data.frame import Column, Frame
+from compress.data.label_order import Labels
+from compress.data.ragged import LabelArray
+from compress.data.table import Rows
+from compress.data.tokenizer import Tokenizer
+from compress.encoder.config import HeadKind, Problem
+from compress.errors import UserError
+from evaluation.quality.intervals import Interval, bootstrap_rows
+
+Weighted = Callable[[np.ndarray], np.ndarray]
+"""(R, N) numbers of draws of N rows → (R,) figures: what `evaluation.quality.intervals.bootstrap_rows` resamples."""
+
+
+class Answer(Protocol):
+    """What a model says of one text."""
+
+    def line(self, text: str) -> str:
+        """For people: one line of printable text that holds answer and text."""
+        ...
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines: what is beside the text."""
+        ...
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a person chose about reading labels. names: in the order of their ids.  expected: those of a model, whose
+    order the table takes.  bad_tags: what happens to tags that their scheme does not allow."""
+
+    names: Sequence[str] | None = None
+    expected: Sequence[str] | None = None
+    bad_tags: Literal["refuse", "repair"] = "refuse"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A model's answers to N rows beside the gold ones.
+
+    metrics: name → how it follows from the rows that are drawn, the one that decides first.  baselines: figures that
+    no model is needed for.  right: (N,) bool, which rows were answered right, where the main metric is their share.
+    undefined: metric → why these rows give no figure.
+    """
+
+    rows: int
+    metrics: Mapping[str, Weighted]
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    right: np.ndarray | None = None
+    undefined: Mapping[str, str] = field(default_factory=dict)
+
+    def value(self, metric: str) -> float:
+        """The figure of all rows; NaN where it is undefined."""
+        if metric not in self.metrics:
+            return float("nan")
+        return float(self.metrics[metric](np.ones((1, self.rows)))[0])
+
+    def interval(self, metric: str, *, resamples: int, seed: int = 0) -> Interval:
+        """With its 95 % bootstrap interval over rows. Raises ValueError where it is undefined."""
+        return bootstrap_rows(self.rows, self.metrics[metric], resamples=resamples, seed=seed)
+
+    def difference(self, other: Scored, metric: str, *, resamples: int, seed: int = 0) -> Interval:
+        """This model's figure minus the other's, both on the same draws of the same rows."""
+        ours, theirs = self.metrics[metric], other.metrics[metric]
+        return bootstrap_rows(self.rows, lambda w: ours(w) - theirs(w), resamples=resamples, seed=seed)
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How alike two models answer, whatever the labels say. figures: name → per draws of rows; shares are 0 to 1."""
+
+    rows: int
+    figures: Mapping[str, Weighted]
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+class Task(ABC):
+    """One kind of task.
+
+    kind: the name that data, recipes and model folders use.  aliases: what others call it.
+    text_roles: the columns of text that it reads, in the order of --text-column and --text-pair-column; those in
+    optional_roles may be missing.  usual: role → column names that data sets usually have, where the common names of
+    text do not hold.  usual_labels: of the label column.  head: kind and problem of the encoder's head.
+    metrics: what it is scored by, the one that decides first; of some kinds it depends on the labels: `metrics_of`.
+    """
+
+    kind: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    text_roles: ClassVar[tuple[str, ...]] = ("text",)
+    optional_roles: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    usual_labels: ClassVar[tuple[str, ...]] = LABEL
+    head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "single_label")
+    metrics: ClassVar[tuple[str, ...]]
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def claims(self, frame: Frame, asked: Asked) -> int:
+        """How much the columns look like this kind: 0 not at all; the highest claim wins."""
+
+    def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
+        """(values, (N,) bool: rows that lack one) of a text column. Raises UserError for what is no text."""
+        return texts_.read_text(column, where)
+
+    @abstractmethod
+    def read_labels(self, columns: Mapping[str, Column], where: str, choices: Choices) -> Labels:
+        """The label columns of all labelled splits as this kind holds labels. Raises UserError for what is wrong."""
+
+    @abstractmethod
+    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+        """The labels of `rows` rows that have none."""
+
+    @abstractmethod
+    def without_label(self, labels: LabelArray) -> np.ndarray:
+        """(N,) bool: rows that should have a label and have none."""
+
+    def misfits(self, rows: Rows) -> Mapping[str, np.ndarray]:
+        """What is wrong between the columns of a row: `with …` → (N,) bool of the rows."""
+        return {}
+
+    def count_outputs(self, names: Sequence[str]) -> int:
+        """Outputs of the head for these labels."""
+        return len(names)
+
+    # --- encoding ---------------------------------------------------------------------------------------------
+
+    def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
+        """Rows of a table with their labels; a row without one keeps UNLABELLED (NaN where labels are numbers)."""
+        return encode_rows(tokenizer, rows, max_length=max_length)
+
+    def encode_texts(
+        self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
+    ) -> Examples:
+        """Raw texts, without labels. Raises UserError when a second text is given or missing against the task."""
+        self.check_texts(pairs)
+        return encode_texts(tokenizer, texts, pairs, max_length=max_length)
+
+    def check_texts(self, pairs: Sequence[str] | None) -> None:
+        """Raise UserError when second texts are given or missing against the task."""
+        reads = "text_pair" in self.text_roles
+        if pairs is None and reads and "text_pair" not in self.optional_roles:
+            needs = "pairs of texts"
+        elif pairs is not None and not reads:
+            needs = "single texts"
+        else:
+            return
+        raise UserError(f"a model for {self.kind} answers {needs}", do="give " + needs)
+
+    # --- answering and scoring --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def decode(
+        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+    ) -> Sequence[Answer]:
+        """The head's output, (N, C), or (T, C) of a head on every token, → one answer for each of the `texts`.
+
+        Raises UserError when C is not the number of names or an output is not finite.
+        """
+
+    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The metrics for these labels, the one that decides first."""
+        return self.metrics
+
+    @abstractmethod
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+        """The head's output for labelled rows beside their labels."""
+
+    @abstractmethod
+    def compare(
+        self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
+    ) -> Fidelity:
+        """The outputs of two models for the same rows."""
+
+
+def check_outputs(logits: np.ndarray, outputs: int, what: str = "names") -> None:
+    """Raise UserError unless the output has `outputs` columns and is finite."""
+    if logits.ndim != 2 or logits.shape[1] != outputs:
+        raise UserError(
+            "the model and its label names do not fit", why=f"{logits.shape[-1]} logits a row, {outputs} {what}"
+        )
+    if not np.isfinite(logits).all():
+        row = int(np.flatnonzero(~np.isfinite(logits).all(1))[0])
+        raise UserError("the model's output is not finite", where=f"row {row + 1}", do="its weights are damaged")

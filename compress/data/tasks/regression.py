@@ -1,0 +1,108 @@
+"""One text or two, one number: how positive, how alike (STS)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from compress.data import task
+from compress.data.columns import LABEL, Asked, holds_fractions, label_of
+from compress.data.examples import Examples
+from compress.data.frame import Column, Frame
+from compress.data.label_order import Labels
+from compress.data.ragged import LabelArray
+from compress.data.scores import NAME, read_scores
+from compress.data.table import Rows
+from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.encoder.config import HeadKind, Problem
+from compress.errors import printable
+from evaluation.quality.correlation import UndefinedCorrelationError, pearson_of_draws, spearman_of_draws
+
+SCORES = ("score", "scores", "similarity", "similarity_score", "relatedness", "rating")
+CORRELATIONS = {"spearman": spearman_of_draws, "pearson": pearson_of_draws}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """score: as the data's scores."""
+
+    score: float
+
+    def line(self, text: str) -> str:
+        return f"{self.score:.4f}\t{printable(text, 200)}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"score": self.score}
+
+
+class Task(task.Task):
+    """A number for a text, or for a pair of texts."""
+
+    kind: ClassVar[str] = "regression"
+    aliases: ClassVar[tuple[str, ...]] = ("pair-regression", "text-similarity", "sentence-similarity", "sts")
+    text_roles: ClassVar[tuple[str, ...]] = ("text", "text_pair")
+    optional_roles: ClassVar[tuple[str, ...]] = ("text_pair",)
+    usual_labels: ClassVar[tuple[str, ...]] = (*SCORES, *LABEL)
+    head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "regression")
+    metrics: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
+
+    def claims(self, frame: Frame, asked: Asked) -> int:
+        """The label column holds fractions, or there is none but a column of scores."""
+        name = asked.label or label_of(frame, LABEL)
+        if name is None:
+            return 3 if label_of(frame, SCORES) is not None else 0
+        return 3 if name in frame.columns and holds_fractions(frame.columns[name]) else 0
+
+    def read_labels(self, columns: Mapping[str, Column], where: str, choices: Choices) -> Labels:
+        """(N,) float32 scores."""
+        return read_scores(columns, where, names=choices.names, expected=choices.expected)
+
+    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+        """(N,) of NaN."""
+        return np.full(rows, np.nan, dtype=np.float32)
+
+    def without_label(self, labels: LabelArray) -> np.ndarray:
+        """Rows whose score is NaN."""
+        assert isinstance(labels, np.ndarray)
+        return np.isnan(labels)
+
+    def encode_texts(self, tokenizer, texts, pairs=None, *, max_length: int) -> Examples:
+        """Raw texts or pairs, without scores."""
+        return _without_scores(super().encode_texts(tokenizer, texts, pairs, max_length=max_length))
+
+    def decode(
+        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+    ) -> Sequence[Answer]:
+        """(N, 1) outputs → the score of each text."""
+        check_outputs(logits, 1, NAME)
+        return [Answer(float(score)) for score in logits[:, 0]]
+
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+        """(N, 1) outputs beside the scores. A correlation with a side that does not vary is undefined."""
+        metrics, undefined = {}, {}
+        for name, of_draws in CORRELATIONS.items():
+            try:
+                metrics[name] = of_draws(examples.labels, logits[:, 0])
+            except UndefinedCorrelationError as error:
+                undefined[name] = str(error)
+        return Scored(len(logits), metrics, undefined=undefined)
+
+    def compare(
+        self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
+    ) -> Fidelity:
+        """The correlation of the two models' scores, and their mean squared difference."""
+        apart = {"mean_squared_difference": float(np.square(ours[:, 0] - theirs[:, 0]).mean())}
+        try:
+            return Fidelity(len(ours), {"correlation": pearson_of_draws(theirs[:, 0], ours[:, 0])}, apart)
+        except UndefinedCorrelationError:
+            return Fidelity(len(ours), {}, apart)
+
+
+def _without_scores(examples: Examples) -> Examples:
+    from dataclasses import replace
+
+    return replace(examples, labels=np.full(len(examples), np.nan, dtype=np.float32))

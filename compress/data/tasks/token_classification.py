@@ -1,0 +1,234 @@
+"""Words of a text, a tag for each: named entities (IOB2, BIOES), parts of speech.
+
+A word's tag is read at its first piece; the pieces after it, and special tokens, have none (Devlin et al. 2019, 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from compress.data import task, words
+from compress.data.columns import LABEL, Asked, label_of
+from compress.data.examples import Examples, examples_of
+from compress.data.frame import Column, Frame
+from compress.data.label_lists import is_list, read_tags
+from compress.data.label_order import Labels
+from compress.data.ragged import LabelArray, Ragged, bounds_of
+from compress.data.table import SLICE, UNLABELLED, Rows
+from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.tokenizer import Tokenizer
+from compress.encoder.config import HeadKind, Problem
+from compress.errors import UserError, printable
+from evaluation.quality.agreement import divergence, softmax
+from evaluation.quality.counts import f1_micro
+from evaluation.quality.draws import of_counts, of_mean, of_tables
+from evaluation.quality.entities import entities, entity_counts, scheme_of
+from evaluation.quality.metrics import table_metrics
+
+WORDS = ("tokens", "words", "token", "forms", "text", "sentence")
+TAGS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner", "chunk_tags", *LABEL)
+OUTSIDE = "O"
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the text, characters start..end-1. label None: the model did not see it (cut, or no piece)."""
+
+    word: str
+    start: int
+    end: int
+    label: str | None
+    probability: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """words: in their order.  entities: (type, start, end, text) of chunk tags, by characters; None for other tags."""
+
+    words: tuple[Word, ...]
+    entities: tuple[tuple[str, int, int, str], ...] | None = None
+
+    def line(self, text: str) -> str:
+        return " ".join(f"{printable(w.word)}/{printable(w.label or '?')}" for w in self.words)
+
+    def as_json(self) -> dict[str, Any]:
+        made: dict[str, Any] = {"words": [vars(word) for word in self.words]}
+        if self.entities is not None:
+            made["entities"] = [{"type": t, "start": a, "end": b, "text": s} for t, a, b, s in self.entities]
+        return made
+
+
+class Task(task.Task):
+    """A tag for every word."""
+
+    kind: ClassVar[str] = "token-classification"
+    aliases: ClassVar[tuple[str, ...]] = ("tagging", "ner", "named-entity-recognition", "pos", "part-of-speech")
+    text_roles: ClassVar[tuple[str, ...]] = ("words",)
+    usual: ClassVar[Mapping[str, tuple[str, ...]]] = {"words": WORDS}
+    usual_labels: ClassVar[tuple[str, ...]] = TAGS
+    head: ClassVar[tuple[HeadKind, Problem]] = ("token_classification", "single_label")
+    metrics: ClassVar[tuple[str, ...]] = ("entity_f1", "accuracy", "f1_macro")
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def claims(self, frame: Frame, asked: Asked) -> int:
+        """A column of words and one of tags, both of lists."""
+        names = asked.text or label_of(frame, WORDS), asked.label or label_of(frame, TAGS)
+        return 4 if all(n in frame.columns and is_list(frame.columns[n]) for n in names if n) and all(names) else 0
+
+    def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
+        """Lists of strings."""
+        return words.read_words(column, where)
+
+    def read_labels(self, columns: Mapping[str, Column], where: str, choices: Choices) -> Labels:
+        """`Ragged` of int64 tag numbers."""
+        return read_tags(columns, where, names=choices.names, expected=choices.expected, bad_tags=choices.bad_tags)
+
+    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+        """As many UNLABELLED as there are words."""
+        offsets = bounds_of(_counts(columns["words"]).tolist())
+        return Ragged(np.full(int(offsets[-1]), UNLABELLED, dtype=np.int64), offsets)
+
+    def without_label(self, labels: LabelArray) -> np.ndarray:
+        """Rows in which a word has no tag."""
+        assert isinstance(labels, Ragged)
+        return labels.rows_with(labels.values == UNLABELLED)
+
+    def misfits(self, rows: Rows) -> Mapping[str, np.ndarray]:
+        """Rows that have more or fewer tags than words."""
+        assert isinstance(rows.labels, Ragged)
+        return {"with another number of tags than words": _counts(rows.columns["words"]) != rows.labels.lengths}
+
+    # --- encoding ---------------------------------------------------------------------------------------------
+
+    def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
+        """Words with their tags; the words are joined by spaces, so that raw text is encoded alike."""
+        assert isinstance(rows.labels, Ragged)
+        lines = [words.joined(row) for row in rows.columns["words"].to_pylist()]
+        texts, places = [text for text, _ in lines], [at for _, at in lines]
+        return _encoded(tokenizer, texts, places, rows.labels, rows.numbers, max_length)
+
+    def encode_texts(
+        self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
+    ) -> Examples:
+        """Raw texts, cut into words by `words.cut`."""
+        self.check_texts(pairs)
+        places = [words.cut(text) for text in texts]
+        offsets = bounds_of(map(len, places))
+        tags = Ragged(np.full(int(offsets[-1]), UNLABELLED, dtype=np.int64), offsets)
+        return _encoded(tokenizer, texts, places, tags, np.arange(1, len(texts) + 1, dtype=np.int64), max_length)
+
+    # --- answering and scoring --------------------------------------------------------------------------------
+
+    def decode(
+        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+    ) -> Sequence[Answer]:
+        """(T, C) logits → the words of each text with their tags, and entities where the tags tell chunks."""
+        check_outputs(logits, len(label_names))
+        places = [words.cut(text) for text in texts]
+        tags, at = _by_word(logits, examples, np.array([len(row) for row in places]))
+        shares = softmax(logits[at]).max(1)
+        probability = np.zeros(len(tags.values))
+        probability[tags.values >= 0] = shares
+        scheme, names = scheme_of(label_names), list(label_names)
+        answers = []
+        for i, (text, row) in enumerate(zip(texts, places, strict=True)):
+            numbers, first = tags.row(i).tolist(), int(tags.offsets[i])
+            made = tuple(
+                Word(text[a:b], a, b, names[n] if n >= 0 else None, float(probability[first + k]))
+                for k, ((a, b), n) in enumerate(zip(row, numbers, strict=True))
+            )
+            found = None
+            if scheme is not None:
+                spans = entities([w.label or OUTSIDE for w in made], scheme)
+                ends = [(s.type, made[s.start].start, made[s.end - 1].end) for s in spans]
+                found = tuple((kind, a, b, text[a:b]) for kind, a, b in ends)
+            answers.append(Answer(made, found))
+        return answers
+
+    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Entities where the tags tell chunks; else the share of right tags."""
+        return ("entity_f1", "accuracy") if scheme_of(names) is not None else ("accuracy", "f1_macro")
+
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+        """(T, C) logits beside the tags, resampled by sentence. A word without a piece counts as O, or as wrong."""
+        assert isinstance(rows.labels, Ragged)
+        gold, names = rows.labels, list(label_names)
+        tags, _ = _by_word(logits, examples, gold.lengths)
+        owners = np.repeat(np.arange(len(gold)), gold.lengths)
+        right = np.bincount(owners, tags.values == gold.values, minlength=len(gold))
+        accuracy = of_mean(right, gold.lengths)
+        majority = float(np.bincount(gold.values, minlength=len(names)).max() / len(gold.values))
+        baselines, scheme = {"majority_baseline": majority}, scheme_of(names)
+        if scheme is None:
+            answered = tags.values >= 0
+            scores = {"f1_macro": table_metrics(len(names))["f1_macro"]}
+            tables = of_tables(gold.values[answered], tags.values[answered], len(names), scores, owners[answered])
+            return Scored(len(gold), {"accuracy": accuracy, **tables}, baselines)
+        counts, _ = entity_counts(_spelled(gold, names), _spelled(tags, names), scheme)
+        return Scored(len(gold), {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}, baselines)
+
+    def compare(
+        self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
+    ) -> Fidelity:
+        """The share of words with the same tag, and the mean KL divergence at a word from theirs to ours, in nats."""
+        assert examples.words is not None
+        at = np.flatnonzero(examples.words >= 0)
+        owners = np.repeat(np.arange(len(examples)), examples.lengths)[at]
+        same = np.bincount(owners, ours[at].argmax(1) == theirs[at].argmax(1), minlength=len(examples))
+        sizes = np.bincount(owners, minlength=len(examples))
+        kl = float(divergence(ours[at], theirs[at]).mean())
+        return Fidelity(len(examples), {"agreement": of_mean(same, sizes)}, {"kl": kl})
+
+
+def _spelled(tags: Ragged, names: Sequence[str]) -> list[list[str]]:
+    return [[str(names[n]) if n >= 0 else OUTSIDE for n in tags.row(i).tolist()] for i in range(len(tags))]
+
+
+def _counts(column: pa.ChunkedArray) -> np.ndarray:
+    """(N,) int64 words of each row."""
+    sizes = [np.asarray(chunk.value_lengths().fill_null(0), dtype=np.int64) for chunk in column.chunks]
+    return np.concatenate([np.zeros(0, np.int64), *sizes])
+
+
+def _encoded(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    places: Sequence[Sequence[words.Place]],
+    tags: Ragged,
+    numbers: np.ndarray,
+    max_length: int,
+) -> Examples:
+    if not len(texts):
+        raise UserError("there is no row to encode")
+    parts, firsts = [], []
+    for start in range(0, len(texts), SLICE):
+        part = slice(start, start + SLICE)
+        made, first = words.encode_places(tokenizer, texts[part], places[part], max_length=max_length)
+        parts.append(made)
+        firsts.append(first)
+    found = np.concatenate(firsts)
+    lengths = np.concatenate([np.diff(p.offsets) for p in parts])
+    owners = np.repeat(np.arange(len(texts)), lengths)
+    labels = np.full(len(found), UNLABELLED, dtype=np.int64)
+    at = found >= 0
+    labels[at] = tags.values[tags.offsets[:-1][owners[at]] + found[at]]
+    notes = words.note_lost(found, tags.lengths, bounds_of(lengths.tolist()), numbers)
+    return examples_of(tokenizer, parts, labels, numbers, max_length, words=found, notes=notes)
+
+
+def _by_word(logits: np.ndarray, examples: Examples, counts: np.ndarray) -> tuple[Ragged, np.ndarray]:
+    """(the most probable tag of every word, -1 where it has no piece; (A,) positions of the answered tokens, in the
+    order of their words)."""
+    assert examples.words is not None
+    offsets = bounds_of(counts.tolist())
+    at = np.flatnonzero(examples.words >= 0)
+    owners = np.repeat(np.arange(len(examples)), examples.lengths)[at]
+    tags = np.full(int(offsets[-1]), -1, dtype=np.int64)
+    tags[offsets[:-1][owners] + examples.words[at]] = logits[at].argmax(1)
+    return Ragged(tags, offsets), at

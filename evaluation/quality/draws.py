@@ -1,0 +1,67 @@
+"""Figures as functions of how often each row was drawn: what `intervals.bootstrap_rows` resamples.
+
+Such a function maps (R, N) numbers of draws to (R,) figures. Two of them on the same draws give a paired difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evaluation.quality.confusion import confusion
+
+Weighted = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+CELLS = 4_000_000  # of the confusion tables that are held at once: 32 MB
+
+
+def of_mean(values: ArrayLike, sizes: ArrayLike | None = None) -> Weighted:
+    """The mean of one number a row; with `sizes` (N,), of sums of as many items as each row has."""
+    x = np.asarray(values, dtype=np.float64)
+    n = np.ones(len(x)) if sizes is None else np.asarray(sizes, dtype=np.float64)
+    both = np.stack([x, n], axis=1)
+
+    def figure(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        sums = weights @ both
+        return np.divide(sums[:, 0], sums[:, 1], out=np.full(len(sums), np.nan), where=sums[:, 1] > 0)
+
+    return figure
+
+
+def of_counts(counts: ArrayLike, score: Callable[[NDArray], NDArray]) -> Weighted:
+    """A figure of summed counts. counts: (N, ...) of each row.  score: (..., ...) sums to (...) figures."""
+    rows = np.asarray(counts, dtype=np.float64)
+    flat = rows.reshape(len(rows), -1)
+    return lambda weights: score((weights @ flat).reshape(-1, *rows.shape[1:]))
+
+
+def of_tables(
+    gold: ArrayLike,
+    predicted: ArrayLike,
+    classes: int,
+    scores: Mapping[str, Callable[[NDArray], NDArray]],
+    rows: ArrayLike | None = None,
+) -> dict[str, Weighted]:
+    """Metrics of the confusion table of single labels. scores: name → function of (..., C, C) tables.
+
+    rows: (M,) the row that each of M labels belongs to, where a row has several (words of a sentence). Raises
+    ValueError as `confusion`.
+    """
+    confusion(gold, predicted, classes)  # for its checks
+    codes = np.asarray(gold) * classes + np.asarray(predicted)
+    cells, cell = np.unique(codes, return_inverse=True)
+    owner = np.arange(len(codes)) if rows is None else np.asarray(rows)
+    order = np.argsort(cell, kind="stable")
+    starts = np.searchsorted(cell[order], np.arange(len(cells)))
+
+    def tables(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        filled = np.zeros((len(weights), classes * classes))
+        filled[:, cells] = np.add.reduceat(weights[:, owner[order]], starts, axis=1)
+        return filled.reshape(-1, classes, classes)
+
+    def figure(score: Callable[[NDArray], NDArray]) -> Weighted:
+        step = max(1, CELLS // max(classes * classes, len(codes)))
+        return lambda w: np.concatenate([score(tables(w[i : i + step])) for i in range(0, len(w), step)])
+
+    return {name: figure(score) for name, score in scores.items()}
