@@ -20,7 +20,7 @@ VERSION = "1"
 
 @dataclass(frozen=True)
 class Description:
-    """What a set is: the kind of its task (`data.tasks`, or "corpus"), the columns of its rows in order, its label names
+    """What a set is: kind of task (`data.tasks`, or "corpus"), the columns of its rows in order, its label names
     (of classes or tags)."""
 
     task: str
