@@ -51,7 +51,9 @@ class DataSpec(Frozen):
     max_length: int = Field(default=128, ge=3, le=1_000_000)
     """Most pieces of one text, [CLS] and [SEP] included; longer ones are cut."""
     bad_rows: Literal["refuse", "drop"] = "refuse"
-    """Rows without text or label."""
+    """Rows without text or label, or whose words and tags differ in number."""
+    bad_tags: Literal["refuse", "repair"] = "refuse"
+    """Tags that their scheme does not allow where they stand, such as I- with no B- before it."""
 
     @field_validator("task")
     @classmethod
