@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,7 +53,7 @@ class Tokenizer:
         self._limited: dict[int, tokenizers.Tokenizer] = {}
         self.vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
         _check_ids(self.vocabulary, where)
-        self.specials = tokenizer_files.special_tokens(self._settings, self.vocabulary)
+        self.specials = tokenizer_files.special_tokens(self._settings, self.vocabulary) | self._template()
 
     @classmethod
     def train(
@@ -128,6 +128,17 @@ class Tokenizer:
     def mask_id(self) -> int:
         return self._special("mask")
 
+    def _template(self) -> dict[str, int]:
+        """The tokens that the tokenizer itself puts before and after a text, whatever they are called."""
+        around = _guarded(self._backend, [""], True, False, self.where)[0].ids
+        return {"cls": around[0], "sep": around[-1]} if len(around) > 1 else {}
+
+    @cached_property
+    def between(self) -> int:
+        """How many separators part the two texts of a pair: one in BERT, two in RoBERTa."""
+        around = _guarded(self._backend, [("", "")], True, False, self.where)[0].ids
+        return max(1, len(around) - 2)
+
     def _special(self, role: str) -> int:
         if role not in self.specials:
             raise UserError(f"the tokenizer has no {role} token", where=self.where, do=f"known: {list(self.specials)}")
@@ -194,6 +205,22 @@ class Tokenizer:
     def encode_plain(self, texts: Sequence[str], *, words: bool = True, spans: bool = False) -> Encoded:
         """Texts without special tokens and without a limit: for corpora, whose lines are short and cut later."""
         return self._encode(self._backend, list(texts), words, False, None, spans)
+
+    def encode_windows(
+        self, firsts: Sequence[str], seconds: Sequence[str], *, max_length: int, stride: int
+    ) -> Iterator[tuple[int, tokenizers.Encoding]]:
+        """(row, window) of pairs of texts: where a pair is too long, its second text comes in several windows.
+
+        stride: tokens of the second text that neighbouring windows share; a first text must leave room for more than
+        that many. Raises UserError for texts the tokenizer breaks on.
+        """
+        backend = tokenizer_files.build(self._files["tokenizer.json"], self.where)
+        backend.enable_truncation(max_length, stride=stride, strategy="only_second")
+        for start in range(0, len(firsts), AT_ONCE):
+            part = list(zip(firsts[start : start + AT_ONCE], seconds[start : start + AT_ONCE], strict=True))
+            for row, one in enumerate(_guarded(backend, part, True, True, self.where), start):
+                yield row, one
+                yield from ((row, more) for more in one.overflowing)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without special tokens."""
