@@ -7,13 +7,14 @@ import json
 from pathlib import Path
 
 from compress.data import embedded
-from compress.data.embedded import opinions, relations, spans
+from compress.data.embedded import claims, opinions, relations, spans
 
 TABLES = (
     (opinions, "SIZES"),
     (opinions, "CORPUS_SIZES"),
     (relations, "PAIR_SIZES"),
     (relations, "SIMILARITY_SIZES"),
+    (claims, "SIZES"),
     (spans, "TAG_SIZES"),
     (spans, "QA_SIZES"),
 )

@@ -24,7 +24,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import freeze
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
-TEXTS = {"opinions": ("text",), "opinions-pairs": ("sentence1",), "opinions-similarity": ("sentence1", "sentence2")}
+TEXTS = {
+    "opinions": ("text",),
+    "opinions-pairs": ("sentence1",),
+    "opinions-similarity": ("sentence1", "sentence2"),
+    "opinions-claims": ("text",),
+}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compress.data.embedded import opinions, relations, spans
+from compress.data.embedded import claims, opinions, relations, spans
 from compress.data.embedded.splits import Row
 from compress.errors import UserError, did_you_mean
 
@@ -52,6 +52,10 @@ _SETS = {
     "opinions-similarity": _Set(
         relations.similarity,
         Description("regression", ("sentence1", "sentence2", "score"), (), "how near in meaning, from 0 to 5"),
+    ),
+    "opinions-claims": _Set(
+        claims.claims,
+        Description("multi-label", ("text", "labels"), claims.LABELS, "praise, complaints, things named in passing"),
     ),
     "opinions-tags": _Set(
         spans.tags,
