@@ -10,11 +10,12 @@ from torch import nn
 from compress.contracts import Batch, BatchSource, EncoderOutput, MaskingSpec, Needs, NoiseSpec, TrainingPlan
 from compress.data import segmentation
 from compress.data.batches import CorpusBatches
-from compress.data.corpus import Corpus, open_corpus, tokenize, with_task_texts
+from compress.data.corpus import Corpus, open_corpus, with_task_texts
 from compress.data.noise import EachEpoch, noisy_corpus
 from compress.data.segmentation import Segmenter
 from compress.data.table import Table
 from compress.data.tokenizer import Tokenizer
+from compress.data.tokens import tokenize
 from compress.errors import UserError
 from compress.recipe import Recipe
 from compress.stages import StageContext, outputs_of

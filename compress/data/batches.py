@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from compress.contracts import Batch
 from compress.data import masking, pairs
-from compress.data.corpus import Blocks, Tokens, pack_blocks, with_separators
 from compress.data.examples import Examples, collate, pack
 from compress.data.masking import Rule
 from compress.data.ragged import gather
 from compress.data.randomness import order, stream
 from compress.data.tokenizer import Tokenizer
+from compress.data.tokens import Blocks, Tokens, pack_blocks, with_separators
 from compress.errors import UserError, did_you_mean
 
 RULE = "order-1"  # of order, steps and micro-batches; part of every fingerprint
@@ -159,6 +159,11 @@ class CorpusBatches(_Ordered):
         across_documents: bool = False,
     ) -> None:
         _check(masking, choice, pairs, rate, shares, across_documents)
+        if tokens.stored and masking == "static":
+            raise UserError(
+                "static masking keeps every hidden piece in memory, and this corpus is on the disk",
+                do="use dynamic masking, or stream: false",
+            )
         if across_documents:
             tokens = with_separators(tokens, tokenizer.sep_id)
         self._tokens, self._static = tokens, masking == "static"
@@ -171,9 +176,8 @@ class CorpusBatches(_Ordered):
         size = tokenizer.vocabulary_size
         counts = tokens.counts(size) if choice == "distilbert" else None
         self._rule = Rule(tokenizer.mask_id, size, choice, rate, counts, *shares)
-        self._special = tokenizer.special_mask(tokens.ids)  # a corpus may spell out "[SEP]"
+        self._is_special = tokenizer.special_mask  # a corpus may spell out "[SEP]"
         self._hidden = self._hide_once() if self._static else None
-        self._draws: tuple[int, np.ndarray] | None = None
         self.fingerprint = self._mark(
             tokens.fingerprint,
             tokenizer.fingerprint,
@@ -211,11 +215,12 @@ class CorpusBatches(_Ordered):
             inside[start:end] = True
         bounds[0] = 0
         bounds[-1] = len(inside)
+        ids = self._tokens.ids[:]
         done = masking.mask(
-            self._tokens.ids,
+            ids,
             bounds,
-            self._special | ~inside,
-            self._tokens.word_starts,
+            self._is_special(ids) | ~inside,
+            self._tokens.word_starts[:],
             self._rule,
             stream("static-mask", self._mask_seed),
         )
@@ -229,9 +234,9 @@ class CorpusBatches(_Ordered):
         if self._pairer is None:
             ranges, labels = [(self.blocks.starts[rows], self.blocks.ends[rows])], None
         else:
-            cut = self._pairer.segments(rows, self._row_draws(epoch)[rows])
+            cut = self._pairer.segments(rows, self._row_draws(epoch, rows))
             ranges, labels = [(cut.a_start, cut.a_end), (cut.b_start, cut.b_end)], cut.labels
-        whole = _Assembled(ranges, self._cls, self._sep, self._tokens, self._special)
+        whole = _Assembled(ranges, self._cls, self._sep, self._tokens, self._is_special)
         if self._hidden is None:
             random = stream("mask", self._mask_seed, epoch, index)
             done = masking.mask(whole.ids, whole.offsets, whole.special, whole.word_starts, self._rule, random)
@@ -245,12 +250,18 @@ class CorpusBatches(_Ordered):
         parts = micro_batches(np.arange(len(rows)), lengths, self.max_tokens)
         return [whole.batch(part, rows, ids, chosen, labels) for part in parts]
 
-    def _row_draws(self, epoch: int) -> np.ndarray:
-        """(R, DRAWS): each row's random numbers for pairs; the same in every epoch when masking is static."""
+    def _row_draws(self, epoch: int, rows: np.ndarray) -> np.ndarray:
+        """(B, DRAWS): each row's random numbers for pairs; the same in every epoch when masking is static.
+
+        Row r's are numbers r·DRAWS .. of one stream: Philox can start anywhere, in steps of DRAWS numbers.
+        """
         key = 0 if self._static else epoch
-        if self._draws is None or self._draws[0] != key:
-            self._draws = (key, stream("pairs", self.seed, key).random((self.rows, pairs.DRAWS)))
-        return self._draws[1]
+        found = []
+        for row in rows.tolist():
+            random = stream("pairs", self.seed, key)
+            random.bit_generator.advance(row)  # pyright: ignore[reportAttributeAccessIssue]
+            found.append(random.random(pairs.DRAWS))
+        return np.stack(found)
 
 
 class _Assembled:
@@ -262,7 +273,7 @@ class _Assembled:
         cls: int,
         sep: int,
         tokens: Tokens,
-        special: np.ndarray,
+        is_special: Callable[[np.ndarray], np.ndarray],
     ) -> None:
         sizes = np.stack([end - start for start, end in ranges])  # (segments, B)
         lengths = sizes.sum(0) + len(ranges) + 1
@@ -285,7 +296,7 @@ class _Assembled:
         self.text, self.source = np.concatenate(places), np.concatenate(origins)
         self.ids[self.text] = tokens.ids[self.source]
         self.special = np.ones(total, dtype=bool)
-        self.special[self.text] = special[self.source]
+        self.special[self.text] = is_special(self.ids[self.text])
         self.word_starts = np.ones(total, dtype=bool)
         self.word_starts[self.text] = tokens.word_starts[self.source]
 

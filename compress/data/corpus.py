@@ -1,10 +1,9 @@
-"""Running text → sentences → blocks: what masked language modelling and sentence-pair objectives read."""
+"""Running text: documents by split, from files, tables, the hub or the embedded grammar."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,26 +14,29 @@ import pyarrow as pa
 from compress.data import columns, files, places, splitting, texts
 from compress.data.columns import Asked, Wanted
 from compress.data.frame import Frame, FrameBuilder
-from compress.data.segmentation import IDEOGRAPH, Segmenter, word_starts
+from compress.data.segmentation import IDEOGRAPH
 from compress.data.table import UNLABELLED, Rows
 from compress.data.textfiles import lines
-from compress.data.tokenizer import Tokenizer, check_length
 from compress.errors import UserError
-
-# The end of a sentence: a mark and white space after it (no space in Chinese), or the end of a line.
-_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\s*\n\s*")
-AT_ONCE = 256  # documents tokenized together
-LONGEST = 5000  # characters of a sentence
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents by split ("train", "validation"), one text each. fingerprint: sha256 of every text."""
+    """Documents by split ("train", "validation"), one text each. fingerprint: sha256 of every text.
+
+    stored: its tokens are kept on the disk instead of in memory (`tokenstore`).
+    """
 
     splits: Mapping[str, Rows]
     name: str
     fingerprint: str
     notes: Sequence[str] = field(default_factory=tuple)
+    stored: bool = False
+
+    @property
+    def sizes(self) -> str:
+        """How much there is of each split, for people."""
+        return "documents: " + ", ".join(f"{len(rows):,} {split}" for split, rows in self.splits.items())
 
     def texts(self, split: str = "train") -> Iterator[str]:
         """The documents of one split, one after the other."""
@@ -97,23 +99,28 @@ def _read(
 
 
 def _text_file(path: Path) -> Frame:
+    builder = FrameBuilder(str(path))
+    for document in text_documents(path):
+        builder.add({"text": document})
+    frame = builder.finish()
+    if not frame.rows:
+        raise UserError("the file has no text", where=str(path), why="blank lines only")
+    return frame
+
+
+def text_documents(path: Path) -> Iterator[str]:
     """Documents of a plain text file: what blank lines part; without any, every line is one."""
     files.look(path)
-    builder = FrameBuilder(str(path))
     held: list[str] = []
     blank = any(not line.strip() for _, line in _inner(path))
     for _, line in lines(path):
         if line.strip():
             held.append(line)
         if held and (not blank or not line.strip()):
-            builder.add({"text": "\n".join(held)})
+            yield "\n".join(held)
             held = []
     if held:
-        builder.add({"text": "\n".join(held)})
-    frame = builder.finish()
-    if not frame.rows:
-        raise UserError("the file has no text", where=str(path), why="blank lines only")
-    return frame
+        yield "\n".join(held)
 
 
 def _inner(path: Path) -> Iterator[tuple[int, str]]:
@@ -189,153 +196,3 @@ def _joined(words: Sequence[str]) -> str:
         word if IDEOGRAPH.match(word) and i and IDEOGRAPH.match(words[i - 1]) else f" {word}"
         for i, word in enumerate(words)
     ).strip()
-
-
-# --- tokens -----------------------------------------------------------------------------------------------------
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a text: parted after . ! ? … and at line ends; what marks them stays.
-
-    What goes on for more than LONGEST characters is cut at a space: it would be cut into blocks anyway, and tokenizers
-    take minutes and gigabytes for one text of megabytes.
-    """
-    parts = (piece.strip() for piece in _SENTENCE.split(text))
-    return [piece for part in parts if part for piece in _pieces(part)]
-
-
-def _pieces(part: str) -> Iterator[str]:
-    while len(part) > LONGEST:
-        space = part.rfind(" ", 1, LONGEST)
-        place = space if space > 0 else LONGEST
-        yield part[:place]
-        part = part[place:].lstrip()
-    yield part
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """A corpus as token ids without special tokens. T tokens in S sentences in N documents.
-
-    ids: (T,) int32.  word_starts: (T,) bool.  sentences: (S+1,) int64 offsets into ids.  documents: (N+1,) int64
-    offsets into sentences.
-    """
-
-    ids: np.ndarray
-    word_starts: np.ndarray
-    sentences: np.ndarray
-    documents: np.ndarray
-    fingerprint: str
-
-    def counts(self, vocabulary_size: int) -> np.ndarray:
-        """(V,) int64: how often each token occurs."""
-        return np.bincount(self.ids, minlength=vocabulary_size)
-
-
-def tokenize(corpus: Corpus, tokenizer: Tokenizer, split: str = "train", segmenter: Segmenter | None = None) -> Tokens:
-    """Tokenize one split, sentence by sentence. Words are the segmenter's, else the tokenizer's.
-
-    Raises UserError when nothing is left, and for what the segmenter does wrong.
-    """
-    ids, starts, lengths, documents = [], [], [], [0]
-    batch: list[list[str]] = []
-
-    def flush() -> None:
-        flat = [sentence for document in batch for sentence in document]
-        made = tokenizer.encode_plain(flat, words=True, spans=segmenter is not None)
-        size = np.diff(made.offsets)
-        assert made.words is not None
-        word = np.ones(len(made.ids), dtype=bool)
-        if segmenter is None:
-            word[1:] = (made.words[1:] != made.words[:-1]) | (made.words[1:] < 0)
-        else:
-            assert made.spans is not None
-            word = word_starts(flat, made.offsets, made.spans, segmenter)
-        inner = made.offsets[:-1]
-        word[inner[inner < len(word)]] = True
-        ids.append(made.ids)
-        starts.append(word)
-        lengths.append(size[size > 0])
-        row = 0
-        for document in batch:
-            kept = int((size[row : row + len(document)] > 0).sum())
-            row += len(document)
-            if kept:
-                documents.append(documents[-1] + kept)
-        batch.clear()
-
-    for text in corpus.texts(split):
-        batch.append(sentences(text))
-        if len(batch) == AT_ONCE:
-            flush()
-    flush()
-    if len(documents) == 1:
-        raise UserError("the corpus has no tokens", where=f"{corpus.name}: {split}")
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
-    mark = hashlib.sha256(json.dumps(["tokens-1", corpus.fingerprint, split, tokenizer.fingerprint]).encode())
-    words = np.concatenate(starts)
-    if segmenter is not None:  # a function may change under its name: what it found counts
-        mark.update(segmenter.fingerprint.encode() + np.packbits(words).tobytes())
-    return Tokens(np.concatenate(ids), words, offsets, np.array(documents), mark.hexdigest())
-
-
-# --- blocks -----------------------------------------------------------------------------------------------------
-
-
-def with_separators(tokens: Tokens, separator: int) -> Tokens:
-    """The corpus with a separator at the end of each document but the last, as part of its last sentence.
-
-    For blocks that cross documents (RoBERTa, arXiv 1907.11692, FULL-SENTENCES).
-    """
-    after = tokens.sentences[tokens.documents[1:-1]]  # the token before which each goes
-    ids = np.insert(tokens.ids, after, separator).astype(tokens.ids.dtype)
-    starts = np.insert(tokens.word_starts, after, True)
-    ends = tokens.sentences + np.searchsorted(after, tokens.sentences, side="right")
-    return Tokens(ids, starts, ends, tokens.documents, tokens.fingerprint)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Stretches of a corpus, R in all: block r is ids[starts[r]:ends[r]], of document documents[r] (the first one)."""
-
-    starts: np.ndarray
-    ends: np.ndarray
-    documents: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-
-def pack_blocks(tokens: Tokens, block_length: int, special: int, *, across_documents: bool = False) -> Blocks:
-    """Whole sentences, one after the other, up to `block_length` tokens with `special` of them reserved.
-
-    Every token lands in exactly one block. A sentence that is longer than a block is cut. Blocks end with their
-    document unless `across_documents`: computing on real tokens only, a short block costs no padding.
-    """
-    check_length(block_length)
-    room = block_length - special
-    if room < 1:
-        raise UserError(f"blocks of {block_length} tokens have no room for text", do=f"give {special + 2} or more")
-    found: list[tuple[int, int, int]] = []
-    bounds = tokens.sentences.tolist()
-    limits = tokens.documents.tolist()
-    start = end = owner = 0
-    for document in range(len(limits) - 1):
-        for sentence in range(limits[document], limits[document + 1]):
-            stop = bounds[sentence + 1]
-            if stop - start > room and end > start:
-                found.append((start, end, owner))
-                start = end
-            if start == end:
-                owner = document
-            while stop - start > room:  # the sentence alone is too long
-                found.append((start, start + room, owner))
-                start += room
-            end = stop
-        if not across_documents and end > start:
-            found.append((start, end, owner))
-            start = end
-    if end > start:
-        found.append((start, end, owner))
-    starts, ends, owners = np.array(found, dtype=np.int64).T
-    return Blocks(starts, ends, owners)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compress.data.corpus import Blocks, Tokens
+from compress.data.tokens import Blocks, Tokens
 from compress.errors import UserError
 
 KINDS = ("none", "nsp", "sop")
 DRAWS = 4  # uniform numbers that one row uses
+_READ = 1 << 16  # blocks looked at together
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,9 @@ class Pairer:
     """
 
     def __init__(self, tokens: Tokens, blocks: Blocks, kind: str, room: int) -> None:
-        if kind == "nsp" and len(np.unique(blocks.documents)) < 2:
+        if kind == "nsp" and blocks.documents[0] == blocks.documents[-1]:
             raise UserError("next sentence prediction needs at least two documents", do="use sop or none")
-        self._kind, self._room, self._blocks = kind, room, blocks
-        self._sentences = tokens.sentences
-        self._words = np.flatnonzero(tokens.word_starts)
-        # blocks of one document lie side by side
-        self._first = np.searchsorted(blocks.documents, blocks.documents, side="left")
-        self._past = np.searchsorted(blocks.documents, blocks.documents, side="right")
+        self._kind, self._room, self._blocks, self._tokens = kind, room, blocks, tokens
 
     def segments(self, rows: np.ndarray, draws: np.ndarray) -> Segments:
         """rows: (B,) block numbers.  draws: (B, DRAWS) uniform in [0, 1)."""
@@ -68,25 +64,35 @@ class Pairer:
     def _cut(self, rows: np.ndarray, draw: np.ndarray) -> np.ndarray:
         """Where segment B of each block begins, strictly inside the block."""
         start, end = self._blocks.starts[rows], self._blocks.ends[rows]
-        inner = _between(self._sentences, start, end, draw)
-        return np.where(inner >= 0, inner, _between(self._words, start, end, draw))
+        tokens, documents = self._tokens, self._blocks.documents[rows]
+        first, past = tokens.documents[documents], tokens.documents[documents + 1]
+        cuts = []
+        for a, b, low, high, share in zip(start, end, first, past, draw, strict=True):
+            inside = _between(tokens.sentences[low : high + 1], a, b)
+            if not len(inside):
+                inside = a + 1 + np.flatnonzero(tokens.word_starts[a + 1 : b])
+            cuts.append(inside[int(share * len(inside))])
+        return np.array(cuts, dtype=np.int64)
 
     def _elsewhere(self, rows: np.ndarray, draw: np.ndarray) -> np.ndarray:
         """A block of another document for each row, uniformly."""
-        own = self._past[rows] - self._first[rows]
+        documents = self._blocks.documents  # blocks of one document lie side by side
+        first = np.searchsorted(documents, documents[rows], side="left")
+        own = np.searchsorted(documents, documents[rows], side="right") - first
         place = (draw * (len(self._blocks) - own)).astype(np.int64)
-        return np.where(place >= self._first[rows], place + own, place)
+        return np.where(place >= first, place + own, place)
 
 
-def _between(bounds: np.ndarray, start: np.ndarray, end: np.ndarray, draw: np.ndarray) -> np.ndarray:
-    """One of the sorted `bounds` strictly between start and end, uniformly; -1 where there is none."""
-    low, high = np.searchsorted(bounds, start, side="right"), np.searchsorted(bounds, end, side="left")
-    count = high - low
-    place = np.minimum(low + (draw * count).astype(np.int64), len(bounds) - 1)
-    return np.where(count > 0, bounds[place], -1)
+def _between(bounds: np.ndarray, start: int, end: int) -> np.ndarray:
+    """Those of the sorted `bounds` that lie strictly between start and end."""
+    return bounds[np.searchsorted(bounds, start, side="right") : np.searchsorted(bounds, end, side="left")]
 
 
 def divisible(tokens: Tokens, blocks: Blocks) -> np.ndarray:
     """(R,) bool: blocks of two words or more, which can be cut in two."""
-    words = np.flatnonzero(tokens.word_starts)
-    return np.searchsorted(words, blocks.starts, side="right") < np.searchsorted(words, blocks.ends, side="left")
+    parts = []
+    for i in range(0, len(blocks), _READ):
+        starts, ends = blocks.starts[i : i + _READ], blocks.ends[i : i + _READ]
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens.word_starts[starts[0] : ends[-1]])])
+        parts.append(before[ends - starts[0]] > before[starts - starts[0] + 1])
+    return np.concatenate(parts)

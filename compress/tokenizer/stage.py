@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from compress.data.corpus import LONGEST
 from compress.data.tokenizer import Tokenizer
+from compress.data.tokens import LONGEST
 from compress.stages import Finished, Outline, Prepared, StageContext
 from compress.tokenizer.spec import Spec
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from compress.contracts import Batch
 from compress.data.batches import CorpusBatches, TaskBatches, evaluation_batches, micro_batches
-from compress.data.corpus import Corpus, Tokens, open_corpus, pack_blocks, sentences, tokenize
+from compress.data.corpus import Corpus, open_corpus
 from compress.data.examples import Examples, collate, join
 from compress.data.table import UNLABELLED
 from compress.data.tokenizer import Tokenizer
+from compress.data.tokens import Tokens, pack_blocks, sentences, tokenize
 from compress.errors import UserError
 
 

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from compress.contracts import NOISE_KINDS, NoiseSpec
 from compress.data.batches import CorpusBatches, TaskBatches
-from compress.data.corpus import open_corpus, tokenize
+from compress.data.corpus import open_corpus
 from compress.data.examples import encode_texts
 from compress.data.noise import NEIGHBOURS, EachEpoch, noisy, noisy_corpus, noisy_rows
 from compress.data.randomness import stream
 from compress.data.table import Rows
 from compress.data.tokenizer import Tokenizer
+from compress.data.tokens import tokenize
 from compress.errors import UserError
 from compress.recipe import load_recipe
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.data.batches import CorpusBatches
-from compress.data.corpus import open_corpus, tokenize
+from compress.data.corpus import open_corpus
 from compress.data.segmentation import IDEOGRAPH, Segmenter, imported, word_list
 from compress.data.tokenizer import Tokenizer
+from compress.data.tokens import tokenize
 from compress.errors import UserError
 
 TEXT = "我们在北京大学看BERT论文。"
