@@ -34,9 +34,10 @@ def open_table(
     expect_labels: Sequence[str] | None = None,
     expect_head: tuple[str, str] | None = None,
     bad_tags: Literal["refuse", "repair"] = "refuse",
-    bad_rows: str = "refuse",
+    bad_rows: Literal["refuse", "drop"] = "refuse",
     limit: int | None = None,
     seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
 ) -> Table:
     """Open a labelled data set.
 
@@ -44,13 +45,20 @@ def open_table(
     from others, aloud.  labels: label names in the order of their ids.  expect_labels: a model's labels, whose order
     the table takes.  expect_head: kind and problem of a model's head: among the tasks that the data could be for, one
     that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
-    limit: most rows of each split.  seed: of what is cut. Raises UserError for everything that is wrong with the data.
+    limit: most rows of each split.  seed: of what is cut.  settings: of the task, as a person chose them.
+    Raises UserError for everything that is wrong with the data.
     """
     notes: list[str] = []
     source = open_source(name, notes, splits)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
     first = next(iter(source.frames.values()))
-    kind = _task(task, source, first, asked, expect_head, named=text_column is not None)
+    kind = _task(task, source, first, asked, expect_head, named=text_column is not None).configured(settings or {})
+    if expect_head is not None and kind.head != expect_head:
+        raise UserError(
+            f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(expect_head).kind}",
+            where=source.name,
+            do="use data or a model of the other kind, or say what the data is for with --task",
+        )
     wanted = Wanted(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
     roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
@@ -58,7 +66,7 @@ def open_table(
         raise UserError("which column is the label?", where=source.name, do=f"name it; {columns.listed(first)}")
     columns.same_columns(source.frames, roles, source.name)
     names = labels or _said_names(source, first, roles)
-    read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags))
+    read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags, bad_rows))
     notes += read.notes
     rows = {}
     for split, frame in source.frames.items():
@@ -74,16 +82,19 @@ def open_table(
         rows = {split: _limited(part, limit, seed) for split, part in rows.items()}
         notes.append(f"limited to {limit:,} rows a split: " + ", ".join(f"{len(r):,} {s}" for s, r in rows.items()))
     digest = table.fingerprint(rows, kind.kind, read.names)
-    return Table(rows, kind.kind, read.names, roles, digest, source.name, notes)
+    chosen = kind.settings_of(rows.get("train"), settings or {})
+    return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen)
 
 
 def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> Asked:
     """The user's columns first, then those of info.json."""
-    said = info.get("text_columns", [info.get("token_column")])
+    said = info.get("text_columns")
+    if said is None:
+        said = [info.get(f"{role}_column") for role in ("token", "question", "context")]
     said = [c for c in said if isinstance(c, str)] if isinstance(said, list) else []
     if text is None and pair is None and said:
         text, pair = said[0], said[1] if len(said) > 1 else None
-    own = info.get("label_column")
+    own = info.get("label_column", info.get("answers_column"))
     return Asked(text, pair, label or (own if isinstance(own, str) else None))
 
 
@@ -109,7 +120,7 @@ def _said_names(source: Source, first: Frame, roles: Mapping[str, str]) -> Seque
 def _read_labels(task: Task, source: Source, roles: Mapping[str, str], choices: Choices) -> Labels:
     if "label" not in roles:
         return Labels({}, list(choices.names or choices.expected or ()))
-    labelled = {s: f.columns[roles["label"]] for s, f in source.frames.items() if s != "unlabelled"}
+    labelled = {s: task.label_column(f, roles) for s, f in source.frames.items() if s != "unlabelled"}
     return task.read_labels(labelled, source.name, choices)
 
 

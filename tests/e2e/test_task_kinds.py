@@ -1,0 +1,114 @@
+"""Every kind of task through the real command line: fine-tuned, distilled, measured, answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import e2e_toy as toy
+import pytest
+from e2e_toy import Cli
+
+from compress.modelfolder.folder import inspect
+
+FAST = ("--threads", "1", "--limit", "48", "--max-length", "24", "--set", "evaluation.bootstrap=100")
+TUNE = (
+    "--set", "stages.0.training.steps=4", "--set", "stages.0.training.epochs=null",
+    "--set", "stages.0.training.batch_rows=8", "--set", "evaluation.latency.seconds=1",
+    "--set", "evaluation.latency.length=16", "--set", "evaluation.throughput_rows=16",
+)  # fmt: skip
+
+# data set → (kind, main metric, class of the folder, how alike two models answer)
+KINDS = {
+    "opinions-claims": ("multi-label", "f1_micro", "BertForSequenceClassification", "agreement_pct"),
+    "opinions-similarity": ("regression", "spearman", "BertForSequenceClassification", "correlation"),
+    "opinions-tags": ("token-classification", "entity_f1", "BertForTokenClassification", "agreement_pct"),
+    "opinions-pairs": ("pair-classification", "accuracy", "BertForSequenceClassification", "agreement_pct"),
+}
+
+
+def one(line: str) -> dict[str, Any]:
+    return json.loads(line)
+
+
+@pytest.mark.parametrize("data", KINDS)
+def test_a_kind_from_pretraining_to_prediction(data: str, taught: Path, compress: Cli) -> None:
+    kind, metric, stock, alike = KINDS[data]
+    done = compress("finetune", "--model", toy.PRETRAINED, "--data", data, "--output", "runs/own", *FAST, *TUNE)
+    assert done.code == 0, done.err
+    info = inspect(Path("runs/own/model"))
+    assert (info.meta.task, info.stock_class) == (kind, stock)
+
+    teacher = ("--teacher", "runs/own/model", "--data", data, "--output", "runs/small")
+    done = compress("distill", "--recipe", "./task.yaml", *teacher, "--threads", "1", "--limit", "48", "--json")
+    assert done.code == 0, done.err
+    by_role = {m["role"]: m for m in one(done.out)["models"]}
+    values = by_role["student"]["values"]
+    for name in (f"quality/{metric}", f"vs_teacher/{metric}_difference", f"vs_teacher/{alike}"):
+        assert values[f"{name}_low"] <= values[name] <= values[f"{name}_high"], name
+    assert by_role["student"]["context"]["metric"] == metric
+    assert by_role["teacher"]["context"]["task"] == kind
+    assert f"quality/{metric}"[8:] in Path("runs/small/student/README.md").read_text().replace("\\", "")
+
+    against = ("--against", "runs/own/model", "--data", data, "--limit", "48", "--bootstrap", "100")
+    done = compress("evaluate", "runs/small/student", *against)
+    assert done.code == 0, done.err
+    first = done.out.splitlines()[2].strip()
+    assert first.startswith(
+        {"f1_micro": "micro F1", "spearman": "Spearman", "entity_f1": "entity F1"}.get(metric, metric)
+    )
+
+    pair = ("--pair", "the plot was bad") if info.meta.task in ("regression", "pair-classification") else ()
+    done = compress("predict", "runs/small/student", "the film was not bad", *pair, "--json")
+    assert done.code == 0, done.err
+    answer = one(done.out)
+    assert answer["text"] == "the film was not bad"
+    check = {"multi-label": several, "regression": score, "token-classification": tagged}.get(kind, label)
+    check(answer)
+    plain = compress("predict", "runs/small/student", "the film was not bad", *pair)
+    assert plain.code == 0, plain.err
+    assert "film" in plain.out
+
+
+def several(answer: dict[str, Any]) -> None:
+    assert answer["labels"] == [name for name, share in answer["probabilities"].items() if share > 0.5]
+    assert list(answer["probabilities"]) == ["praise", "complaint", "aside"]
+
+
+def score(answer: dict[str, Any]) -> None:
+    assert isinstance(answer["score"], float)
+
+
+def tagged(answer: dict[str, Any]) -> None:
+    assert [w["word"] for w in answer["words"]] == answer["text"].split()
+    assert all(answer["text"][w["start"] : w["end"]] == w["word"] for w in answer["words"])
+    assert all(answer["text"][e["start"] : e["end"]] == e["text"] for e in answer["entities"])
+
+
+def label(answer: dict[str, Any]) -> None:
+    assert sum(answer["probabilities"].values()) == pytest.approx(1)
+
+
+def test_a_head_for_another_task_is_replaced_only_when_told(taught: Path, compress: Cli) -> None:
+    tune = ("finetune", "--model", toy.TEACHER, "--data", "opinions-similarity", *FAST, *TUNE)
+    done = compress(*tune, "--output", "runs/a")
+    assert done.code == 2
+    assert done.line == (
+        "error: runs/teacher/model: the model's task head is for another task than the data: it has a head for "
+        "classification with [negative, positive] (2), the data is for regression; use --new-head to replace it"
+    )
+    done = compress(*tune, "--output", "runs/b", "--new-head")
+    assert done.code == 0, done.err
+    assert "task head (a head for classification with [negative, positive] (2)) is thrown away" in done.err
+    assert "new 'task' head, initialised from seed 0" in done.err
+
+
+def test_a_teacher_of_another_task_is_refused(taught: Path, compress: Cli) -> None:
+    distill = ("distill", "--recipe", "./task.yaml", "--teacher", toy.TEACHER)
+    done = compress(*distill, "--data", "opinions-claims", "--limit", "48")
+    assert (done.code, done.line) == (
+        2,
+        "error: embedded:opinions-claims: this data is for multi-label, and the model's head is for classification; "
+        "use data or a model of the other kind, or say what the data is for with --task",
+    )
