@@ -94,7 +94,7 @@ def measure(
     predictors = [Predictor(s.folder, device=device, precision=precision, task=task) for s in subjects]
     for subject, predictor in zip(subjects, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, task, str(subject.folder))
-    _require_same_labels(subjects, predictors)
+    require_same_labels(subjects, predictors)
     answered = [_answer(s, p, rows, max_length, say) for s, p in zip(subjects, predictors, strict=True)]
     encoded = [a.examples for a in answered]
     metric = predictors[0].task.metrics_of(predictors[0].label_names)[0]
@@ -145,7 +145,8 @@ def _compare(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Row
     return predictor.task.compare(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
 
 
-def _require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predictor]) -> None:
+def require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predictor]) -> None:
+    """Raise UserError unless all models answer the labels of the first, in its order."""
     first = predictors[0].label_names
     for subject, predictor in zip(subjects, predictors, strict=True):
         if predictor.label_names != first:

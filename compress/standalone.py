@@ -10,28 +10,31 @@ import numpy as np
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
 from compress.data.examples import Examples
+from compress.data.table import Table
 from compress.errors import UserError
-from compress.measure import CostPlan, Measured, Subject, cost_ratios, measure, measure_cost
+from compress.measure import CostPlan, Measured, Subject, cost_ratios, measure, measure_cost, require_same_labels
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve
 from compress.predictor import Predictor
-from compress.recipe import load_recipe
+from compress.recipe import Recipe, load_recipe
 from compress.report import comparison, conditions
-from compress.stages import open_table_of
+from compress.robustness import Curve, check_disturbance, curve, tell
+from compress.stages import check_same_task, open_table_of
 
 MIX_ROWS = 512
 
 
 def evaluate(model: str, against: str | None, split: str, bootstrap: int, options: RunOptions) -> list[Measured]:
     """Measure one model, or two row by row, on a split of labelled data, and print the table."""
+    written = {"--output": options.output, "--tracking-uri": options.tracking_uri, "--experiment": options.experiment}
+    for flag, value in written.items():
+        if value is not None:
+            raise UserError("nothing is written", where=flag, do="give it with --robustness")
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(model)
     info = modelfolder.inspect(folder)
-    recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
+    recipe, table = _asked(info, options, console)
     assert recipe.data is not None
-    table = open_table_of(recipe, info)
-    for note in table.notes:
-        console.note(note)
     subjects = [Subject(_name(folder), folder, "student" if against else "teacher")]
     if against:
         subjects.insert(0, Subject(_name(resolve(against)), resolve(against), "teacher"))
@@ -50,6 +53,39 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
     )
     _print(console, measured)
     return measured
+
+
+def evaluate_robustness(
+    model: str, against: str | None, split: str, bootstrap: int, disturbance: str, options: RunOptions
+) -> list[Curve]:
+    """Quality of one model, or of two on the same rows, while the rows are disturbed more and more."""
+    check_disturbance(disturbance)
+    console = Console(quiet=options.quiet, json=options.json)
+    folders = [resolve(name) for name in (model, against) if name is not None]
+    info = modelfolder.inspect(folders[0])
+    recipe, table = _asked(info, options, console)
+    assert recipe.data is not None
+    precision = "bf16" if options.precision == "bf16" else "fp32"
+    predictors = [Predictor(f, device=options.device, precision=precision, task=table.task) for f in folders]
+    for folder, predictor in zip(folders, predictors, strict=True):
+        check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
+    require_same_labels([Subject(_name(f), f) for f in folders], predictors)
+    rows = table.split(split)
+    curves = []
+    for folder, predictor in zip(folders, predictors, strict=True):
+        console.note(f"scoring {_name(folder)} on {len(rows)} rows, disturbed more and more")
+        curves.append(curve(_name(folder), predictor, rows, disturbance, recipe.data.max_length, bootstrap))
+    tell(console, curves, table, split, disturbance, options)
+    return curves
+
+
+def _asked(info: modelfolder.FolderInfo, options: RunOptions, console: Console) -> tuple[Recipe, Table]:
+    """The labelled data that the options name, read as the model needs it; what was noticed is told."""
+    recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
+    table = open_table_of(recipe, info)
+    for note in table.notes:
+        console.note(note)
+    return recipe, table
 
 
 def benchmark(models: Sequence[str], batch: int, length: int, repeats: int, options: RunOptions) -> list[Measured]:

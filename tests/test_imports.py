@@ -20,11 +20,11 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("registry",),
     ("encoder", "durable"),
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
-    ("stages", "predictor", "modelnames", "report"),  # what several verbs or commands share
+    ("stages", "predictor", "modelnames", "report", "plots"),  # what several verbs or commands share
     ("corpora",),
     VERBS,
     ("measure", "runfolder", "teachers"),
-    ("publish",),
+    ("publish", "robustness"),
     (
         "pipeline",
         "extension",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -23,13 +24,30 @@ if TYPE_CHECKING:
     help="Rows to score.",
 )
 @click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
-@shared("data", "compute")
-def command(options: RunOptions, model: str, against: str | None, split: str, bootstrap: int) -> None:
+@click.option("--robustness", metavar="NAME", help="Quality against disturbed input instead: typos.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where plot and figures of that go.")
+@shared("data", "compute", "store", "experiment")
+def command(
+    options: RunOptions,
+    model: str,
+    against: str | None,
+    split: str,
+    bootstrap: int,
+    robustness: str | None,
+    output: Path | None,
+) -> None:
     """Measure MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
 
     \b
       compress evaluate runs/distilbert/student --data opinions --against runs/teachers/teacher-…/model
+      compress evaluate runs/distilbert/student --data opinions --robustness typos
     """
-    from compress.standalone import evaluate
+    from dataclasses import replace
 
-    evaluate(model, against, split, bootstrap, options)
+    from compress.standalone import evaluate, evaluate_robustness
+
+    options = replace(options, output=output)
+    if robustness is None:
+        evaluate(model, against, split, bootstrap, options)
+    else:
+        evaluate_robustness(model, against, split, bootstrap, robustness, options)

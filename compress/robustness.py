@@ -1,0 +1,181 @@
+"""`compress evaluate --robustness`: how a model's quality falls when its input is disturbed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress.console import Console
+from compress.contracts import NoiseSpec, RunOptions
+from compress.data.noise import noisy_rows
+from compress.data.randomness import stream
+from compress.data.table import Rows, Table
+from compress.durable import atomic
+from compress.errors import ExitCode, UserError, did_you_mean, printable
+from compress.plots import line_chart
+from compress.predictor import Predictor
+from compress.report import markdown
+from compress.tracking import TrackedRun, open_run, resolve_store
+from evaluation.quality.intervals import Interval
+from evaluation.quality.robustness import Figure, Point, robustness
+
+DISTURBANCES: Mapping[str, NoiseSpec] = {"typos": NoiseSpec()}
+"""Name of a disturbance → the noise that it is, whatever its rate."""
+
+RATES = (0.0, 0.02, 0.05, 0.1, 0.2)
+"""Shares of the letters and digits that are mistyped."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How one model fares. name: as it is shown.  folder: where it is.  metric: the one that decides."""
+
+    name: str
+    folder: Path
+    metric: str
+    points: Sequence[Point]
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints of it: figures with the bounds of their 95 % intervals."""
+        rows = []
+        for p in self.points:
+            values = {name: _bounds(found) for name, found in p.values.items()}
+            rows.append({"rate": p.rate, "values": values, "lost": None if p.lost is None else _bounds(p.lost)})
+        return {"name": self.name, "folder": str(self.folder), "metric": self.metric, "points": rows}
+
+
+def check_disturbance(name: str) -> str:
+    """`name` if it is one. Raises UserError with the nearest."""
+    if name not in DISTURBANCES:
+        known = did_you_mean(name, DISTURBANCES)
+        raise UserError(f"unknown robustness '{printable(name, 60)}'", where="--robustness", do=known)
+    return name
+
+
+def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_length: int, bootstrap: int) -> Curve:
+    """The model on the same rows, more and more disturbed; the same mistakes for every model."""
+    noise = DISTURBANCES[disturbance]
+
+    def answer(rate: float) -> Mapping[str, Figure]:
+        random = stream("robustness", disturbance, str(rate))
+        read = noisy_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
+        examples = predictor.encode_rows(read, max_length=max_length)
+        return predictor.task.score(predictor.logits(examples), predictor.label_names, examples, read).metrics
+
+    points = robustness(len(rows), answer, RATES, resamples=bootstrap)
+    metric = predictor.task.metrics_of(predictor.label_names)[0]
+    return Curve(name, predictor.folder, metric, points)
+
+
+def tell(
+    console: Console, curves: Sequence[Curve], table: Table, split: str, disturbance: str, options: RunOptions
+) -> Path:
+    """Print the curves, and leave them as JSON, as a plot and as an MLflow run; returns the folder."""
+    folder = _free(options.output, curves[0].name, disturbance)
+    count = len(table.split(split))
+    heads, rows = _table(curves)
+    console.table("", heads, rows)
+    lines = [
+        f"{curves[0].metric} on {count:,} rows of {table.name}/{split}; intervals are 95 % bootstrap",
+        f"{disturbance}: that share of the letters and digits, by {', '.join(DISTURBANCES[disturbance].kinds)}",
+    ]
+    for line in lines:
+        console.result(line)
+    data = {
+        "disturbance": disturbance,
+        "dataset": f"{table.name}/{split}",
+        "dataset_digest": table.fingerprint,
+        "rows": count,
+        "models": [c.as_json() for c in curves],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_json(folder / "robustness.json", data)
+    shown = {c.name: found for c in curves if (found := _plotted(c))}
+    if shown:
+        title = f"{curves[0].metric} under {disturbance}, {table.name}/{split}"
+        atomic.write_text(folder / "robustness.svg", line_chart(title, "mistyped, %", f"{curves[0].metric}, %", shown))
+    with open_run(
+        folder,
+        experiment=options.experiment or "compress",
+        name=folder.name,
+        method="evaluate",
+        tags={"compress.robustness": disturbance},
+        store=resolve_store(options.tracking_uri),
+        warn=console.warn,
+    ) as run:
+        _log(run, curves, data, folder)
+        run.note(markdown(heads, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines))
+    console.result("")
+    console.result(f"plot     {folder / 'robustness.svg'}" if shown else f"figures  {folder / 'robustness.json'}")
+    for line in run.ui_lines():
+        console.result(f"see it   {line}")
+    console.document({"folder": str(folder), **data})
+    return folder
+
+
+def _log(run: TrackedRun, curves: Sequence[Curve], data: Mapping[str, Any], folder: Path) -> None:
+    """Figures without a step, by name and rate: `robustness/typos_accuracy_5pct`."""
+    kind, main = data["disturbance"], curves[0]
+    run.params({"method": "evaluate", "model": str(main.folder), "robustness": kind, "rows": data["rows"]})
+    run.dataset(data["dataset"], data["dataset_digest"], source=data["dataset"], context="evaluation")
+    values: dict[str, float] = {}
+    for p in main.points:
+        percent = f"{100 * p.rate:g}pct"
+        for name, found in p.values.items():
+            values |= _named(f"robustness/{kind}_{name}_{percent}", found)
+        if p.lost is not None and p.rate:
+            values |= _named(f"robustness/{kind}_{main.metric}_lost_{percent}", p.lost)
+    run.metrics(values)
+    for path in sorted(folder.glob("robustness.*")):
+        run.artifact(path)
+
+
+def _free(output: Path | None, name: str, disturbance: str) -> Path:
+    """The folder that was asked for, or one that is free. Raises UserError (refused) for one that holds something."""
+    if output is not None:
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise UserError("the folder holds something already", where=str(output), code=ExitCode.REFUSED)
+        return output
+    plain = Path("runs") / f"{disturbance}-{name.replace('/', '-')}"
+    number = 1
+    folder = plain
+    while folder.exists():
+        number += 1
+        folder = plain.with_name(f"{plain.name}-{number}")
+    return folder
+
+
+def _table(curves: Sequence[Curve]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    heads = ["mistyped"]
+    for c in curves:
+        heads += [c.name, "lost, points"]
+    rows = []
+    for index, rate in enumerate(RATES):
+        cells = [f"{100 * rate:g} %"]
+        for c in curves:
+            point = c.points[index]
+            value = point.values.get(c.metric)
+            cells.append("undefined" if value is None else f"{_percent(value)} %")
+            cells.append("" if point.lost is None or not rate else _percent(point.lost))
+        rows.append(tuple(cells))
+    return tuple(heads), rows
+
+
+def _plotted(c: Curve) -> list[tuple[float, float, float, float]]:
+    found = [(p.rate, p.values[c.metric]) for p in c.points if c.metric in p.values]
+    return [(100 * rate, 100 * v.value, 100 * v.low, 100 * v.high) for rate, v in found if math.isfinite(v.low)]
+
+
+def _percent(v: Interval) -> str:
+    return f"{100 * v.value:.2f} [{100 * v.low:.2f}, {100 * v.high:.2f}]"
+
+
+def _bounds(v: Interval) -> dict[str, float]:
+    return {"value": v.value, "low": v.low, "high": v.high}
+
+
+def _named(name: str, v: Interval) -> dict[str, float]:
+    return {name: v.value, f"{name}_low": v.low, f"{name}_high": v.high}

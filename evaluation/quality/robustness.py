@@ -1,0 +1,62 @@
+"""Quality against how much the input is disturbed, on the same rows at every strength."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluation.quality.intervals import Interval, bootstrap_rows
+
+Figure = Callable[[np.ndarray], np.ndarray]
+"""(R, N) numbers of draws of N rows → (R,) figures."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model under input that is disturbed by `rate`. values: metric → figure with interval.
+
+    lost: the main metric on undisturbed input minus here, on the same draws of the same rows. undefined: metrics that
+    these rows give no figure of.
+    """
+
+    rate: float
+    values: Mapping[str, Interval]
+    lost: Interval | None
+    undefined: tuple[str, ...] = ()
+
+
+def robustness(
+    rows: int,
+    answer: Callable[[float], Mapping[str, Figure]],
+    rates: Sequence[float],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> list[Point]:
+    """The curve of a model. answer: rate → its metrics on `rows` rows disturbed that much, the main one first.
+
+    Rates must rise from 0, the undisturbed input. Raises ValueError otherwise.
+    """
+    if not rates or rates[0] != 0 or list(rates) != sorted(set(rates)):
+        raise ValueError(f"rates must rise from 0, found {list(rates)}")
+    points, clean = [], {}
+    for rate in rates:
+        figures = dict(answer(rate))
+        values = {
+            name: bootstrap_rows(rows, f, resamples=resamples, seed=seed) for name, f in figures.items() if _is(f, rows)
+        }
+        clean = clean or figures
+        main = next(iter(clean), None)
+        lost = None
+        if main in values and _is(clean[main], rows):
+            before, after = clean[main], figures[main]
+            lost = bootstrap_rows(rows, lambda w, a=before, b=after: a(w) - b(w), resamples=resamples, seed=seed)
+        points.append(Point(rate, values, lost, tuple(name for name in figures if name not in values)))
+    return points
+
+
+def _is(figure: Figure, rows: int) -> bool:
+    """Whether the figure is defined on the rows as they are (a correlation of equal answers is not)."""
+    return bool(np.isfinite(figure(np.ones((1, rows)))[0]))

@@ -1,0 +1,75 @@
+"""`compress evaluate --robustness typos`: table, JSON, plot and MLflow run tell the same figures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from e2e_toy import TEACHER, Cli
+
+from compress.tracking import Store
+
+TYPOS = ("evaluate", TEACHER, "--data", "data", "--robustness", "typos", "--bootstrap", "100")
+
+
+def test_the_curve_is_told_alike_everywhere(taught: Path, compress: Cli) -> None:
+    shutil.copytree(TEACHER, "模型")
+    done = compress(*TYPOS, "--against", "模型", "--json", "--quiet", "--output", "out")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert told == {"folder": "out", **json.loads(Path("out/robustness.json").read_text(encoding="utf-8"))}
+    one, other = told["models"]
+    assert [p["rate"] for p in one["points"]] == [0, 0.02, 0.05, 0.1, 0.2]
+    assert one["points"] == other["points"], "the same mistakes for every model"
+    assert one["points"][0]["lost"] == {"value": 0, "low": 0, "high": 0}
+    plain = compress("evaluate", TEACHER, "--data", "data", "--json", "--quiet", "--bootstrap", "100")
+    accuracy = json.loads(plain.out)["models"][0]["values"]["quality/accuracy"]
+    assert one["points"][0]["values"]["accuracy"]["value"] == accuracy
+
+    shown = [node.text for node in ET.parse("out/robustness.svg").iter() if node.tag.endswith("text")]
+    assert "模型" in shown
+
+    client = Store(f"sqlite:///{taught / 'mlruns' / 'mlflow.db'}").client()
+    found = client.search_runs(
+        [client.get_experiment_by_name("compress").experiment_id], "tags.`compress.robustness` = 'typos'"
+    )
+    metrics = found[0].data.metrics
+    for point in one["points"]:
+        for name, value in point["values"].items():
+            logged = metrics[f"robustness/typos_{name}_{100 * point['rate']:g}pct"]
+            assert logged == pytest.approx(value["value"], abs=1e-5)
+    assert "robustness/typos_accuracy_lost_20pct_low" in metrics
+    assert {a.path for a in client.list_artifacts(found[0].info.run_id)} >= {"robustness.json", "robustness.svg"}
+
+
+def test_a_table_for_people_and_a_free_folder_each_time(taught: Path, compress: Cli) -> None:
+    first, second = compress(*TYPOS), compress(*TYPOS)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    lines = first.out.splitlines()
+    assert lines[0].split() == ["mistyped", "teacher/model", "lost,", "points"]
+    assert [line.split()[0] for line in lines[2:7]] == ["0", "2", "5", "10", "20"]
+    assert "plot     runs/typos-teacher-model/robustness.svg" in first.out
+    assert "plot     runs/typos-teacher-model-2/robustness.svg" in second.out
+    assert first.out.splitlines()[:7] == second.out.splitlines()[:7], "the same mistakes each time"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--robustness", "typo"), "--robustness: unknown robustness 'typo'; did you mean 'typos'?"),
+        (("--robustness", "sleet"), "--robustness: unknown robustness 'sleet'; known: typos"),
+        (("--output", "out"), "--output: nothing is written; give it with --robustness"),
+        (("--experiment", "x"), "--experiment: nothing is written; give it with --robustness"),
+    ],
+)
+def test_bad_requests(words: tuple[str, ...], message: str, taught: Path, compress: Cli) -> None:
+    done = compress("evaluate", TEACHER, "--data", "data", *words)
+    assert (done.code, done.line) == (2, f"error: {message}")
+
+
+def test_a_folder_that_holds_something_is_left_alone(taught: Path, compress: Cli) -> None:
+    done = compress(*TYPOS, "--output", "data")
+    assert (done.code, done.line) == (3, "error: data: the folder holds something already")

@@ -1,0 +1,55 @@
+"""Plots: whole XML, what it shows stands where the numbers say, in any script."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compress.plots import HEIGHT, WIDTH, line_chart
+
+NAME = "{http://www.w3.org/2000/svg}"
+CURVES = {"模型 <一>": [(0, 90, 88, 92), (20, 70.5, 66, 75)], "teacher & co": [(0, 95, 94, 96), (20, 60, 55, 65)]}
+
+
+def texts(svg: str) -> list[str]:
+    return [node.text or "" for node in ET.fromstring(svg).iter(f"{NAME}text")]
+
+
+def test_names_in_any_script_and_with_markup_are_shown_as_they_are() -> None:
+    svg = line_chart("准确率 under typos", "mistyped, %", "accuracy, %", CURVES)
+    shown = texts(svg)
+    assert {"准确率 under typos", "模型 <一>", "teacher & co", "mistyped, %", "accuracy, %"} <= set(shown)
+    assert "sans-serif" in svg
+    assert "Noto Sans CJK SC" in svg
+
+
+def test_points_stand_where_the_numbers_say() -> None:
+    root = ET.fromstring(line_chart("t", "x", "y", {"a": [(0, 1, 1, 1), (10, 2, 2, 2), (20, 3, 3, 3)]}))
+    places = [(float(n.attrib["cx"]), float(n.attrib["cy"])) for n in root.iter(f"{NAME}circle")]
+    (x0, y0), (x1, y1), (x2, y2) = places
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
+    assert y0 - y1 == pytest.approx(y1 - y2, abs=0.2)
+    assert y0 > y2, "larger is higher"
+    ticks = [float(t) for t in texts(ET.tostring(root, encoding="unicode")) if t.replace(".", "").isdigit()]
+    assert {0.0, 20.0, 1.0, 3.0} <= set(ticks)
+
+
+number = st.floats(-1e6, 1e6)
+
+
+@given(st.lists(st.tuples(number, number), min_size=1, max_size=6), st.text(max_size=60))
+def test_any_curve_stays_in_the_frame(points: list[tuple[float, float]], name: str) -> None:
+    curve = [(x, y, y - 1, y + 1) for x, y in sorted(points)]
+    root = ET.fromstring(line_chart(name, name, name, {name: curve}))
+    for node in root.iter(f"{NAME}circle"):
+        assert 0 <= float(node.attrib["cx"]) <= WIDTH
+        assert 0 <= float(node.attrib["cy"]) <= HEIGHT
+
+
+@pytest.mark.parametrize("curves", [{}, {"a": []}, {"a": [(0, float("nan"), 0, 1)]}])
+def test_nothing_to_draw(curves) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        line_chart("t", "x", "y", curves)
