@@ -247,9 +247,9 @@ def load_for_task(
     fresh = None
     if new_head or "task" not in info.heads:
         kind, problem = task.head
-        style = info.head_style  # of the family, so that the result stays a stock folder
         outputs = task.count_outputs(names)
-        fresh = {"task": HeadConfig(kind=kind, labels=outputs, problem=problem, style=style, dropout=dropout)}
+        wanted = HeadConfig(kind=kind, labels=outputs, problem=problem, dropout=dropout)
+        fresh = {"task": info.new_head(wanted)}
         if "task" in info.heads:
             context.say(f"the model's task head ({_told(info.heads['task'], info.label_names)}) is thrown away")
     elif head_of(info.heads["task"]) != task.head:
@@ -327,6 +327,7 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
     else:
         data = None
     return FolderMeta(
+        family=next((modelfolder.inspect(folder).family for folder in parents.values()), ""),
         task=table.task if table is not None else None,
         label_names=tuple(table.label_names) if table is not None else (),
         method=recipe.method or None,

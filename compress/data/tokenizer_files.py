@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import tokenizers
 from compress.errors import UserError, printable
 
 NAMES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
+BPE = ("vocab.json", "merges.txt")  # what RoBERTa's tokenizer consists of in older folders
+SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model")
 LIMIT = 64 << 20  # bytes of one file; the largest honest tokenizer.json known has 33 MB
 MOST_TOKENS = 2_000_000
 DEEPEST = 40
@@ -31,13 +33,13 @@ SPECIALS = {
 def read_folder(folder: Path) -> dict[str, bytes]:
     """The tokenizer's files that are in `folder`. Raises UserError saying which were looked for."""
     found: dict[str, bytes] = {}
-    for name in NAMES:
+    for name in (*NAMES, *BPE, *SENTENCE_PIECE):
         path = folder / name
         if path.is_file():
             if path.stat().st_size > LIMIT:
                 raise UserError("the file is too large", where=str(path), why=f"limit {LIMIT >> 20} MiB")
             found[name] = path.read_bytes()
-    if "tokenizer.json" not in found and "vocab.txt" not in found:
+    if not found.keys() & {"tokenizer.json", "vocab.txt", *BPE, *SENTENCE_PIECE}:
         raise UserError(
             "there is no tokenizer here",
             where=str(folder),
@@ -63,13 +65,62 @@ def normal(files: dict[str, bytes], where: str) -> dict[str, bytes]:
 
 
 def from_vocabulary(files: Mapping[str, bytes], where: str) -> bytes:
+    """The tokenizer.json of a folder that has none: BERT's over vocab.txt, or RoBERTa's over vocab.json and merges.txt.
+
+    Raises UserError where there is neither; for a SentencePiece model it says how to convert it.
+    """
+    if "vocab.txt" in files:
+        return from_wordpieces(files, where)
+    if files.keys() >= {*BPE}:
+        return from_merges(files, where)
+    for name in SENTENCE_PIECE:
+        if name in files:
+            line = f"t.AutoTokenizer.from_pretrained('{where}').save_pretrained('{where}')"
+            raise UserError(
+                f"the tokenizer is {name} alone",
+                where=where,
+                why="a SentencePiece model is read as tokenizer.json only",
+                do=f'convert it with transformers and sentencepiece: python -c "import transformers as t; {line}"',
+            )
+    raise UserError("there is no tokenizer", where=where, why="neither tokenizer.json nor vocab.txt")
+
+
+def from_merges(files: Mapping[str, bytes], where: str) -> bytes:
+    """RoBERTa's byte-level BPE (1907.11692) over vocab.json and merges.txt, as AutoTokenizer builds it."""
+    from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+
+    vocabulary = parse(files["vocab.json"], f"{where}: vocab.json")
+    if not vocabulary or not all(isinstance(i, int) and not isinstance(i, bool) for i in vocabulary.values()):
+        raise UserError("this does not map tokens to ids", where=f"{where}: vocab.json")
+    lines = _text(files["merges.txt"], f"{where}: merges.txt").splitlines()
+    merges: list[tuple[str, str]] = []
+    for line in lines:
+        if line.strip() and not line.startswith("#version"):
+            first, _, second = line.partition(" ")
+            if not second or " " in second:
+                raise UserError("this is not a list of pairs", where=f"{where}: merges.txt", why=printable(line, 60))
+            merges.append((first, second))
+    told = settings(files, where)
+    names = {role: _named(told, role, vocabulary) for role in SPECIALS}
+    if missing := [role for role, name in names.items() if name is None]:
+        raise UserError("this is not a RoBERTa vocabulary", where=f"{where}: vocab.json", why=f"no {missing[0]} token")
+    known = {role: str(name) for role, name in names.items()}
+    space = bool(told.get("add_prefix_space", False))
+    made = _quietly(lambda: tokenizers.Tokenizer(models.BPE(vocabulary, merges)), where)
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    made.decoder = decoders.ByteLevel()
+    made.post_processor = processors.RobertaProcessing(
+        (known["sep"], vocabulary[known["sep"]]), (known["cls"], vocabulary[known["cls"]]), True, space
+    )
+    for role, name in known.items():  # the blank before a mask belongs to it
+        made.add_special_tokens([AddedToken(name, lstrip=role == "mask", normalized=False, special=True)])
+    return made.to_str(pretty=True).encode()
+
+
+def from_wordpieces(files: Mapping[str, bytes], where: str) -> bytes:
     """BERT's pipeline over vocab.txt alone; `do_lower_case` of tokenizer_config.json is kept (default true)."""
-    if "vocab.txt" not in files:
-        raise UserError("there is no tokenizer", where=where, why="neither tokenizer.json nor vocab.txt")
-    try:
-        tokens = files["vocab.txt"].decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError("this is not UTF-8 text", where=f"{where}: vocab.txt", why=f"byte {error.start:,}") from error
+    text = _text(files["vocab.txt"], f"{where}: vocab.txt")
+    tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     twice = len(tokens) - len(set(tokens))
     missing = [names[0] for names in SPECIALS.values() if names[0] not in tokens]
     if twice or missing:
@@ -113,15 +164,25 @@ def finish(made: tokenizers.Tokenizer) -> None:
 
 
 def build(data: bytes, where: str) -> tokenizers.Tokenizer:
-    """The native tokenizer. It may panic, and a panic is no `Exception`: everything becomes a UserError."""
+    """The native tokenizer."""
+    return _quietly(lambda: tokenizers.Tokenizer.from_buffer(data), f"{where}: tokenizer.json")
+
+
+def _quietly(make: Callable[[], tokenizers.Tokenizer], where: str) -> tokenizers.Tokenizer:
+    """What `make` gives. It may panic, and a panic is no `Exception`: everything becomes a UserError."""
     try:
-        return tokenizers.Tokenizer.from_buffer(data)
+        return make()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise UserError(
-            "cannot read this tokenizer", where=f"{where}: tokenizer.json", why=printable(str(error), 160)
-        ) from error
+        raise UserError("cannot read this tokenizer", where=where, why=printable(str(error), 160)) from error
+
+
+def _text(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError("this is not UTF-8 text", where=where, why=f"byte {error.start:,}") from error
 
 
 # --- judging foreign files --------------------------------------------------------------------------------------
@@ -196,12 +257,11 @@ def _walk(node: Any, where: str, depth: int) -> None:
 
 def special_tokens(told: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, int]:
     """role → id, by the names the configuration gives, else the usual ones. Roles without a token are left out."""
-    found: dict[str, int] = {}
-    for role, usual in SPECIALS.items():
-        own = told.get(f"{role}_token")
-        own = own.get("content") if isinstance(own, dict) else own
-        for name in (own, *usual):
-            if isinstance(name, str) and name in vocabulary:
-                found[role] = vocabulary[name]
-                break
-    return found
+    named = {role: _named(told, role, vocabulary) for role in SPECIALS}
+    return {role: vocabulary[name] for role, name in named.items() if name is not None}
+
+
+def _named(told: Mapping[str, Any], role: str, vocabulary: Mapping[str, int]) -> str | None:
+    own = told.get(f"{role}_token")
+    own = own.get("content") if isinstance(own, dict) else own
+    return next((name for name in (own, *SPECIALS[role]) if isinstance(name, str) and name in vocabulary), None)

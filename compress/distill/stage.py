@@ -155,7 +155,7 @@ class Stage:
         info = modelfolder.inspect(folder)
         fresh = None
         if head not in info.heads:
-            fresh = {head: dataclasses.replace(teacher.heads[head], style=info.head_style)}
+            fresh = {head: info.new_head(teacher.heads[head])}
         student = load_model(folder, keep=() if fresh else {head}, new_heads=fresh, device=self.context.device).model
         if fresh:
             self._take_head(student, teacher.model, head)

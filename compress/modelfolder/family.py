@@ -43,6 +43,8 @@ class Family(ABC):
     """One model_type. `fields` is the checked config.json, `shapes` the stored tensors by canonical name."""
 
     model_type: str
+    alias: bool = False
+    """Whether another family is the same encoder under another name, to be preferred where nothing else decides."""
 
     def canonical(self, name: str) -> str:
         """The present-day stock name of a stored tensor (old spellings, missing prefix)."""
@@ -63,6 +65,10 @@ class Family(ABC):
     @abstractmethod
     def names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
         """Our parameter name → stored name, of every tensor that is stored on its own."""
+
+    @abstractmethod
+    def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
+        """`head` as the classes of this family with this config have it, so that the result stays a stock folder."""
 
     def fused(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
         """Stored name → our parameter names, of every tensor that is stored as the concatenation of several of ours."""
@@ -106,11 +112,12 @@ def choose(
 ) -> tuple[Family, dict[str, str]]:
     """The family to save a model in, and the objection of each stock family that was passed over.
 
-    The preferred family wins where it fits, then any stock family, then our own format, which fits everything.
+    The preferred family wins where it fits, then any stock family, aliases last, then our own format, which fits
+    everything.
     """
     objections: dict[str, str] = {}
     stock = [name for name in known() if name != NATIVE]
-    for name in sorted(stock, key=lambda n: n != preferred):
+    for name in sorted(stock, key=lambda n: (n != preferred, known()[n].alias)):
         objection = known()[name].objection(config, heads)
         if objection is None:
             return known()[name], {}

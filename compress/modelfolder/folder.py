@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from compress.encoder.config import HEAD_NAMES, EncoderConfig, HeadConfig, HeadStyle
+from compress.encoder.config import HEAD_NAMES, EncoderConfig, HeadConfig
 from compress.encoder.layers import fill
 from compress.encoder.model import Model
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder import vocabulary, weights
 from compress.modelfolder.family import NATIVE
+from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote, Parent, RecipeNote
 from compress.modelfolder.opening import CONFIG, Opened, file_digest, open_folder
 from compress.modelfolder.saving import annotate, save_model
@@ -70,7 +71,8 @@ class LoadedModel:
 @dataclass(frozen=True)
 class FolderInfo:
     """What a folder holds, from its headers. disk_mb: 10⁶ bytes of the weight files.  stock_class: the transformers
-    class that loads it, or None.  dtypes: as stored."""
+    class that loads it, or None.  dtypes: as stored.  new_head: a head as this family has it, so that a stock class
+    can still compute the model."""
 
     path: Path
     family: str
@@ -85,11 +87,7 @@ class FolderInfo:
     vocabulary_tokens: int | None
     meta: FolderMeta
     notes: tuple[str, ...]
-
-    @property
-    def head_style(self) -> HeadStyle:
-        """The style of a new task head with which a stock class can still compute the model: DistilBERT has its own."""
-        return "bert" if self.config.pooler or self.config.segments else "distilbert"
+    new_head: Callable[[HeadConfig], HeadConfig] = field(repr=False, compare=False)
 
 
 def load_model(
@@ -117,9 +115,9 @@ def load_model(
         config = dataclasses.replace(config, pooler=True)
         notes.append(f"new pooler, initialised from seed {seed}: the checkpoint has none")
     heads = {**kept, **fresh}
-    if config.pooler and any(head.per_token for head in fresh.values()) and not _read_pooler(heads):
+    if config.pooler and "task" in fresh and not _read_pooler(heads):
         config = dataclasses.replace(config, pooler=False)
-        notes.append("the checkpoint's pooler was left behind: a head on every token does not read it")
+        notes.append("the checkpoint's pooler was left behind: no head reads it")
     notes += [f"new '{name}' head, initialised from seed {seed}" for name in fresh]
     left = [name for name in opened.description.heads if name not in kept and name not in fresh]
     notes += [f"the checkpoint's '{name}' head was left behind" for name in left]
@@ -158,6 +156,7 @@ def inspect(path: Path | str) -> FolderInfo:
         vocabulary_tokens=None if opened.vocabulary is None else len(opened.vocabulary),
         meta=opened.meta,
         notes=opened.notes,
+        new_head=lambda head: opened.family.adapt(head, Fields(opened.values, str(opened.path / CONFIG))),
     )
 
 

@@ -173,7 +173,6 @@ class Stock(family.Family):
         return self.keys.get(name, name)
 
     def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
-        """`head` as the classes of this family with this config have it, so that the result stays a stock folder."""
         activation = self._mlm_activation(fields) if head.kind == "masked_lm" or self.style == "modernbert" else None
         return dataclasses.replace(head, style=self.style, activation=activation)
 

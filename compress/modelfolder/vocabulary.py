@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,16 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def tokens(files: Mapping[str, bytes], where: str) -> dict[str, int] | None:
-    """Token → id, special and added tokens included; None when neither tokenizer.json nor vocab.txt is there."""
+    """Token → id, special and added tokens included; None without tokenizer.json, vocab.txt and vocab.json."""
     if "tokenizer.json" in files:
         return _of_json(files["tokenizer.json"], f"{where}/tokenizer.json")
     if "vocab.txt" in files:
         lines = _text(files["vocab.txt"], f"{where}/vocab.txt").split("\n")
         lines = lines[:-1] if lines and not lines[-1] else lines
         return {line.rstrip("\r"): i for i, line in enumerate(lines)}
+    if "vocab.json" in files:
+        place = f"{where}/vocab.json"
+        return _checked(_parsed(files["vocab.json"], place, lambda values: dict(values)), place)
     return None
 
 
@@ -75,18 +78,28 @@ def check_fits(vocabulary: Mapping[str, int], rows: int, where: str) -> None:
 
 
 def _of_json(data: bytes, where: str) -> dict[str, int]:
-    try:
-        values: Any = json.loads(_text(data, where))
+    def vocabulary(values: Any) -> dict[Any, Any]:
         model, added = values["model"], values.get("added_tokens") or []
         vocab = model["vocab"]
         # Unigram lists [token, score] in order of the ids; WordPiece and BPE map tokens to ids.
         found = {row[0]: i for i, row in enumerate(vocab)} if isinstance(vocab, list) else dict(vocab)
-        found.update({row["content"]: row["id"] for row in added})
+        return found | {row["content"]: row["id"] for row in added}
+
+    return _checked(_parsed(data, where, vocabulary), where)
+
+
+def _parsed(data: bytes, where: str, read: Callable[[Any], dict[Any, Any]]) -> dict[Any, Any]:
+    """What `read` finds in the JSON. Raises UserError when it is of another shape."""
+    try:
+        return read(json.loads(_text(data, where)))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise UserError("not a tokenizer", where=where, why=f"{type(error).__name__}: {error}") from None
+
+
+def _checked(found: Mapping[Any, Any], where: str) -> dict[str, int]:
     if not all(isinstance(t, str) and isinstance(i, int) and not isinstance(i, bool) for t, i in found.items()):
         raise UserError("not a tokenizer", where=where, why="its vocabulary does not map tokens to ids")
-    return found
+    return dict(found)
 
 
 def _text(data: bytes, where: str) -> str:

@@ -318,7 +318,7 @@ def test_a_new_head_of_the_right_style_keeps_the_model_in_its_family(
     name: str, stock: Callable[..., tuple[Any, Path]], tmp_path: Path
 ) -> None:
     _, folder = stock(name)
-    head = HeadConfig("classification", style=inspect(folder).head_style)
+    head = inspect(folder).new_head(HeadConfig("classification"))
     loaded = load_model(folder, keep=(), new_heads={"task": head})
     saved = save_model(tmp_path / "saved", loaded.model, tokenizer_files={}, meta=loaded.meta)
     assert inspect(saved).stock_class == f"{name.partition('ert')[0]}ertForSequenceClassification"

@@ -8,3 +8,4 @@ from compress.modelfolder.families import roberta
 class Family(roberta.Family):
     model_type = "camembert"
     classes = "Camembert"
+    alias = True

@@ -6,6 +6,7 @@ that several layers share once. transformers does not load such a folder; `load_
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,15 @@ class Family(family.Family):
             "heads": {name: head.to_dict() for name, head in heads.items()},
             "dtype": "float32",
         }
+
+    def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
+        """In the style of the family that the encoder comes from, as far as its wiring tells."""
+        config = EncoderConfig.from_dict(fields.values["encoder"])
+        if config.positions == "rotary":
+            return dataclasses.replace(head, style="modernbert")
+        if config.position_offset:
+            return dataclasses.replace(head, style="roberta")
+        return dataclasses.replace(head, style="bert" if config.pooler or config.segments else "distilbert")
 
     def names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
         with torch.device("meta"):  # shapes without memory
