@@ -92,15 +92,15 @@ def _legal(tags: Ragged, out: Labels, where: str, bad_tags: BadTags, fixed: bool
     if scheme is None:
         return tags
     wrong = illegal(tags, out.names)
-    if not wrong.any():
+    rows = np.flatnonzero(tags.rows_with(wrong) & ~tags.rows_with(tags.values == UNLABELLED))  # these have no label
+    if not len(rows):
         return tags
-    rows = np.flatnonzero(tags.rows_with(wrong))
     told = f"{counted(len(rows))} with tags that {scheme.upper()} does not allow"
     if bad_tags == "refuse":
         raise UserError(
             f"{told} ({first_rows(rows + 1)})",
             where=where,
-            why=_why(tags, out.names, int(np.flatnonzero(wrong)[0])),
+            why=_why(tags, out.names, int(tags.offsets[rows[0]] + np.argmax(wrong[tags.offsets[rows[0]] :]))),
             do="repair them with --bad-tags repair (data.bad_tags: repair), or correct them",
         )
     values = tags.values.copy()
@@ -130,11 +130,12 @@ def illegal(tags: Ragged, names: Sequence[str]) -> np.ndarray:
     wrong = np.zeros(len(tags.values), dtype=bool)
     if scheme is None or not len(wrong):
         return wrong
-    pieces = [split_tag(name, scheme) for name in names]
+    pieces = [*(split_tag(name, scheme) for name in names), ("O", "_")]  # the last one for a tag that is missing
+    values = np.where(tags.values == UNLABELLED, len(names), tags.values)
     types = {kind: i for i, kind in enumerate(dict.fromkeys(kind for _, kind in pieces))}
-    kind = np.array([types[kind] for _, kind in pieces])[tags.values]
-    opens = np.array([prefix in "BI" for prefix, _ in pieces])[tags.values]  # an entity that may go on
-    inner = np.array([prefix in "IE" for prefix, _ in pieces])[tags.values]  # part of one that began before
+    kind = np.array([types[kind] for _, kind in pieces])[values]
+    opens = np.array([prefix in "BI" for prefix, _ in pieces])[values]  # an entity that may go on
+    inner = np.array([prefix in "IE" for prefix, _ in pieces])[values]  # part of one that began before
     joined = np.zeros(len(wrong), dtype=bool)  # whether a tag goes on where the one before it left off
     joined[1:] = opens[:-1] & inner[1:] & (kind[:-1] == kind[1:])
     starts = tags.offsets[:-1][tags.lengths > 0]
