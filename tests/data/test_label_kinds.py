@@ -71,8 +71,8 @@ def test_tags_that_begin_with_no_b_are_refused_with_row_and_word(folder):
         tags(folder, rows)
     told = str(caught.value).partition(": ")[2]
     assert told == (
-        "train: 2 rows with tags that IOB2 does not allow (rows 2, 3): row 2, word 2: 'I-x' follows 'O'; repair them with "
-        "--bad-tags repair (data.bad_tags: repair), or correct them"
+        "train: 2 rows with tags that IOB2 does not allow (rows 2, 3): row 2, word 2: 'I-x' follows 'O'; repair them "
+        "with --bad-tags repair (data.bad_tags: repair), or correct them"
     )
 
 
