@@ -15,8 +15,11 @@ from torch import Tensor, nn
 
 import compress.objectives
 from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.config import EncoderConfig
+from compress.encoder.layermaps import ModelPair
 from compress.errors import UserError
 from compress.objectives import cosine_hidden, hard_labels, masked_lm, sentence_pair, soft_targets
+from compress.objectives._layers import Layerwise
 from compress.registry import load
 
 KINDS = sorted(m.name for m in pkgutil.iter_modules(compress.objectives.__path__) if not m.name.startswith("_"))
@@ -25,6 +28,14 @@ VARIANTS = [
     ("soft_targets", {"on": "vocabulary"}),
     ("soft_targets", {"on": "vocabulary", "positions": "masked"}),
     ("hard_labels", {"label_smoothing": 0.1}),
+    ("hidden_mse", {"projection": "per-layer", "embeddings": True}),
+    ("attention_maps", {"distance": "kl"}),
+    ("similarity", {"rows": "first"}),
+]
+CONFIG = EncoderConfig.uniform(vocabulary=9, hidden=4, layers=2, heads=2, feed_forward=8)
+PAIRS = [
+    ModelPair(CONFIG, CONFIG, ((0, 0), (1, 1))),
+    *(ModelPair(CONFIG, CONFIG, (), c) for c in ("learned", "smallest")),
 ]
 
 FULL = batch_of(
@@ -48,6 +59,20 @@ def output(batch: Batch, needs: Needs, phase: float) -> tuple[EncoderOutput, lis
     rows, tokens = batch.rows, batch.tokens
     hidden = leaf(ar((tokens, 4), 1, phase))
     leaves, given = [hidden], EncoderOutput(last_hidden=hidden)
+    if needs.hidden_states:
+        first = [leaf(ar((tokens, 4), 1, phase + n)) for n in (1, 2)]
+        given.hidden_states = (*first, hidden)
+        leaves += first
+    if needs.projections:
+        kept = [[leaf(ar((tokens, 2, 2), 1, phase + n + i)) for i in range(CONFIG.depth)] for n in range(3)]
+        given.queries, given.keys, given.values = (tuple(layers) for layers in kept)
+        leaves += [x for layers in kept for x in layers]
+    if needs.attention_scores or needs.attentions:
+        lengths = batch.cu_seqlens.diff().tolist()
+        kept = [[leaf(ar((2, n, n), 1, phase + i)) for n in lengths] for i in range(CONFIG.depth)]
+        given.attention_scores = tuple(kept)
+        given.attentions = tuple([x.softmax(-1) for x in layer] for layer in kept)
+        leaves += [x for layer in kept for x in layer]
     if needs.logits:
         given.logits = leaf(ar((rows, 3), 1, phase))
         leaves.append(given.logits)
@@ -62,8 +87,11 @@ def output(batch: Batch, needs: Needs, phase: float) -> tuple[EncoderOutput, lis
     return given, leaves
 
 
-def build(kind: str, options: dict[str, Any]) -> Any:
-    return load("compress.objectives", kind)(**options)
+def build(kind: str, options: dict[str, Any], pair: ModelPair = PAIRS[0]) -> Any:
+    objective = load("compress.objectives", kind)(**options)
+    if hasattr(objective, "bind"):
+        objective.bind(pair)
+    return objective.double()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,8 +119,28 @@ def test_finite_and_differentiable_for_the_student_alone(kind: str, options: dic
     assert math.isfinite(value.item())
     value.backward()
     assert any(t.grad is not None and bool(t.grad.abs().sum() > 0) for t in ours)
-    if kind != "cosine_hidden" and not (kind == "soft_targets" and not options):
+    if kind in ("hard_labels", "masked_lm", "sentence_pair") or options.get("on") == "vocabulary":
         assert all(t.grad is None for t in theirs)
+
+
+@pytest.mark.parametrize("pair", PAIRS[1:], ids=lambda p: p.choice)
+@pytest.mark.parametrize("kind", [k for k in KINDS if "total" in inspect.getsource(load("compress.objectives", k))])
+def test_a_trained_layer_map_is_finite_and_trains(kind: str, pair: ModelPair) -> None:
+    if not issubclass(load("compress.objectives", kind), Layerwise) or kind.startswith("minilm"):
+        return
+    objective = build(kind, {}, pair)
+    student, _ = output(FULL, objective.student_needs, 0.3)
+    teacher, _ = output(FULL, objective.teacher_needs, 1.1)
+    value = objective(student, teacher, FULL)
+    every = [
+        [build(kind, {}, ModelPair(CONFIG, CONFIG, ((s, t),)))(student, teacher, FULL) for t in (0, 1)] for s in (0, 1)
+    ]
+    if pair.choice == "smallest":
+        torch.testing.assert_close(value, sum(torch.stack(row).min() for row in every))
+    else:  # all weights start equal
+        torch.testing.assert_close(value, sum(torch.stack(row).mean() for row in every))
+        value.backward()
+        assert objective.choice.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize(("kind", "options"), VARIANTS)
@@ -111,8 +159,11 @@ def test_an_empty_batch_counts_nothing_and_gives_zero(kind: str, options: dict[s
 def test_micro_batches_add_up_to_the_batch(kind: str, options: dict[str, Any]) -> None:
     """Means weighed by counts are the mean of the whole: what the loop relies on."""
     objective = build(kind, options)
-    student, _ = output(FULL, Needs(True, False, False, False, False, True, True, "all"), 0.3)
-    teacher, _ = output(FULL, Needs(True, False, False, False, False, True, True, "all"), 1.1)
+    if getattr(objective, "coupled", False):
+        assert "micro-batch" in inspect.getdoc(objective), "a loss of whole micro-batches says so"
+        return
+    student, _ = output(FULL, Needs(True, True, True, True, False, True, True, "all"), 0.3)
+    teacher, _ = output(FULL, Needs(True, True, True, True, False, True, True, "all"), 1.1)
     whole = objective(student, teacher, FULL)
     total, count = 0.0, 0
     for row, (start, end) in enumerate(((0, 3), (3, 5))):
@@ -135,8 +186,18 @@ def cut_output(whole: EncoderOutput, row: int, start: int, end: int) -> EncoderO
     assert whole.vocabulary is not None
     assert whole.logits is not None
     assert whole.pair_logits is not None
+
+    def tokens(layers: Any) -> Any:
+        return tuple(layer[start:end] for layer in layers)
+
     return EncoderOutput(
         last_hidden=whole.last_hidden[start:end],
+        hidden_states=tokens(whole.hidden_states),
+        queries=tokens(whole.queries),
+        keys=tokens(whole.keys),
+        values=tokens(whole.values),
+        attentions=tuple(layer[row : row + 1] for layer in whole.attentions or ()),
+        attention_scores=tuple(layer[row : row + 1] for layer in whole.attention_scores or ()),
         logits=whole.logits[row : row + 1],
         pair_logits=whole.pair_logits[row : row + 1],
         vocabulary=vocabulary_of(whole.vocabulary.features[start:end]),

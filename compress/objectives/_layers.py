@@ -1,0 +1,129 @@
+"""What objectives that compare layers share: the two models told beforehand, the map followed, projections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput
+from compress.encoder.layermaps import ModelPair
+from compress.encoder.layout import PackedLayout
+from compress.errors import UserError
+from compress.objectives._common import wide
+
+Projection = Literal["auto", "none", "shared", "per-layer"]
+
+
+class Layerwise(nn.Module):
+    """Base of objectives with a layer map: `bind` before training, `total` over the map in `forward`."""
+
+    kind = ""
+    pair: ModelPair | None = None
+
+    def bind(self, pair: ModelPair) -> None:
+        """Be told of the two models; makes what trains along. Raises UserError when they cannot be compared."""
+        self.pair = pair
+        if pair.choice == "learned":
+            self.choice = nn.Parameter(torch.zeros(pair.student.depth, pair.teacher.depth))
+
+    def bound(self) -> ModelPair:
+        """The models, which must have been told."""
+        if self.pair is None:
+            raise UserError("this objective compares layers, and was not told of the models", where=self.kind)
+        return self.pair
+
+    def total(self, distance: Callable[[int, int], Tensor]) -> Tensor:
+        """Sum over the map of distance(student layer, teacher layer), as PKD and TinyBERT sum."""
+        pair = self.bound()
+        if pair.choice == "fixed":
+            return torch.stack([distance(s, t) for s, t in pair.pairs]).sum()
+        every = torch.stack(
+            [torch.stack([distance(s, t) for t in range(pair.teacher.depth)]) for s in range(pair.student.depth)]
+        )
+        if pair.choice == "smallest":
+            return every.min(1).values.sum()
+        return (every * self.choice.to(every.dtype).softmax(1)).sum()
+
+    def needed_pairs(self) -> list[tuple[int, int]]:
+        """Every (student, teacher) layer that may be compared."""
+        pair = self.bound()
+        if pair.choice == "fixed":
+            return list(pair.pairs)
+        return [(s, t) for s in range(pair.student.depth) for t in range(pair.teacher.depth)]
+
+
+class Projections(nn.Module):
+    """Linear maps from the student's width to the teacher's, one for all layers or one a layer; dropped at the end.
+
+    how: "auto" projects only where the widths differ (then one for all, as TinyBERT's code does).
+    """
+
+    def __init__(self, how: Projection, student: int, teacher: int, layers: int, where: str) -> None:
+        super().__init__()
+        if how == "auto":
+            how = "none" if student == teacher else "shared"
+        if how == "none" and student != teacher:
+            raise UserError(
+                "teacher and student differ in width",
+                where=where,
+                why=f"the teacher's hidden states are {teacher} wide, the student's {student}",
+                do="use projection: shared",
+            )
+        count = {"none": 0, "shared": 1, "per-layer": layers}[how]
+        self.maps = nn.ModuleList(nn.utils.skip_init(nn.Linear, student, teacher) for _ in range(count))
+        generator = torch.Generator().manual_seed(0)
+        for linear in self.maps:
+            assert isinstance(linear, nn.Linear)
+            # Semi-orthogonal: at the start the student's states keep their lengths and angles.
+            nn.init.orthogonal_(linear.weight, generator=generator)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, states: Tensor, layer: int) -> Tensor:
+        """(.., student width) → (.., teacher width)."""
+        if not len(self.maps):
+            return states
+        return self.maps[layer if len(self.maps) > 1 else 0](states)
+
+
+def states(output: EncoderOutput, layer: int, kind: str) -> Tensor:
+    """(T, D) output of a layer, from 0; -1 is the embedding output."""
+    if output.hidden_states is None:
+        raise UserError("the model's output has no hidden_states", where=f"objective {kind}")
+    return wide(output.hidden_states[layer + 1])
+
+
+def runs(batch: Batch) -> Iterator[tuple[slice, int, int]]:
+    """(tokens, sequences, length) of each run of neighbouring sequences of one length."""
+    start = 0
+    for count, length in PackedLayout(batch.cu_seqlens, batch.max_length).runs:
+        yield slice(start, start + count * length), count, length
+        start += count * length
+
+
+def pair_count(batch: Batch) -> int:
+    """Pairs of tokens of one sequence: the cells of one head's attention map."""
+    lengths = batch.cu_seqlens.diff()
+    return int((lengths * lengths).sum())
+
+
+def end_layer(number: int, depth: int, name: str, kind: str) -> int:
+    """A layer counted from 0, or from the end when negative. Raises UserError with the legal range."""
+    if not -depth <= number < depth:
+        raise UserError(f"no layer {number}", where=f"objective {kind}.{name}", why=f"legal: {-depth}..{depth - 1}")
+    return number % depth
+
+
+def first_tokens(values: Tensor, batch: Batch) -> Tensor:
+    """(T, D) → (B, D) of each sequence's first token."""
+    return values.index_select(0, batch.cu_seqlens[:-1])
+
+
+def mean_tokens(values: Tensor, batch: Batch) -> Tensor:
+    """(T, D) → (B, D), mean over the real tokens of each sequence."""
+    lengths = batch.cu_seqlens.diff()
+    rows = torch.repeat_interleave(torch.arange(batch.rows, device=values.device), lengths)
+    sums = values.new_zeros(batch.rows, values.shape[1]).index_add(0, rows, values)
+    return sums / lengths[:, None].to(values.dtype)

@@ -1,0 +1,77 @@
+"""Attention maps, layer by layer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.layermaps import ModelPair
+from compress.errors import UserError
+from compress.objectives._common import nothing, teacher_of, wide
+from compress.objectives._layers import Layerwise, pair_count
+
+_KIND = "attention_maps"
+
+
+class Objective(Layerwise):
+    """Difference of mapped layers' attention maps, head by head, summed over the layer map.
+
+    distance: "scores": squared difference of the scores before the softmax, mean over heads and pairs of real tokens
+        (TinyBERT, Jiao et al., arXiv 1909.10351).  "kl": KL(teacher ‖ student) of the probabilities, mean over heads
+        and real query tokens.
+    Student and teacher need equally many heads in mapped layers. Attention runs step by step while maps are kept.
+    """
+
+    kind = f"objective {_KIND}"
+
+    def __init__(self, *, distance: Literal["scores", "kl"] = "scores") -> None:
+        super().__init__()
+        self.distance = distance
+        scores = distance == "scores"
+        self.student_needs = Needs(attention_scores=scores, attentions=not scores)
+        self.teacher_needs: Needs | None = self.student_needs
+
+    def bind(self, pair: ModelPair) -> None:
+        super().bind(pair)
+        for s, t in self.needed_pairs():
+            ours, theirs = pair.student.layers[s].heads, pair.teacher.layers[t].heads
+            if ours != theirs:
+                raise UserError(
+                    f"student layer {s} has {ours} heads, teacher layer {t} has {theirs}",
+                    where=self.kind,
+                    why="attention maps are compared head by head",
+                    do="use minilmv2, which needs no equal heads",
+                )
+
+    def count(self, batch: Batch) -> int:
+        return pair_count(batch) if self.distance == "scores" else batch.tokens
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """Maps N x B x (H, l, l) of both → scalar."""
+        ours, theirs = self._maps(student), self._maps(teacher_of(teacher, _KIND))
+        terms = self.count(batch)
+        if not terms:
+            return nothing(student.last_hidden)
+
+        def distance(s: int, t: int) -> Tensor:
+            rows = zip(ours[s], theirs[t], strict=True)
+            return torch.stack([self._row(wide(a), wide(b)) for a, b in rows]).sum() / terms
+
+        return self.total(distance)
+
+    def _row(self, ours: Tensor, theirs: Tensor) -> Tensor:
+        """(H, l, l) of one sequence → its sum, mean over heads."""
+        if self.distance == "scores":
+            return (ours - theirs).square().sum() / ours.shape[0]
+        tiny = torch.finfo(ours.dtype).tiny
+        logs = theirs.clamp_min(tiny).log() - ours.clamp_min(tiny).log()
+        return (theirs * logs).sum() / ours.shape[0]
+
+    def _maps(self, output: EncoderOutput) -> tuple[list[Tensor], ...]:
+        maps = output.attention_scores if self.distance == "scores" else output.attentions
+        if maps is None:
+            raise UserError("the model's output has no attention maps", where=self.kind)
+        return maps

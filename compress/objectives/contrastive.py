@@ -1,0 +1,58 @@
+"""Which of the batch's rows a representation belongs to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.layermaps import ModelPair
+from compress.objectives._common import nothing, positive, teacher_of, wide
+from compress.objectives._layers import Projections, first_tokens, mean_tokens
+
+_KIND = "contrastive"
+
+
+class Objective(nn.Module):
+    """Cross entropy of finding the teacher's representation of a row among those of the whole micro-batch.
+
+    InfoNCE with in-batch negatives, between student and teacher as in contrastive distillation (Tian et al., arXiv
+    1910.10699; for BERT: Sun et al., arXiv 2009.14167). Mean over rows; a micro-batch of one row teaches nothing.
+    temperature: divides the cosines; lower ones look at the nearest negatives.
+    rows: what stands for a row: the "first" token of the last layer, or the "mean" over its real tokens.
+    """
+
+    coupled = True
+
+    def __init__(
+        self,
+        *,
+        temperature: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.1,
+        rows: Literal["first", "mean"] = "mean",
+    ) -> None:
+        super().__init__()
+        self.temperature, self.rows = positive(temperature, "temperature", _KIND), rows
+        self.student_needs = Needs()
+        self.teacher_needs: Needs | None = Needs()
+
+    def bind(self, pair: ModelPair) -> None:
+        """Be told of the two models; makes a projection where their widths differ."""
+        self.maps = Projections("auto", pair.student.hidden, pair.teacher.hidden, 1, f"objective {_KIND}")
+
+    def count(self, batch: Batch) -> int:
+        return batch.rows
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """last_hidden (T, D) of both → scalar."""
+        theirs = teacher_of(teacher, _KIND)
+        if not batch.rows:
+            return nothing(student.last_hidden)
+        pool = first_tokens if self.rows == "first" else mean_tokens
+        ours = F.normalize(self.maps(pool(wide(student.last_hidden), batch), 0), dim=1)
+        goal = F.normalize(pool(wide(theirs.last_hidden), batch), dim=1)
+        own = torch.arange(batch.rows, device=ours.device)
+        return F.cross_entropy(ours @ goal.T / self.temperature, own)

@@ -1,0 +1,71 @@
+"""The teacher's probabilities, right answer and the rest weighed apart."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.errors import UserError
+from compress.objectives._common import IGNORED, field, nothing, positive, required, same_shape, teacher_of, wide
+
+_KIND = "decoupled_kd"
+
+
+class Objective(nn.Module):
+    """T²·(alpha·KL of right-or-wrong + beta·KL among the wrong classes), mean over labelled rows.
+
+    Decoupled knowledge distillation (Zhao et al., arXiv 2203.08679). With two classes the second part is zero.
+    alpha: weight of the part that says how sure the teacher is of the right class.
+    beta: weight of the part that says which wrong classes it finds near; the paper takes 2 to 8.
+    temperature: T, as in soft_targets.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: Annotated[float, Field(ge=0, le=1000)] = 1.0,
+        beta: Annotated[float, Field(ge=0, le=1000)] = 2.0,
+        temperature: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 4.0,
+    ) -> None:
+        super().__init__()
+        if alpha == 0 and beta == 0:
+            raise UserError("alpha and beta are both 0", where=f"objective {_KIND}", do="give one a weight above 0")
+        self.alpha, self.beta = alpha, beta
+        self.temperature = positive(temperature, "temperature", _KIND)
+        self.student_needs = Needs(logits=True)
+        self.teacher_needs: Needs | None = Needs(logits=True)
+
+    def count(self, batch: Batch) -> int:
+        labels = required(batch.labels, "labels", _KIND)
+        if labels.dtype.is_floating_point or labels.dim() != 1 or labels.shape[0] != batch.rows:
+            raise UserError("reads one class a row", where=f"objective {_KIND}", do="use soft_targets for this task")
+        return int((labels != IGNORED).sum())
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """logits (B, C) of both, labels (B,) → scalar."""
+        theirs = teacher_of(teacher, _KIND)
+        ours, goal = wide(field(student, "logits", _KIND)), wide(field(theirs, "logits", _KIND, "teacher"))
+        same_shape(ours, goal, "classes", _KIND)
+        labels = required(batch.labels, "labels", _KIND)
+        known = labels != IGNORED
+        if not self.count(batch):
+            return nothing(ours)
+        at = labels[known, None]
+        (right, rest), (their_right, their_rest) = (_parts(x[known] / self.temperature, at) for x in (ours, goal))
+        value = self.alpha * F.kl_div(right, their_right, log_target=True, reduction="batchmean")
+        if rest.shape[1] > 1:
+            value = value + self.beta * F.kl_div(rest, their_rest, log_target=True, reduction="batchmean")
+        return value * self.temperature**2
+
+
+def _parts(z: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, C) logits → log probabilities of right and wrong (n, 2), and among the wrong classes (n, C−1)."""
+    wrong = torch.ones_like(z, dtype=torch.bool).scatter_(1, at, False)
+    others = z[wrong].view(z.shape[0], z.shape[1] - 1)
+    both = torch.cat([z.gather(1, at), others.logsumexp(1, keepdim=True)], 1)
+    return both.log_softmax(1), others.log_softmax(1)

@@ -1,0 +1,41 @@
+"""The embedding output."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.layermaps import ModelPair
+from compress.objectives._common import nothing, teacher_of
+from compress.objectives._layers import Projection, Projections, states
+
+_KIND = "embeddings"
+
+
+class Objective(nn.Module):
+    """Squared difference of the embedding outputs after a learned projection, mean over real tokens and channels.
+
+    TinyBERT's embedding loss (Jiao et al., arXiv 1909.10351).
+    projection: "shared" or "per-layer" (one matrix), "none", or "auto": one where the widths differ.
+    """
+
+    def __init__(self, *, projection: Projection = "auto") -> None:
+        super().__init__()
+        self.projection: Projection = projection
+        self.student_needs = Needs(hidden_states=True)
+        self.teacher_needs: Needs | None = Needs(hidden_states=True)
+
+    def bind(self, pair: ModelPair) -> None:
+        """Be told of the two models; makes the projection."""
+        where = f"objective {_KIND}.projection"
+        self.maps = Projections(self.projection, pair.student.hidden, pair.teacher.hidden, 1, where)
+
+    def count(self, batch: Batch) -> int:
+        return batch.tokens
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """hidden_states[0] (T, D) of both → scalar."""
+        theirs = teacher_of(teacher, _KIND)
+        if not batch.tokens:
+            return nothing(student.last_hidden)
+        return (self.maps(states(student, -1, _KIND), 0) - states(theirs, -1, _KIND)).square().mean()

@@ -1,0 +1,51 @@
+"""The direction of the first token's state, layer by layer."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.layermaps import ModelPair
+from compress.objectives._common import nothing, teacher_of
+from compress.objectives._layers import Layerwise, Projection, Projections, first_tokens, states
+
+_KIND = "pkd"
+
+
+class Objective(Layerwise):
+    """Squared distance of the normalised first-token states of mapped layers, summed over the layer map.
+
+    Patient knowledge distillation (Sun et al., arXiv 1908.09355): Σ ‖h_S/‖h_S‖ − h_T/‖h_T‖‖², mean over rows. Its maps
+    are pkd-skip and pkd-last, which leave the last layer to the soft targets.
+    projection: "none", "shared", "per-layer", or "auto": shared where the widths differ. The paper has equal widths.
+    """
+
+    kind = f"objective {_KIND}"
+
+    def __init__(self, *, projection: Projection = "auto") -> None:
+        super().__init__()
+        self.projection: Projection = projection
+        self.student_needs = Needs(hidden_states=True)
+        self.teacher_needs: Needs | None = Needs(hidden_states=True)
+
+    def bind(self, pair: ModelPair) -> None:
+        super().bind(pair)
+        widths = pair.student.hidden, pair.teacher.hidden
+        self.maps = Projections(self.projection, *widths, pair.student.depth, f"{self.kind}.projection")
+
+    def count(self, batch: Batch) -> int:
+        return batch.rows
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """hidden_states N x (T, D) of both → scalar."""
+        theirs = teacher_of(teacher, _KIND)
+        if not batch.rows:
+            return nothing(student.last_hidden)
+
+        def distance(s: int, t: int) -> Tensor:
+            ours = self.maps(first_tokens(states(student, s, _KIND), batch), s)
+            goal = first_tokens(states(theirs, t, _KIND), batch)
+            return (F.normalize(ours, dim=1) - F.normalize(goal, dim=1)).square().sum(1).mean()
+
+        return self.total(distance)
