@@ -67,7 +67,7 @@ def test_layer_maps_fit_the_teacher(name: str) -> None:
     for stage in recipe.stages:
         if stage.kind == "distill" and stage.student is not None:
             assert max(stage.student.layers) < depth
-            assert len(stage.student.layers) < depth
+            assert len(stage.student.layers) < depth or name == "self-distill"
 
 
 def test_distilbert_is_as_published() -> None:

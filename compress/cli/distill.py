@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="A pretrained encoder with a masked-LM head, for recipes that start on a corpus.",
 )
-def command(options: RunOptions, general_teacher: Path | None) -> None:
+@click.option("--no-control", is_flag=True, help="Leave out the same student on hard labels alone.")
+def command(options: RunOptions, general_teacher: Path | None, no_control: bool) -> None:
     """Distil a teacher into a smaller student, and measure both.
 
     Without flags: the recipe `distilbert`, whose teacher is made first (once) from generated data. With a model of
@@ -34,4 +36,9 @@ def command(options: RunOptions, general_teacher: Path | None) -> None:
     Ends with a table of teacher, student and control (the same student on hard labels alone), the student's folder,
     and the lines that use it and that open the MLflow page.
     """
+    if no_control:
+        from compress.contracts import Override
+
+        skip = Override("stages.*.control", False, "--no-control", required=False)
+        options = dataclasses.replace(options, overrides=(*options.overrides, skip))
     run_stages(options, "distilbert", "distill", general_teacher=general_teacher)

@@ -1,10 +1,15 @@
-"""Layer maps: which teacher layer each student layer starts from."""
+"""Which teacher layer each student layer starts from, and which it is compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from compress.contracts import Batch
+from compress.distill.matching import most_alike
 from compress.distill.spec import StudentSpec
+from compress.encoder import layermaps
+from compress.encoder.layermaps import ModelPair
+from compress.encoder.model import Model
 from compress.encoder.students import check_layer_map
 from compress.errors import UserError
 
@@ -55,3 +60,54 @@ def sentence(layers: Sequence[int], depth: int) -> str:
     pairs = ", ".join(f"{i} from {layer}" for i, layer in enumerate(layers))
     left = ", ".join(str(i) for i in range(depth) if i not in layers) or "none"
     return f"layer map (student from teacher, of 0..{depth - 1}): {pairs}; left out: {left}"
+
+
+def compared(
+    rule: str | Sequence[int | tuple[int, int]],
+    student: Model,
+    teacher: Model,
+    *,
+    copied: Sequence[int] | None,
+    batches: Callable[[], Iterable[Batch]],
+) -> ModelPair:
+    """Which layers objectives compare, by the recipe's `layer_map`.
+
+    copied: the teacher layers that the student was cut from, where that is known.  batches: real input, for the rule
+    that measures. Raises UserError with the legal ranges for a map that does not fit these models.
+    """
+    depths = student.config.depth, teacher.config.depth
+    choice: layermaps.Choice = "fixed"
+    if not isinstance(rule, str):
+        pairs = tuple(item if isinstance(item, tuple) else (i, item) for i, item in enumerate(rule))
+        if len(pairs) != depths[0] and not isinstance(rule[0], tuple):
+            raise UserError(
+                f"{len(pairs)} teacher layers for a student of {depths[0]}",
+                where="layer_map",
+                do="name one for each student layer, or pairs [student, teacher]",
+            )
+        pairs = layermaps.check(pairs, *depths)
+    elif rule in layermaps.TRAINED:
+        pairs, choice = (), layermaps.TRAINED[rule]
+    elif rule == layermaps.START:
+        if copied is None:
+            raise UserError(
+                "map start needs a student that this stage cuts from the teacher",
+                where="layer_map",
+                do=f"use uniform, or list the pairs: student 0..{depths[0] - 1}, teacher 0..{depths[1] - 1}",
+            )
+        pairs = tuple(enumerate(copied))
+    elif rule == layermaps.MEASURED:
+        pairs = most_alike(student, teacher, batches())
+    else:
+        pairs = layermaps.resolve(rule, *depths)
+    return ModelPair(student.config, teacher.config, pairs, choice)
+
+
+def comparison(pair: ModelPair, rule: str | Sequence[object]) -> str:
+    """The map of compared layers as people read it."""
+    name = rule if isinstance(rule, str) else "listed"
+    if pair.choice == "learned":
+        return f"compared layers ({name}): each with all of 0..{pair.teacher.depth - 1}, by weights that train along"
+    if pair.choice == "smallest":
+        return f"compared layers ({name}): at each step the one of 0..{pair.teacher.depth - 1} with the least loss"
+    return f"compared layers ({name}): " + ", ".join(f"{s} with {t}" for s, t in pair.pairs)

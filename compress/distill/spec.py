@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, ListOf, MaskingSpec, StageSpec, TrainingPlan
+from compress.encoder import layermaps
 from compress.errors import describe, nearest
 from compress.registry import RowOf
 
@@ -67,10 +68,17 @@ class Spec(StageSpec):
     objectives: Annotated[
         tuple[Annotated[Any, RowOf("compress.objectives")], ...], Field(strict=False, min_length=1, max_length=50)
     ]
+    layer_map: str | ListOf[Any] = "uniform"
+    """Which teacher layer each student layer is compared with, by the objectives that compare layers: uniform (every
+    student layer the end of its share), first, last, every-other, tinybert, pkd-skip, pkd-last, start (the layer it was
+    copied from), cka (the one it resembles most, measured first), learned (weights over all teacher layers, trained
+    along), smallest (at each step the one with the least loss); or a list of teacher layers, one for each student
+    layer; or a list of pairs [student, teacher]. Layers count from 0."""
     masking: MaskingSpec | None = None
     """Of level corpus; null: the defaults."""
-    control: bool = False
-    """Also train the same student on hard labels alone, at equal steps, to see what the teacher brought."""
+    control: bool | None = None
+    """Also train the same student on hard labels alone, at equal steps, to see what the teacher brought. null: yes on
+    level task, when the stage is the recipe's last."""
     use_unlabelled: bool = False
     """Also learn from the unlabelled split, where only the teacher speaks."""
     training: TrainingPlan
@@ -81,6 +89,24 @@ class Spec(StageSpec):
     def masking_or_default(self) -> MaskingSpec:
         return self.masking or MaskingSpec()
 
+    @field_validator("layer_map", mode="before")
+    @classmethod
+    def _layer_map(cls, value: Any) -> Any:
+        """Checked by hand, since a union of types would give an error for each of them."""
+        if isinstance(value, str):
+            if value in layermaps.NAMES:
+                return value
+            near = nearest(value, layermaps.NAMES)
+            known = f"found {describe(value)}, allowed: {', '.join(layermaps.NAMES)}, or a list"
+            raise ValueError(f"{known}; did you mean '{near}'?" if near else known)
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"found {describe(value)}, allowed: {', '.join(layermaps.NAMES)}, or a list")
+        numbers = [_is_layer(item) for item in value]
+        pairs = [isinstance(item, list | tuple) and len(item) == 2 and all(map(_is_layer, item)) for item in value]
+        if not value or not (all(numbers) or all(pairs)):
+            raise ValueError("allowed in the list: teacher layers, or pairs [student layer, teacher layer], from 0")
+        return tuple(tuple(item) if isinstance(item, list | tuple) else item for item in value)
+
     @model_validator(mode="after")
     def _level(self) -> Spec:
         corpus = self.level == "corpus"
@@ -89,6 +115,10 @@ class Spec(StageSpec):
         if wrong:
             raise ValueError(f"{wrong[0]} belongs to level {'task' if corpus else 'corpus'}, this is {self.level}")
         return self
+
+
+def _is_layer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _check_numbers(layers: list[Any] | tuple[Any, ...]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from torch import nn
 
 from compress import registry
-from compress.contracts import BatchSource, MaskingSpec
+from compress.contracts import Batch, BatchSource, MaskingSpec
 from compress.corpora import corpus_batches, corpus_validation
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.distill import layers
@@ -18,6 +19,7 @@ from compress.encoder.students import take_layers
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel, load_model
+from compress.objectives._layers import Layerwise
 from compress.stages import (
     Finished,
     Outline,
@@ -73,7 +75,7 @@ class Stage:
 
         None when the recipe asks for no control.
         """
-        if not self.spec.control:
+        if self.spec.control is False or self.spec.level == "corpus":
             return None
         hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
         plan = self.spec.training.model_copy(update={"steps": steps, "epochs": None})
@@ -99,12 +101,17 @@ class Stage:
         def batches(split: str) -> BatchSource:
             return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length)
 
+        source = batches("train")
         return Prepared(
             finish=lambda: Finished(
                 student, teacher.tokenizer_files, folder_meta(c, {"teacher": folder}, None, corpus)
             ),
-            module=StageModule(student, self._objectives(), prepare_teacher(teacher.model, c.precision)),
-            source=batches("train"),
+            module=StageModule(
+                student,
+                self._objectives(student, teacher.model, source),
+                prepare_teacher(teacher.model, c.precision),
+            ),
+            source=source,
             plan=spec.training,
             validate=corpus_validation(batches("validation"), c),
             select=("mlm_loss", "min"),
@@ -127,12 +134,14 @@ class Stage:
         student = self._student(teacher, "task")
         data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled)
         needs_teacher = any(row.kind != "hard_labels" for row in spec.objectives)
+        source = data.source(spec.training, c.seed)
+        objectives = self._objectives(student, teacher.model, source)
         return Prepared(
             finish=lambda: Finished(student, teacher.tokenizer_files, folder_meta(c, {"teacher": folder}, table)),
             module=StageModule(
-                student, self._objectives(), prepare_teacher(teacher.model, c.precision) if needs_teacher else None
+                student, objectives, prepare_teacher(teacher.model, c.precision) if needs_teacher else None
             ),
-            source=data.source(spec.training, c.seed),
+            source=source,
             plan=spec.training,
             validate=task_validation(data.validation, table, c),
             select=task_choice(table),
@@ -185,7 +194,27 @@ class Stage:
             student.encoder.pooler.load_state_dict(donor.encoder.pooler.state_dict())
         self.context.say(f"the student's {head} head is a copy of the teacher's")
 
-    def _objectives(self) -> dict[str, tuple[float, nn.Module]]:
+    def _objectives(self, student: Model, teacher: Model, source: BatchSource) -> dict[str, tuple[float, nn.Module]]:
+        built = self._built()
+        bound = [o for _, o in built.values() if hasattr(o, "bind")]
+        if not bound:
+            return built
+        spec = self.spec
+        copied = None if spec.student is None else layers.resolve(spec.student, teacher.config.depth)
+        pair = layers.compared(spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source))
+        if any(isinstance(o, Layerwise) for o in bound):
+            self.context.say(layers.comparison(pair, spec.layer_map))
+        for objective in bound:
+            objective.bind(pair)  # pyright: ignore[reportCallIssue]
+            objective.to(self.context.device)
+        return built
+
+    def _sample(self, source: BatchSource) -> Iterator[Batch]:
+        """Real input in the order of the first epoch."""
+        for index in range(source.steps(0)):
+            yield from (batch.to(self.context.device) for batch in source.step(0, index))
+
+    def _built(self) -> dict[str, tuple[float, nn.Module]]:
         built: dict[str, tuple[float, nn.Module]] = {}
         for row in self.spec.objectives:
             name = row.kind

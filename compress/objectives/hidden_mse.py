@@ -18,22 +18,20 @@ class Objective(Layerwise):
     TinyBERT's hidden loss (Jiao et al., arXiv 1909.10351), the mean over real tokens and channels.
     projection: "shared" (one matrix for all layers, as TinyBERT's code), "per-layer", "none", or "auto": shared where
         the widths differ, none where they agree. It trains along and is dropped at the end.
-    embeddings: compare the embedding outputs too, as TinyBERT does, through the same projection.
     """
 
     kind = f"objective {_KIND}"
 
-    def __init__(self, *, projection: Projection = "auto", embeddings: bool = False) -> None:
+    def __init__(self, *, projection: Projection = "auto") -> None:
         super().__init__()
-        self.projection, self.embeddings = projection, embeddings
+        self.projection: Projection = projection
         self.student_needs = Needs(hidden_states=True)
         self.teacher_needs: Needs | None = Needs(hidden_states=True)
 
     def bind(self, pair: ModelPair) -> None:
         super().bind(pair)
         widths = pair.student.hidden, pair.teacher.hidden
-        # One more for the embeddings, in front.
-        self.maps = Projections(self.projection, *widths, pair.student.depth + 1, f"{self.kind}.projection")
+        self.maps = Projections(self.projection, *widths, pair.student.depth, f"{self.kind}.projection")
 
     def count(self, batch: Batch) -> int:
         return batch.tokens
@@ -45,7 +43,6 @@ class Objective(Layerwise):
             return nothing(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
-            return (self.maps(states(student, s, _KIND), s + 1) - states(theirs, t, _KIND)).square().mean()
+            return (self.maps(states(student, s, _KIND), s) - states(theirs, t, _KIND)).square().mean()
 
-        total = self.total(distance)
-        return total + distance(-1, -1) if self.embeddings else total
+        return self.total(distance)

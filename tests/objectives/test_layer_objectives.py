@@ -190,7 +190,7 @@ def test_projections_train_and_start_as_a_change_of_basis() -> None:
     assert sum(p.numel() for p in objective.parameters()) == 6 * 12 + 12, "one for all layers"
     x = ar((8, 6), 1, 0.3)
     torch.testing.assert_close(objective.maps(x, 0).norm(dim=1), x.norm(dim=1), atol=1e-6, rtol=1e-6)
-    assert len(build("hidden_mse", pair, projection="per-layer").maps.maps) == 3
+    assert len(build("hidden_mse", pair, projection="per-layer").maps.maps) == 2
     assert not list(build("hidden_mse", alike()).parameters())
     again = build("hidden_mse", pair)
     assert all(torch.equal(a, b) for a, b in zip(objective.parameters(), again.parameters(), strict=True))

@@ -28,7 +28,7 @@ VARIANTS = [
     ("soft_targets", {"on": "vocabulary"}),
     ("soft_targets", {"on": "vocabulary", "positions": "masked"}),
     ("hard_labels", {"label_smoothing": 0.1}),
-    ("hidden_mse", {"projection": "per-layer", "embeddings": True}),
+    ("hidden_mse", {"projection": "per-layer"}),
     ("attention_maps", {"distance": "kl"}),
     ("similarity", {"rows": "first"}),
 ]

@@ -1,0 +1,34 @@
+"""Which teacher layer each student layer resembles most, measured on real input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from compress.contracts import Batch, Needs
+from compress.encoder.layermaps import Pairs
+from compress.encoder.model import Model
+from evaluation.representation.cka import LayerCKA
+
+TOKENS = 8192  # enough: at 2,000 tokens the order of a 6-layer model's layers no longer changed
+
+
+def most_alike(student: Model, teacher: Model, batches: Iterable[Batch]) -> Pairs:
+    """(student layer, teacher layer with the highest debiased linear CKA over real tokens), for every student layer."""
+    cka, seen = LayerCKA(), 0
+    was = student.training
+    student.eval()
+    with torch.inference_mode():
+        for batch in batches:
+            needs = Needs(hidden_states=True)
+            ours, theirs = (model(batch, needs).hidden_states for model in (student, teacher))
+            assert ours is not None
+            assert theirs is not None
+            cka.update(ours[1:], theirs[1:])
+            seen += batch.tokens
+            if seen >= TOKENS:
+                break
+    student.train(was)
+    matrix = cka.matrix()
+    return tuple((layer, int(row.argmax())) for layer, row in enumerate(matrix.filled(-2.0)))
