@@ -83,7 +83,7 @@ def score(model: Path, control: Path, args: argparse.Namespace) -> dict[str, flo
 def report(found: dict[str, list[dict[str, float]]], steps: int) -> None:
     seeds = len(next(iter(found.values())))
     print(
-        f"{seeds} seeds, {steps} steps each; mean (sd); gain over the control on test, points, per seed with 95 % interval"
+        f"{seeds} seeds, {steps} steps each; mean (sd); gain over the control on test in points, each seed's 95 % interval"
     )
     for name, rows in found.items():
         shown = []
