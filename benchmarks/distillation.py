@@ -82,9 +82,7 @@ def score(model: Path, control: Path, args: argparse.Namespace) -> dict[str, flo
 
 def report(found: dict[str, list[dict[str, float]]], steps: int) -> None:
     seeds = len(next(iter(found.values())))
-    print(
-        f"{seeds} seeds, {steps} steps each; mean (sd); gain over the control on test in points, each seed's 95 % interval"
-    )
+    print(f"{seeds} seeds, {steps} steps each; mean (sd); gain over the control on test in points, with 95 % intervals")
     for name, rows in found.items():
         shown = []
         for split in ("validation", "test"):
