@@ -27,9 +27,20 @@ def log_relation(left: Tensor, right: Tensor, heads: int | None = None) -> Tenso
     heads: split the concatenated heads anew into so many (MiniLMv2's relation heads).
     """
     if heads is not None:
-        (q, k), (their_q, their_k) = (
+        left, right = (x.flatten(2).unflatten(2, (heads, -1)) for x in (left, right))
+    scores = left.transpose(1, 2) @ right.permute(0, 2, 3, 1)
+    return (scores * left.shape[-1] ** -0.5).log_softmax(-1)
+
+
+def divergence(
+    batch: Batch, ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor], heads: int | None = None
+) -> Tensor:
+    """KL(teacher ‖ student) of two relations, mean over heads and real query tokens; each (T, H, K)."""
+    total = ours[0].new_zeros(())
+    for tokens, count, length in runs(batch):
+        (left, right), (their_left, their_right) = (
             [x[tokens].unflatten(0, (count, length)) for x in part] for part in (ours, theirs)
         )
-        left, right = log_relation(q, k, heads), log_relation(their_q, their_k, heads)
-        total = total + F.kl_div(left, right, log_target=True, reduction="sum") / left.shape[1]
+        p, q = log_relation(left, right, heads), log_relation(their_left, their_right, heads)
+        total = total + F.kl_div(p, q, log_target=True, reduction="sum") / p.shape[1]
     return total / batch.tokens
