@@ -31,6 +31,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
         "standalone",
         "prediction",
     ),  # one run from request to table; measuring and predicting without a recipe
+    ("repeats",),  # several runs
     ("cli",),
     ("__main__",),
 )

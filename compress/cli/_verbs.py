@@ -9,12 +9,19 @@ if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-def run_stages(options: RunOptions, default: str, verb: str | None, **inputs: Path | None) -> None:
-    """Run the recipe that the options name (else `default`); verb: only its stages of that kind."""
+def run_stages(
+    options: RunOptions, default: str, verb: str | None, *, seeds: int | None = None, **inputs: Path | None
+) -> None:
+    """Run the recipe that the options name (else `default`), `seeds` times; verb: only its stages of that kind."""
     from compress.console import Console
     from compress.pipeline import run_recipe
 
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
     given = {name: path for name, path in inputs.items() if path is not None}
+    if seeds is not None:
+        from compress.repeats import run_seeds
+
+        run_seeds(options.recipe or default, options, console, seeds, verb=verb, inputs=given)
+        return
     run_recipe(options.recipe or default, options, console, verb=verb, inputs=given)

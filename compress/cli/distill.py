@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="A pretrained encoder with a masked-LM head, for recipes that start on a corpus.",
 )
+@click.option(
+    "--seeds",
+    type=click.IntRange(2, 100),
+    help="Repeat the run with so many seeds, each in a folder of its own, and tell mean and spread.",
+)
 @click.option("--no-control", is_flag=True, help="Leave out the same student on hard labels alone.")
-def command(options: RunOptions, general_teacher: Path | None, no_control: bool) -> None:
+def command(options: RunOptions, general_teacher: Path | None, no_control: bool, seeds: int | None) -> None:
     """Distil a teacher into a smaller student, and measure both.
 
     Without flags: the recipe `distilbert`, whose teacher is made first (once) from generated data. With a model of
@@ -41,4 +46,4 @@ def command(options: RunOptions, general_teacher: Path | None, no_control: bool)
 
         skip = Override("stages.*.control", False, "--no-control", required=False)
         options = dataclasses.replace(options, overrides=(*options.overrides, skip))
-    run_stages(options, "distilbert", "distill", general_teacher=general_teacher)
+    run_stages(options, "distilbert", "distill", seeds=seeds, general_teacher=general_teacher)

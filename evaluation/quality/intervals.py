@@ -105,3 +105,25 @@ def bootstrap_rows(
     if not len(figures):
         raise ValueError("the figure is undefined on every resample of these rows")
     return percentile_interval(value, figures, rows, level)
+
+
+_STUDENT = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""97.5 % quantiles of Student's t for 1 to 30 degrees of freedom."""
+
+
+def mean_interval(values: ArrayLike) -> Interval:
+    """Mean of a few independent figures (one a seed) with Student's 95 % interval. Raises ValueError below two.
+
+    Two or three figures give a wide interval: that is what they are worth.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if len(x) < 2:
+        raise ValueError(f"an interval needs at least two figures, found {len(x)}")
+    freedom = len(x) - 1
+    t = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 2.0  # a little wide above 30
+    half = t * float(x.std(ddof=1)) / len(x) ** 0.5
+    mean = float(x.mean())
+    return Interval(mean, mean - half, mean + half, len(x), 0)

@@ -95,6 +95,7 @@ stages:
       - {{kind: soft_targets, on: task, temperature: 2.0}}
       - {{kind: hard_labels, weight: 0.5}}
     training: {{steps: 6, batch_rows: 8, learning_rate: 1e-3, checkpoint_every: 2, validate_every: 3, log_every: 1}}
+    control: false
 """
 
 DATA = ("--data", "data", "--corpus", "corpus.txt")

@@ -134,3 +134,15 @@ def test_agreement_of_a_model_with_itself_and_with_a_shifted_copy():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_interval_over_seeds_is_students() -> None:
+    from evaluation.quality.intervals import mean_interval
+
+    found = mean_interval([0.90, 0.92, 0.91])
+    assert found.value == pytest.approx(0.91)
+    assert found.high - found.value == pytest.approx(4.303 * 0.01 / 3**0.5)
+    assert found.value - found.low == pytest.approx(found.high - found.value)
+    assert mean_interval(np.zeros(100)).high == 0
+    with pytest.raises(ValueError, match="at least two figures, found 1"):
+        mean_interval([0.9])

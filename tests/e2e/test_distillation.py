@@ -1,0 +1,105 @@
+"""Layer maps, controls and seeds through the real command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from e2e_toy import DISTILL, Cli
+
+from compress.tracking import Store
+
+LAYERS = "stages.0.objectives=[{kind: hidden_mse}, {kind: soft_targets}]"
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        ("uniform", "compared layers (uniform): 0 with 1, 1 with 3"),
+        ("first", "compared layers (first): 0 with 0, 1 with 1"),
+        ("start", "compared layers (start): 0 with 0, 1 with 2"),
+        ("[1, 2]", "compared layers (listed): 0 with 1, 1 with 2"),
+        ("[[1, 3]]", "compared layers (listed): 1 with 3"),
+        ("smallest", "compared layers (smallest): at each step the one of 0..3 with the least loss"),
+        ("learned", "compared layers (learned): each with all of 0..3, by weights that train along"),
+        ("cka", "compared layers (cka): 0 with 0, 1 with "),
+    ],
+)
+def test_the_layer_map_is_told_before_training(rule: str, line: str, taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, "--set", LAYERS, "--set", f"stages.0.layer_map={rule}", "--output", "runs/s")
+    assert done.code == 0, done.err
+    assert line in done.err
+    assert done.err.index(line) < done.err.index("0-distill 1/")
+    names = json.loads(_header(taught / "runs/s/student/model.safetensors"))
+    assert not [name for name in names if "objective" in name or "maps" in name], "projections are dropped"
+
+
+def _header(file: Path) -> bytes:
+    data = file.read_bytes()
+    return data[8 : 8 + int.from_bytes(data[:8], "little")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("unifrm", "did you mean 'uniform'?"),
+        ("[0, 9]", "layer_map.1: no such layers: [1, 9]: legal: student 0..1, teacher 0..3"),
+        ("[0]", "layer_map: 1 teacher layers for a student of 2"),
+        ("[[0, 1], [0, 2]]", "layer_map: student layer 0 is named twice"),
+        ("[x]", "allowed in the list: teacher layers, or pairs"),
+        ("3", "found 3, allowed: uniform, first"),
+    ],
+)
+def test_a_wrong_layer_map_is_refused(rule: str, message: str, taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, "--set", LAYERS, "--set", f"stages.0.layer_map={rule}", "--output", "runs/s")
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err, done.err
+    assert not (taught / "runs/s").exists()
+
+
+def test_a_control_unless_it_is_declined(taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, "--set", "stages.0.control=null", "--output", "runs/with")
+    assert done.code == 0, done.err
+    assert "the student against its control on hard labels:" in done.out
+    done = compress(*DISTILL, "--set", "stages.0.control=null", "--no-control", "--output", "runs/without")
+    assert done.code == 0, done.err
+    assert "its control" not in done.out
+    assert not (taught / "runs/without/control").exists()
+
+
+def test_several_seeds_tell_mean_and_spread(taught: Path, compress: Cli) -> None:
+    words = (*DISTILL, "--set", "stages.0.control=true", "--seeds", "2", "--output", "runs/many")
+    done = compress(*words, "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert told["seeds"] == [0, 1]
+    by_seed = [{m["role"]: m["values"]["quality/accuracy"] for m in run["models"]} for run in told["runs"]]
+    summary = told["summary"]
+    for role in ("teacher", "student", "control"):
+        scores = [run[role] for run in by_seed]
+        assert summary[f"seeds/{role}_accuracy_mean"] == pytest.approx(sum(scores) / 2)
+    gains = [run["student"] - run["control"] for run in by_seed]
+    assert summary["seeds/gain"] == pytest.approx(sum(gains) / 2)
+    half = 12.706 * abs(gains[0] - gains[1]) / 2  # Student's t of one degree of freedom
+    assert summary["seeds/gain_low"] == pytest.approx(sum(gains) / 2 - half)
+    assert any("the best student of 2:" in line for line in told["notes"])
+    client = Store(f"sqlite:///{taught / 'mlruns' / 'mlflow.db'}").client()
+    experiment = client.get_experiment_by_name("compress")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], "tags.`compress.role` = 'summary'")
+    assert [run.data.metrics["seeds/count"] for run in runs] == [2.0]
+
+    again = compress(*words)
+    assert again.code == 3, "the folders hold runs"
+    again = compress(*words, "--resume")
+    assert again.code == 0, again.err
+    assert "gain from the teacher" in again.out
+    assert "done before" in again.err
+
+
+def test_seeds_of_a_dry_run_tell_the_plan_once(taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, "--seeds", "3", "--dry-run", "--output", "runs/many")
+    assert done.code == 0, done.err
+    assert done.out.count("stage 1: distil on the task") == 1
+    assert not (taught / "runs/many").exists()
