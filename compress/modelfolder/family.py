@@ -6,7 +6,7 @@ A family is a file in `families/` with a class `Family`; the file's name is its 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -45,6 +45,13 @@ class Family(ABC):
     model_type: str
     alias: bool = False
     """Whether another family is the same encoder under another name, to be preferred where nothing else decides."""
+    body: str = ""
+    """What its tensors' names begin with in a class with a head."""
+
+    @property
+    def architectures(self) -> Mapping[str, frozenset[str]]:
+        """Stock class → names of its heads."""
+        return {}
 
     def canonical(self, name: str) -> str:
         """The present-day stock name of a stored tensor (old spellings, missing prefix)."""
@@ -83,13 +90,18 @@ def known() -> dict[str, Family]:
     return {family.model_type: family for family in found}
 
 
-def of_config(values: Mapping[str, Any], where: str) -> Family:
-    """The family that a config.json asks for. Raises UserError, listing the families, when it is none of ours."""
+def of_config(values: Mapping[str, Any], where: str, tensors: Callable[[], Iterable[str]]) -> tuple[Family, list[str]]:
+    """The family that a config.json asks for, and remarks worth saying. tensors: names of what is stored.
+
+    Checkpoints of 2019 name no model_type: then the class that the config names decides, or how the stored tensors are
+    called. Raises UserError, listing the families, when it is none of ours.
+    """
     model_type = values.get("model_type")
+    if model_type is None and (found := _guessed(values, tensors())) is not None:
+        return found, [f"config.json names no model_type: read as {found.model_type}"]
     if not isinstance(model_type, str):
-        # Checkpoints of 2019 name no model_type; transformers guesses from the folder's name, we do not guess.
         raise UserError(
-            "model_type is missing",
+            "model_type is missing" if model_type is None else "model_type is not a name",
             where=where,
             why=f"known: {', '.join(known())}",
             do='add it, for example "model_type": "bert"',
@@ -104,7 +116,21 @@ def of_config(values: Mapping[str, Any], where: str) -> Family:
             why=listing,
             do=None if hint == listing else hint,
         )
-    return family
+    return family, []
+
+
+def _guessed(values: Mapping[str, Any], tensors: Iterable[str]) -> Family | None:
+    """The family that has the config's class, or else the stored tensors' names; of aliases the plain one."""
+    classes: Any = values.get("architectures")
+    named, stored = classes[0] if isinstance(classes, list) and classes else None, list(tensors)
+    plain = sorted(known().values(), key=lambda family: family.alias)
+    for family in plain:
+        if named in family.architectures:
+            return family
+    for family in plain:
+        if family.body and any_under(stored, family.body):
+            return family
+    return None
 
 
 def choose(

@@ -20,6 +20,7 @@ from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.weights import Stored
 
 CONFIG = "config.json"
+OLD_CONFIG = "bert_config.json"  # as the first BERT checkpoints call it
 CONFIG_BYTES = 16 * 2**20
 
 
@@ -53,12 +54,14 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
     config = path / CONFIG
     values = safe.read_json(config, CONFIG_BYTES)
     fields = Fields(values, str(config))
-    family = families.of_config(values, str(config))
+    family, told = families.of_config(
+        values, str(config), lambda: [entry.name for entry in weights.read_headers(weights.weight_files(path))]
+    )
     files = weights.weight_files(path)
-    stored = weights.read_shapes(files, family)
+    stored = weights.canonical(weights.read_headers(files), family)
     with _said_of(str(config)):
         description = family.describe(fields, {name: entry.shape for name, entry in stored.items()})
-    notes = weights.check(description, stored, str(files[0]))
+    notes = told + weights.check(description, stored, str(files[0]))
     if "auto_map" in values:
         notes.append("config.json asks for code of its own (auto_map); it was not run")
     found = meta.read(path)
@@ -98,6 +101,8 @@ def _check_place(path: Path) -> None:
     if not (path / CONFIG).is_file():
         inner = sorted(p.parent.name for p in path.glob(f"*/{CONFIG}"))
         do = f"did you mean '{path / inner[0]}'?" if inner else None
+        if (path / OLD_CONFIG).is_file():
+            do = f"rename {OLD_CONFIG} to {CONFIG}"
         raise UserError(f"no {CONFIG}: not a model folder", where=str(path), do=do)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -72,8 +71,8 @@ def bert_layer(body: str) -> dict[str, str]:
 class Stock(family.Family):
     """A family with BERT's wiring.
 
-    classes: how its class names begin.  body: what its tensor names begin with in a class with a head.  bare: what they
-    begin with in the bare class.  heads: kind of head → our tensor → stored tensor.  held: name of a head → what its
+    classes: how its class names begin.  bare: how its tensor names begin in the bare class, without the body's prefix.
+     heads: kind of head → our tensor → stored tensor.  held: name of a head → what its
     stored tensors begin with.  other_classes: classes beside the task's own → names of their heads.
     copies: stored tensor → the one it is tied to, of the masked-LM head.  expresses: see `family.uneven`.
     mlm_activation: of the masked-LM head where the class fixes it, None: the encoder's.
@@ -81,7 +80,6 @@ class Stock(family.Family):
     """
 
     classes: str
-    body: str
     bare: tuple[str, ...] = ("embeddings.", "encoder.", "pooler.")
     style: HeadStyle
     heads: Mapping[HeadKind, Mapping[str, str]]
@@ -95,7 +93,7 @@ class Stock(family.Family):
 
     # --- names ------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def architectures(self) -> Mapping[str, frozenset[str]]:
         """Class → names of its heads."""
         own = {self.classes + name: heads for name, heads in self.other_classes.items()}

@@ -76,19 +76,27 @@ def refuse_pickle(path: Path) -> UserError:
     )
 
 
-def read_shapes(files: Iterable[Path], family: Family) -> dict[str, Stored]:
-    """Canonical name → what is stored, from the headers alone. Raises UserError for broken files and double names."""
-    found: dict[str, Stored] = {}
-    for file in files:
-        for name, entry in safe.read_safetensors_header(file).tensors.items():
-            stored = Stored(name, file, tuple(entry.shape), entry.dtype)
-            canonical = family.canonical(name)
-            if canonical in found:
-                twice = found[canonical].name
-                raise UserError(f"'{_shown(name)}' and '{_shown(twice)}' are the same tensor", where=str(file))
-            found[canonical] = stored
+def read_headers(files: Iterable[Path]) -> list[Stored]:
+    """What is stored, from the headers alone. Raises UserError for broken files."""
+    found = [
+        Stored(name, file, tuple(entry.shape), entry.dtype)
+        for file in files
+        for name, entry in safe.read_safetensors_header(file).tensors.items()
+    ]
     if len(found) > safe.MAX_TENSORS:
         raise UserError(f"{len(found)} tensors", why=f"at most {safe.MAX_TENSORS} are read")
+    return found
+
+
+def canonical(stored: Iterable[Stored], family: Family) -> dict[str, Stored]:
+    """Present-day stock name → what is stored. Raises UserError for two spellings of one tensor."""
+    found: dict[str, Stored] = {}
+    for entry in stored:
+        name = family.canonical(entry.name)
+        if name in found:
+            twice = found[name].name
+            raise UserError(f"'{_shown(entry.name)}' and '{_shown(twice)}' are the same tensor", where=str(entry.file))
+        found[name] = entry
     return found
 
 

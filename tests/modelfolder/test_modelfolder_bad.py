@@ -94,7 +94,7 @@ def refused(folder: Path, *parts: str, code: ExitCode = ExitCode.INPUT) -> str:
 # --- config.json ------------------------------------------------------------------------------------------------
 
 CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
-    ({"model_type": ...}, ["model_type is missing", "known: albert, bert, "]),
+    ({"model_type": 3}, ["model_type is not a name", "known: albert, bert, "]),
     ({"model_type": "bart"}, ["unknown model_type 'bart'", "known: albert, bert, ", "did you mean 'bert'?"]),
     ({"model_type": "gpt2"}, ["unknown model_type 'gpt2'", "known: albert, bert, "]),
     ({"model_type": "bert\x1b[31m\n"}, ["unknown model_type 'bert\\x1b[31m\\n'"]),
