@@ -85,13 +85,16 @@ def measure(
     bootstrap: int = 1000,
     device: str = "cpu",
     precision: Literal["fp32", "bf16"] = "fp32",
+    settings: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Measured]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
-    task: the kind of the data. Raises UserError when a model does not do it, or two answer different labels.
+    task: the kind of the data.  settings: of the task, in place of the models' own. Raises UserError when a model does
+    not do it, or two answer different labels.
     """
-    predictors = [Predictor(s.folder, device=device, precision=precision, task=task) for s in subjects]
+    how: dict[str, Any] = {"device": device, "precision": precision, "task": task, "settings": settings}
+    predictors = [Predictor(s.folder, **how) for s in subjects]
     for subject, predictor in zip(subjects, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, task, str(subject.folder))
     require_same_labels(subjects, predictors)

@@ -1,51 +1,131 @@
-"""`compress predict`: texts in, one line each out."""
+"""`compress predict`: texts, or questions about contexts, in; one line each out."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 
 from compress.contracts import RunOptions
-from compress.errors import UserError
+from compress.data.task import Task
+from compress.errors import UserError, did_you_mean, printable
 from compress.modelnames import resolve
 from compress.predictor import Predictor
 
 AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough that a stream answers soon
 
 
-def predict_texts(
-    model: str, texts: Sequence[str], pairs: Sequence[str], file: Path | None, options: RunOptions
-) -> None:
-    """Answer texts from the command line, a file or standard input; writes to stdout as it goes.
+@dataclass(frozen=True)
+class Asked:
+    """One thing to answer. beside: what its answer repeats, so that it can be found again."""
 
-    Raises UserError when there is nothing to answer, or texts and second texts do not match.
+    text: str
+    pair: str | None = None
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+def predict_texts(
+    model: str,
+    texts: Sequence[str],
+    pairs: Sequence[str],
+    file: Path | None,
+    options: RunOptions,
+    *,
+    questions: Sequence[str] = (),
+    contexts: Sequence[str] = (),
+) -> None:
+    """Answer what comes from the command line, a file or standard input; writes to stdout as it goes.
+
+    questions, contexts: for a model that answers questions; one context serves all of them. Raises UserError when there
+    is nothing to answer, or texts and second texts do not match.
     """
-    if file is not None and texts:
+    given = _given(texts, pairs, questions, contexts, file)
+    predictor = Predictor(
+        resolve(model), device=options.device, precision="bf16" if options.precision == "bf16" else "fp32"
+    )
+    task = predictor.task
+    source = iter(given) if file is None else _read(file, task)
+    while chunk := list(islice(source, AT_ONCE)):
+        second = [one.pair for one in chunk if one.pair is not None]
+        answers = predictor.predict([one.text for one in chunk], second or None)
+        for one, answer in zip(chunk, answers, strict=True):
+            if options.json:
+                row = {**one.beside, task.asked_as: one.text, **answer.as_json()}
+                click.echo(json.dumps(row, ensure_ascii=False))
+            else:
+                click.echo(answer.line(one.text))
+
+
+def _given(
+    texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], contexts: Sequence[str], file: Path | None
+) -> list[Asked]:
+    """What the command line asks itself."""
+    if file is not None and (texts or questions):
         raise UserError("give texts or --file, not both", where="--file")
+    if questions and texts:
+        raise UserError("give texts or --question, not both", where="--question")
     if pairs and (file is not None or len(pairs) != len(texts)):
         raise UserError(
             f"{len(pairs)} second texts for {len(texts)} texts", where="--pair", do="give --pair once for every text"
         )
-    if file is None and not texts:
+    if (questions or contexts) and len(contexts) not in (1, len(questions)):
+        raise UserError(
+            f"{len(contexts)} contexts for {len(questions)} questions",
+            where="--context",
+            do="give --context once, or once for every --question",
+        )
+    if contexts and not questions:
+        raise UserError("there is no question to answer", where="--context", do="give --question TEXT")
+    if file is None and not texts and not questions:
         raise UserError("there is no text to answer", do='give texts, or --file FILE ("-" for standard input)')
-    predictor = Predictor(
-        resolve(model), device=options.device, precision="bf16" if options.precision == "bf16" else "fp32"
-    )
-    source = iter(texts) if file is None else _lines(file)
-    second = iter(pairs) if pairs else None
-    while chunk := list(islice(source, AT_ONCE)):
-        partners = list(islice(second, AT_ONCE)) if second is not None else None
-        for text, answer in zip(chunk, predictor.predict(chunk, partners), strict=True):
-            if options.json:
-                click.echo(json.dumps({"text": text, **answer.as_json()}, ensure_ascii=False))
-            else:
-                click.echo(answer.line(text))
+    if questions:
+        about = list(contexts) * (len(questions) if len(contexts) == 1 else 1)
+        return [Asked(question, context) for question, context in zip(questions, about, strict=True)]
+    return [Asked(text, pairs[i] if pairs else None) for i, text in enumerate(texts)]
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _read(file: Path, task: Task) -> Iterator[Asked]:
+    """A text a line; of a task whose texts have names of their own, such as question and context, a JSON object."""
+    named = {role: task.usual[role] for role in task.text_roles if role in task.usual}
+    if len(named) == 2:
+        return _objects(_lines(file), file, named)
+    return (Asked(line) for line in _lines(file))
+
+
+def _objects(lines: Iterable[str], file: Path, named: Mapping[str, Sequence[str]]) -> Iterator[Asked]:
+    """JSON lines, whose keys are usual names of the two roles; an `id` is kept. Blank lines are skipped."""
+    for number, line in enumerate(lines, 1):
+        if not line or line.isspace():
+            continue
+        where = f"{file}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            needs = " and ".join(named)
+            raise UserError(
+                "not JSON", where=where, why=printable(line, 60), do=f"give an object with {needs} a line"
+            ) from error
+        if not isinstance(row, dict):
+            raise UserError("not a JSON object", where=where, why=printable(line, 60))
+        found = []
+        for role, usual in named.items():
+            key = next((key for key in usual if key in row), None)
+            if key is None:
+                raise UserError(f"the object has no {role}", where=where, do=did_you_mean(role, row))
+            if not isinstance(row[key], str) or not row[key].strip():
+                raise UserError(f"the {role} is empty", where=where, do="give a text")
+            found.append(row[key])
+        yield Asked(found[0], found[1], {"id": row["id"]} if "id" in row else {})
 
 
 def _lines(file: Path) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,8 @@ class Predictor:
     """Answers with a model folder on this device, computing on real tokens only.
 
     precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
-    folder of another tool says nothing, a kind that its head is for. Raises UserError when the folder has no task head.
+    folder of another tool says nothing, a kind that its head is for.  settings: of the task, in place of the folder's.
+    Raises UserError when the folder has no task head.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Predictor:
         device: str = "cpu",
         precision: Literal["fp32", "bf16"] = "fp32",
         task: str | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder, self.device = Path(folder), device
         self.precision: Literal["fp32", "bf16"] = precision
@@ -46,6 +48,7 @@ class Predictor:
         self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(self.folder))
         self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
         self._named = task or self.meta.task
+        self._settings = {**self.meta.task_settings, **(settings or {})}
         self.head = loaded.heads["task"]
         self.task = self.task_for(paired=False)
         self.max_length = self.config.max_positions
@@ -58,8 +61,8 @@ class Predictor:
     def task_for(self, *, paired: bool) -> Task:
         """The task that the model does. paired: it is given two texts, which decides where nothing else does."""
         if self._named is not None:
-            return task_of(self._named)
-        return for_head((self.head.kind, self.head.problem), paired=paired)
+            return task_of(self._named, self._settings)
+        return for_head((self.head.kind, self.head.problem), paired=paired).configured(self._settings)
 
     @property
     def label_names(self) -> list[str]:
@@ -87,4 +90,4 @@ class Predictor:
         task = self.task_for(paired=pairs is not None)
         length = min(max_length or self.meta.max_length or self.max_length, self.max_length)
         examples = task.encode_texts(self.tokenizer, texts, pairs, max_length=length)
-        return list(task.decode(self.logits(examples), self.label_names, examples, texts))
+        return list(task.decode(self.logits(examples), self.label_names, examples, texts, pairs))

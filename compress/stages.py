@@ -163,7 +163,15 @@ def open_table_of(recipe: Recipe, model: FolderInfo | None = None) -> Table:
         bad_tags=d.bad_tags,
         bad_rows=d.bad_rows,
         limit=d.limit,
+        settings=settings_asked(recipe),
     )
+
+
+def settings_asked(recipe: Recipe) -> dict[str, Any]:
+    """The settings of the task that the recipe names."""
+    assert recipe.data is not None
+    said = {"stride": recipe.data.stride, "no_answer_threshold": recipe.data.no_answer_threshold}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -197,7 +205,7 @@ class TaskData:
         tokenizer.check_fits(loaded.config.vocabulary, where=where)
         length = task_max_length(context.recipe)
         check_length(length, loaded.config.max_positions, where="data.max_length")
-        task = task_of(table.task)
+        task = task_of(table.task, table.settings)
         parts = [task.encode(tokenizer, table.split("train"), max_length=length)]
         if unlabelled:
             parts.append(task.encode(tokenizer, table.split("unlabelled"), max_length=length))
@@ -330,6 +338,7 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
         family=next((modelfolder.inspect(folder).family for folder in parents.values()), ""),
         task=table.task if table is not None else None,
         label_names=tuple(table.label_names) if table is not None else (),
+        task_settings=dict(table.settings) if table is not None else {},
         method=recipe.method or None,
         max_length=task_max_length(recipe) if table is not None else None,
         lineage=tuple(
@@ -349,7 +358,7 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
 def task_validation(examples: Examples, table: Table, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
     """The task's main metric, and the loss on the labels, of the student on the table's validation rows, encoded."""
     batches = [b.to(context.device) for b in evaluation_batches(examples, VALIDATION_TOKENS)]
-    task, names, rows = task_of(table.task), table.label_names, table.split("validation")
+    task, names, rows = task_of(table.task, table.settings), table.label_names, table.split("validation")
     metric = task.metrics_of(names)[0]
 
     def validate(module: nn.Module) -> dict[str, float]:

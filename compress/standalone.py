@@ -19,7 +19,7 @@ from compress.predictor import Predictor
 from compress.recipe import Recipe, load_recipe
 from compress.report import comparison, conditions
 from compress.robustness import Curve, check_disturbance, curve, tell
-from compress.stages import check_same_task, open_table_of
+from compress.stages import check_same_task, open_table_of, settings_asked
 
 MIX_ROWS = 512
 
@@ -49,6 +49,7 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
         bootstrap=bootstrap,
         device=options.device,
         precision="bf16" if options.precision == "bf16" else "fp32",
+        settings=settings_asked(recipe),
         say=console.note,
     )
     _print(console, measured)

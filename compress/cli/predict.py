@@ -17,17 +17,33 @@ if TYPE_CHECKING:
 @click.argument("model", type=ModelName())
 @click.argument("texts", nargs=-1)
 @click.option("--pair", "pairs", multiple=True, metavar="TEXT", help="Second text of a pair; once per TEXT.")
-@click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Texts, one a line; - is stdin.")
+@click.option("--question", "questions", multiple=True, metavar="TEXT", help="For a model that answers questions.")
+@click.option("--context", "contexts", multiple=True, metavar="TEXT", help="What it reads; one serves all questions.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Texts, one a line; of questions, JSON objects with question and context; - is stdin.",
+)
 @shared("compute")
-def command(options: RunOptions, model: str, texts: tuple[str, ...], pairs: tuple[str, ...], file: Path | None) -> None:
-    """Answer TEXTS with MODEL: the label and its probability.
+def command(
+    options: RunOptions,
+    model: str,
+    texts: tuple[str, ...],
+    pairs: tuple[str, ...],
+    questions: tuple[str, ...],
+    contexts: tuple[str, ...],
+    file: Path | None,
+) -> None:
+    """Answer TEXTS with MODEL: the label and its probability, or what its task answers with.
 
     \b
       compress predict runs/distilbert/student "the screen is not bad at all"
       compress predict runs/distilbert/student --file texts.txt --json
+      compress predict runs/finetune/model --question "Who ran?" --context "Rollo ran to the sea."
 
     With --json: one JSON object per text and line (JSONL).
     """
     from compress.prediction import predict_texts
 
-    predict_texts(model, list(texts), list(pairs), file, options)
+    predict_texts(model, texts, pairs, file, options, questions=questions, contexts=contexts)

@@ -36,12 +36,26 @@ class Answers:
 
 def gather_cells(frame: Frame, answers: str, context: str) -> list[Cell]:
     """The columns that make up the answers, row by row."""
-    folded = {str(name).lower(): name for name in frame.columns}
-    starts = next((folded[name] for name in STARTS if name in folded), None)
-    names = [answers, starts, context]
+    names = [answers, _starts(frame), context]
     columns = [[None] * frame.rows if name is None else _plain(frame.columns[name]) for name in names]
     texts = [value if isinstance(value, str) else None for value in columns[2]]  # others are told with the texts
     return list(zip(columns[0], columns[1], texts, strict=True))
+
+
+def are_in(frame: Frame, answers: str) -> bool:
+    """Whether a column looks like answers: it holds objects or lists of them, or there are offsets beside it."""
+    if answers not in frame.columns:
+        return False
+    column = frame.columns[answers]
+    first = next((value for value in (column if isinstance(column, list) else column[:1].to_pylist()) if value), None)
+    holds = first[0] if isinstance(first, list) else first
+    return isinstance(holds, Mapping) or _starts(frame) is not None
+
+
+def _starts(frame: Frame) -> str | None:
+    """The column of the offsets, where they have one."""
+    folded = {str(name).lower(): name for name in frame.columns}
+    return next((folded[name] for name in STARTS if name in folded), None)
 
 
 def _plain(column: Column) -> list[Any]:

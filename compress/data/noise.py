@@ -90,9 +90,15 @@ def _partner(text: str, place: int, word: tuple[int, int], touched: np.ndarray) 
 
 
 def noisy_rows(rows: Rows, noise: NoiseSpec, random: np.random.Generator) -> Rows:
-    """The rows with mistyped texts; lists of words word by word, so that labels of words stay theirs."""
+    """The rows with mistyped texts; lists of words word by word, so that labels of words stay theirs.
+
+    A context that questions are asked about stays as it is, since answers are places in it.
+    """
     columns = {}
     for role, column in rows.columns.items():
+        if role == "context":  # answers are places in it, which typing mistakes would move
+            columns[role] = column
+            continue
         values = column.to_pylist()
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             made = [noisy(text, noise.rate, noise.kinds, random) for text in values]

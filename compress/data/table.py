@@ -69,6 +69,7 @@ class Table:
 
     splits: "train", "validation", "test" (and "unlabelled" where there is one) → rows.  columns: role → name in the
     source.  fingerprint: sha256 of every value read, with roles and label names.  notes: what a person should hear.
+    settings: of the task, for a model that is trained on the table (`Task.settings`).
     """
 
     splits: Mapping[str, Rows]
@@ -78,6 +79,7 @@ class Table:
     fingerprint: str
     name: str
     notes: Sequence[str] = field(default_factory=tuple)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def split(self, name: str) -> Rows:
         """The rows of one split; UserError naming the splits there are."""

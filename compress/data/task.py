@@ -45,11 +45,13 @@ class Answer(Protocol):
 @dataclass(frozen=True)
 class Choices:
     """What a person chose about reading labels. names: in the order of their ids.  expected: those of a model, whose
-    order the table takes.  bad_tags: what happens to tags that their scheme does not allow."""
+    order the table takes.  bad_tags: what happens to tags that their scheme does not allow.  bad_rows: to labels that
+    do not fit their row."""
 
     names: Sequence[str] | None = None
     expected: Sequence[str] | None = None
     bad_tags: Literal["refuse", "repair"] = "refuse"
+    bad_rows: Literal["refuse", "drop"] = "refuse"
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Task(ABC):
     optional_roles may be missing.  usual: role → column names that data sets usually have, where the common names of
     text do not hold.  usual_labels: of the label column.  head: kind and problem of the encoder's head.
     metrics: what it is scored by, the one that decides first; of some kinds it depends on the labels: `metrics_of`.
+    settings: what a model of this kind must know, beside its labels, to answer as it was trained; the keywords of the
+    constructor.  asked_as: what its answers call the first text.
     """
 
     kind: ClassVar[str]
@@ -110,6 +114,21 @@ class Task(ABC):
     usual_labels: ClassVar[tuple[str, ...]] = LABEL
     head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "single_label")
     metrics: ClassVar[tuple[str, ...]]
+    settings: ClassVar[tuple[str, ...]] = ()
+    asked_as: ClassVar[str] = "text"
+
+    def configured(self, settings: Mapping[str, Any]) -> Task:
+        """This kind with these settings. Raises UserError for one that it does not have."""
+        unknown = next((name for name in settings if name not in self.settings), None)
+        if unknown is not None:
+            raise UserError(
+                f"{self.kind} has no {unknown}", where=f"data.{unknown}", do="leave it out, or say what the data is for"
+            )
+        return type(self)(**settings) if settings else self
+
+    def settings_of(self, train: Rows | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings of a model that is trained on these rows. asked: those that a person chose."""
+        return dict(asked)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -120,6 +139,10 @@ class Task(ABC):
     def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
         """(values, (N,) bool: rows that lack one) of a text column. Raises UserError for what is no text."""
         return texts_.read_text(column, where)
+
+    def label_column(self, frame: Frame, roles: Mapping[str, str]) -> Column:
+        """What `read_labels` is given of one split: the column of the labels, where no other belongs to it."""
+        return frame.columns[roles["label"]]
 
     @abstractmethod
     def read_labels(self, columns: Mapping[str, Column], where: str, choices: Choices) -> Labels:
@@ -169,9 +192,16 @@ class Task(ABC):
 
     @abstractmethod
     def decode(
-        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+        self,
+        logits: np.ndarray,
+        label_names: Sequence[str],
+        examples: Examples,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
     ) -> Sequence[Answer]:
         """The head's output, (N, C), or (T, C) of a head on every token, → one answer for each of the `texts`.
+
+        pairs: the second texts, of tasks that read two.
 
         Raises UserError when C is not the number of names or an output is not finite.
         """

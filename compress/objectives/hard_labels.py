@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
+from compress.objectives import _spans
 from compress.objectives._common import IGNORED, field, is_score, is_several, required, wide
 
 _KIND = "hard_labels"
@@ -49,6 +50,9 @@ class Objective(nn.Module):
             return self._regression(logits, labels)
         if is_several(labels):
             return self._several(logits, labels)
+        if _spans.is_spans(labels):
+            losses = _spans.cross_entropy(logits, batch, labels, self.label_smoothing)
+            return losses.sum() / _known(labels).sum().clamp(min=1)
         if logits.shape[0] != labels.shape[0]:
             raise self._rows_differ(logits, labels)
         if logits.device.type == "cpu":  # elsewhere the look would stall the device
@@ -104,6 +108,8 @@ class Objective(nn.Module):
 
 def _known(labels: Tensor) -> Tensor:
     """Which rows (tokens, of tags) have a label."""
+    if _spans.is_spans(labels):
+        return _spans.known(labels)
     if not labels.is_floating_point():
         return labels != IGNORED
     missing = torch.isnan(labels)

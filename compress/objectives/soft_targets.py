@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
+from compress.objectives import _spans
 from compress.objectives._common import (
     field,
     is_several,
@@ -69,6 +70,8 @@ class Objective(nn.Module):
     def _task(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
         ours, theirs = wide(field(student, "logits", _KIND)), wide(field(teacher, "logits", _KIND, "teacher"))
         same_shape(ours, theirs, "classes", _KIND)
+        if _spans.is_spans(batch.labels):
+            return _spans.divergence(ours, theirs, batch, self.temperature).sum() / max(1, batch.rows)
         if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(
                 "the models answer per token, and the batch does not say which tokens", where=f"objective {_KIND}"

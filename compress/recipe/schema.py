@@ -54,6 +54,10 @@ class DataSpec(Frozen):
     """Rows without text or label, or whose words and tags differ in number."""
     bad_tags: Literal["refuse", "repair"] = "refuse"
     """Tags that their scheme does not allow where they stand, such as I- with no B- before it."""
+    stride: int | None = Field(default=None, ge=0)
+    """Of question answering: pieces that neighbouring windows of a long context share; null: a third of max_length."""
+    no_answer_threshold: float | None = None
+    """Of question answering: by how much "no answer" must beat the best answer to be given; null: 0."""
 
     @field_validator("task")
     @classmethod

@@ -64,7 +64,8 @@ MISTAKES = [
         "data: {source: opinions}",
         "data: {source: opinions, task: clasification}",
         "x.yaml:4:32: data.task: found the text 'clasification', "
-        "allowed: classification, pair-classification; did you mean 'classification'?",
+        "allowed: classification, multi-label, pair-classification, question-answering, regression, "
+        "token-classification; did you mean 'classification'?",
     ),
     # missing
     ("stages:", "stags:", "x.yaml:5:1: stags: unknown key; did you mean 'stages'?"),

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from compress import registry
 from compress.data.columns import Asked
@@ -19,9 +21,13 @@ def kinds() -> list[str]:
     return [name.replace("_", "-") for name in registry.parts(__name__)]
 
 
+def task_of(kind: str, settings: Mapping[str, Any] | None = None) -> Task:
+    """The task called `kind`. settings: see `Task.settings`. Raises UserError with the nearest kind there is."""
+    return _plain(kind).configured(settings or {})
+
+
 @cache
-def task_of(kind: str) -> Task:
-    """The task called `kind`. Raises UserError with the nearest kind there is."""
+def _plain(kind: str) -> Task:
     return registry.load(__name__, kind.replace("-", "_"))()
 
 

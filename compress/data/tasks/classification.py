@@ -66,7 +66,12 @@ class Task(task.Task):
         return labels == UNLABELLED
 
     def decode(
-        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+        self,
+        logits: np.ndarray,
+        label_names: Sequence[str],
+        examples: Examples,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
     ) -> Sequence[Answer]:
         """(N, C) logits → the most probable label of each text."""
         check_outputs(logits, len(label_names))

@@ -73,7 +73,12 @@ class Task(task.Task):
         return np.asarray(np.isnan(labels).any(1))
 
     def decode(
-        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+        self,
+        logits: np.ndarray,
+        label_names: Sequence[str],
+        examples: Examples,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
     ) -> Sequence[Answer]:
         """(N, C) logits → the labels whose probability is above a half."""
         check_outputs(logits, len(label_names))

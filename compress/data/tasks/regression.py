@@ -75,7 +75,12 @@ class Task(task.Task):
         return _without_scores(super().encode_texts(tokenizer, texts, pairs, max_length=max_length))
 
     def decode(
-        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+        self,
+        logits: np.ndarray,
+        label_names: Sequence[str],
+        examples: Examples,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
     ) -> Sequence[Answer]:
         """(N, 1) outputs → the score of each text."""
         check_outputs(logits, 1, NAME)

@@ -126,7 +126,12 @@ class Task(task.Task):
     # --- answering and scoring --------------------------------------------------------------------------------
 
     def decode(
-        self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, texts: Sequence[str]
+        self,
+        logits: np.ndarray,
+        label_names: Sequence[str],
+        examples: Examples,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
     ) -> Sequence[Answer]:
         """(T, C) logits → the words of each text with their tags, and entities where the tags tell chunks."""
         check_outputs(logits, len(label_names))

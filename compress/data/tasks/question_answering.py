@@ -1,0 +1,275 @@
+"""Questions about a text, each answered by a piece of it, or by none (Rajpurkar et al. 2016, 2018).
+
+A context that is longer than the model reads is read in windows that overlap (`data.passages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from compress.data import answers, task
+from compress.data.answer_spans import Reply, decode_spans
+from compress.data.columns import Asked, label_of
+from compress.data.examples import Examples, examples_of
+from compress.data.frame import Column, Frame
+from compress.data.label_order import Labels
+from compress.data.passages import Windows, encode_windows, gold_positions, overlap
+from compress.data.ragged import LabelArray, Ragged
+from compress.data.table import UNLABELLED, Rows, counted, first_rows
+from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.tokenizer import Encoded, Tokenizer
+from compress.encoder.config import HeadKind, Problem
+from compress.errors import UserError, printable
+from evaluation.quality.agreement import divergence
+from evaluation.quality.answers import rules_of, score_answers
+from evaluation.quality.draws import of_mean
+
+QUESTIONS = ("question", "query")
+CONTEXTS = ("context", "passage", "paragraph", "document", "text")
+ANSWERS = ("answers", "answer")
+OUTPUTS = ("start", "end")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model says to one question."""
+
+    reply: Reply
+
+    def line(self, text: str) -> str:
+        """The answer, its probability and the question."""
+        one = self.reply.chosen
+        return f"{printable(one.text) if one.end else '(no answer)'}\t{one.score:.4f}\t{printable(text, 200)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """answer, score, start, end and n_best."""
+        return self.reply.as_json()
+
+
+class Task(task.Task):
+    """A piece of the context for every question.
+
+    stride: tokens of the context that neighbouring windows share; None: a third of the window.
+    no_answer: whether the model may say that the answer is not in the context, as its training data had such questions;
+    None, of a model that does not say: where the data has such questions.
+    no_answer_threshold: by how much the score of "no answer" must beat that of the best answer.
+    """
+
+    kind: ClassVar[str] = "question-answering"
+    aliases: ClassVar[tuple[str, ...]] = ("extractive-qa", "extractive-question-answering", "qa", "squad")
+    text_roles: ClassVar[tuple[str, ...]] = ("question", "context")
+    usual: ClassVar[Mapping[str, tuple[str, ...]]] = {"question": QUESTIONS, "context": CONTEXTS}
+    usual_labels: ClassVar[tuple[str, ...]] = ANSWERS
+    head: ClassVar[tuple[HeadKind, Problem]] = ("question_answering", "single_label")
+    metrics: ClassVar[tuple[str, ...]] = ("f1", "exact_match")
+    asked_as: ClassVar[str] = "question"
+    settings: ClassVar[tuple[str, ...]] = ("stride", "no_answer", "no_answer_threshold")
+
+    def __init__(
+        self, *, stride: int | None = None, no_answer: bool | None = None, no_answer_threshold: float = 0.0
+    ) -> None:
+        self.stride, self.no_answer, self.threshold = stride, no_answer, no_answer_threshold
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def claims(self, frame: Frame, asked: Asked) -> int:
+        """A column of questions, one of contexts, and one of answers with their offsets."""
+        wanted = (asked.text, QUESTIONS), (asked.text_pair, CONTEXTS), (asked.label, ANSWERS)
+        names = [name or label_of(frame, usual) for name, usual in wanted]
+        return 5 if names[0] and names[1] and names[2] and answers.are_in(frame, names[2]) else 0
+
+    def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
+        """Strings; an empty one is missing: there is nothing to ask, or nothing to read."""
+        texts, missing = super().read_text(role, column, where)
+        return texts, missing | np.array([not text or text.isspace() for text in texts.to_pylist()], dtype=bool)
+
+    def label_column(self, frame: Frame, roles: Mapping[str, str]) -> Column:
+        """The answers of each row with their offsets and the context, which `read_labels` checks them against."""
+        return answers.gather_cells(frame, roles["label"], roles["context"])
+
+    def read_labels(self, columns: Mapping[str, Column], where: str, choices: Choices) -> Labels:
+        """`Ragged` of (start, end) characters of the context; an empty list says that the answer is not in it."""
+        out = Labels({}, list(choices.expected or OUTPUTS))
+        for split, column in columns.items():
+            assert isinstance(column, list)
+            found = answers.read_answers(column, f"{where}: {split}")
+            unknown = self.without_label(found.spans)
+            if split != "train" and len(unknown) and unknown.all():
+                out.hidden.append(split)
+                continue
+            if found.bad and choices.bad_rows == "refuse":
+                raise _misplaced(found.bad, f"{where}: {split}")
+            if found.bad:
+                first = next(iter(found.bad))
+                out.notes.append(f"{where}: {split}: the first bad answer, row {first + 1}: {found.bad[first]}")
+            if split == "train" and not (found.spans.values >= 0).any():
+                raise UserError(
+                    "no question has an answer",
+                    where=f"{where}: {split}",
+                    why=f"{counted(len(unknown))}, and every list of answers is empty or missing",
+                    do="training needs answers; name the column that holds them with --label-column",
+                )
+            out.numbers[split] = found.spans
+        return out
+
+    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+        """One answer a row that is UNLABELLED."""
+        return Ragged(np.full((rows, 2), UNLABELLED, dtype=np.int64), np.arange(rows + 1, dtype=np.int64))
+
+    def without_label(self, labels: LabelArray) -> np.ndarray:
+        """Rows whose answer is not known. A row whose list is empty is known to have none."""
+        assert isinstance(labels, Ragged)
+        return labels.rows_with(labels.values[:, 0] == UNLABELLED)
+
+    def misfits(self, rows: Rows) -> Mapping[str, np.ndarray]:
+        """Rows with an answer that is not where it says."""
+        assert isinstance(rows.labels, Ragged)
+        wrong = rows.labels.values[:, 0] == answers.MISPLACED
+        return {"with an answer that is not in the context": rows.labels.rows_with(wrong)}
+
+    def count_outputs(self, names: Sequence[str]) -> int:
+        """Start and end."""
+        return len(OUTPUTS)
+
+    def settings_of(self, train: Rows | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was asked for, and whether some train question has no answer."""
+        if train is None:
+            return dict(asked)
+        assert isinstance(train.labels, Ragged)
+        return {**asked, "no_answer": bool((train.labels.lengths == 0).any())}
+
+    # --- encoding ---------------------------------------------------------------------------------------------
+
+    def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
+        """Windows with the first answer of their question, by the first and the last of its tokens."""
+        assert isinstance(rows.labels, Ragged)
+        questions, contexts = (rows.columns[role].to_pylist() for role in self.text_roles)
+        return self._encoded(tokenizer, questions, contexts, rows.labels, rows.numbers, max_length)
+
+    def encode_texts(
+        self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
+    ) -> Examples:
+        """Questions and their contexts."""
+        self.check_texts(pairs)
+        assert pairs is not None
+        numbers = np.arange(1, len(texts) + 1, dtype=np.int64)
+        labels = self.unlabelled({}, len(texts), ())
+        assert isinstance(labels, Ragged)
+        return self._encoded(tokenizer, texts, pairs, labels, numbers, max_length)
+
+    def check_texts(self, pairs: Sequence[str] | None) -> None:
+        """Raise UserError when there is no context."""
+        if pairs is None:
+            raise UserError(
+                f"a model for {self.kind} answers questions about a context",
+                do="give --question and --context, or --file with JSON lines that hold both",
+            )
+
+    def _encoded(
+        self,
+        tokenizer: Tokenizer,
+        questions: Sequence[str],
+        contexts: Sequence[str],
+        spans: Ragged,
+        numbers: np.ndarray,
+        max_length: int,
+    ) -> Examples:
+        if not len(questions):
+            raise UserError("there is no row to encode")
+        windows = encode_windows(
+            tokenizer, questions, contexts, max_length=max_length, stride=self.stride, numbers=numbers
+        )
+        gold = gold_positions(windows, spans)
+        part = Encoded(windows.ids, windows.offsets, windows.segments, None, 0)
+        notes = self._notes(windows, gold, spans, numbers, max_length)
+        owners = numbers[windows.questions]
+        return examples_of(tokenizer, [part], gold, owners, max_length, places=windows.spans, notes=notes)
+
+    def _notes(
+        self, windows: Windows, gold: np.ndarray, spans: Ragged, numbers: np.ndarray, max_length: int
+    ) -> tuple[str, ...]:
+        notes = []
+        several = int((np.bincount(windows.questions) > 1).sum())
+        if several:
+            shared = overlap(self.stride, max_length)
+            notes.append(
+                f"{several:,} of {len(spans):,} contexts do not fit into {max_length} tokens and are read in windows "
+                f"that share {shared}"
+            )
+        torn = np.unique(windows.questions[gold[:, 0] == UNLABELLED])
+        torn = torn[~self.without_label(spans)[torn]]
+        if len(torn):
+            notes.append(
+                f"{counted(len(torn))} with an answer that is longer than what windows share "
+                f"({first_rows(numbers[torn])}): nothing is learned from them"
+            )
+        return tuple(notes)
+
+    # --- answering and scoring --------------------------------------------------------------------------------
+
+    def decode(
+        self,
+        logits: np.ndarray,
+        label_names: Sequence[str],
+        examples: Examples,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+    ) -> Sequence[Answer]:
+        """(T, 2) logits → the best piece of each context (`pairs`), or none."""
+        assert pairs is not None
+        return [Answer(reply) for reply in self._replies(logits, examples, pairs, bool(self.no_answer))]
+
+    def _replies(self, logits: np.ndarray, examples: Examples, contexts: Sequence[str], no_answer: bool) -> list[Reply]:
+        check_outputs(logits, len(OUTPUTS), "of start and end")
+        return decode_spans(_windows(examples), logits, contexts, no_answer=no_answer, threshold=self.threshold)
+
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+        """(T, 2) logits beside the gold answers, by the rules of their script (`evaluation.quality.answers`)."""
+        assert isinstance(rows.labels, Ragged)
+        contexts = rows.columns["context"].to_pylist()
+        gold = answers.cut(rows.labels, contexts)
+        unanswered = rows.labels.lengths == 0
+        allowed = bool(unanswered.any()) if self.no_answer is None else self.no_answer
+        said = [reply.chosen.text for reply in self._replies(logits, examples, contexts, allowed)]
+        scores = score_answers(said, gold, rules_of(gold))
+        baselines = {"no_answer_baseline": float(unanswered.mean())} if unanswered.any() else {}
+        return Scored(len(rows), {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}, baselines)
+
+    def compare(
+        self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
+    ) -> Fidelity:
+        """The share of questions with the same answer, and the mean KL divergence of starts and ends, in nats."""
+        contexts = rows.columns["context"].to_pylist()
+        mine, other = (self._replies(side, examples, contexts, bool(self.no_answer)) for side in (ours, theirs))
+        same = [a.chosen.text == b.chosen.text for a, b in zip(mine, other, strict=True)]
+        bounds = zip(examples.offsets[:-1].tolist(), examples.offsets[1:].tolist(), strict=True)
+        kl = np.mean([divergence(ours[a:b].T, theirs[a:b].T).mean() for a, b in bounds])
+        return Fidelity(len(rows), {"agreement": of_mean(same)}, {"kl": float(kl)})
+
+
+def _windows(examples: Examples) -> Windows:
+    """Encoded rows as windows: those of one question stand together and share its number."""
+    assert examples.places is not None
+    first = np.ones(len(examples), dtype=bool)
+    first[1:] = examples.numbers[1:] != examples.numbers[:-1]
+    return Windows(
+        examples.ids,
+        examples.offsets,
+        examples.segments,
+        np.cumsum(first) - 1,
+        examples.places[:, 1] > 0,
+        examples.places,
+    )
+
+
+def _misplaced(bad: Mapping[int, str], where: str) -> UserError:
+    first, *others = bad
+    more = f" (and {len(others):,} more, {first_rows([row + 1 for row in others])})" if others else ""
+    return UserError(
+        f"row {first + 1}: {bad[first]}{more}", where=where, do="correct it, or drop bad rows (data.bad_rows: drop)"
+    )
