@@ -10,12 +10,14 @@ from torch import nn
 from compress.contracts import Batch, BatchSource, EncoderOutput, MaskingSpec, Needs, NoiseSpec, TrainingPlan
 from compress.data import segmentation
 from compress.data.batches import CorpusBatches
-from compress.data.corpus import Corpus, open_corpus, with_task_texts
+from compress.data.corpus import Corpus, with_task_texts
+from compress.data.filecorpus import open_corpus
 from compress.data.noise import EachEpoch, noisy_corpus
 from compress.data.segmentation import Segmenter
 from compress.data.table import Table
 from compress.data.tokenizer import Tokenizer
-from compress.data.tokens import tokenize
+from compress.data.tokens import Tokens, tokenize
+from compress.data.tokenstore import stored_tokens
 from compress.errors import UserError
 from compress.recipe import Recipe
 from compress.stages import StageContext, outputs_of
@@ -30,8 +32,15 @@ def open_corpus_of(recipe: Recipe, table: Callable[[], Table]) -> Corpus:
     c = recipe.corpus
     if c is None:
         raise UserError(f"recipe {recipe.name} names no corpus", where="corpus", do="give --corpus")
-    corpus = open_corpus(c.source, text_column=c.text_column, limit=c.limit)
+    corpus = open_corpus(c.source, text_column=c.text_column, limit=c.limit, stream=c.stream)
+    if c.task_texts and corpus.stored:
+        raise _in_memory_only("the texts of the task cannot be added", "corpus.task_texts")
     return with_task_texts(corpus, table().split("train")) if c.task_texts else corpus
+
+
+def _in_memory_only(what: str, where: str) -> UserError:
+    why = "this corpus is read from its files as it is needed"
+    return UserError(what, where=where, why=why, do="leave it out, or set corpus.stream: false")
 
 
 def segmenter_of(masking: MaskingSpec) -> Segmenter | None:
@@ -75,7 +84,7 @@ def corpus_batches(
 
     def batches(corpus: Corpus) -> CorpusBatches:
         return CorpusBatches(
-            tokenize(corpus, tokenizer, split, segmenter_of(masking)),
+            _tokens(corpus, tokenizer, split, masking, context),
             tokenizer,
             block_length=block_length,
             rows_per_step=HELD_OUT_ROWS if held_out else plan.batch_rows,
@@ -92,8 +101,16 @@ def corpus_batches(
     corpus, seed = context.corpus(), context.seed
     if noise is None or held_out:
         return batches(corpus)
+    if corpus.stored:
+        raise _in_memory_only("the text cannot be mistyped anew each epoch", "noise")
     made = lambda epoch: batches(noisy_corpus(corpus, split, noise, seed, epoch))  # noqa: E731
     return EachEpoch(made, [noise.model_dump(mode="json"), seed])
+
+
+def _tokens(corpus: Corpus, tokenizer: Tokenizer, split: str, masking: MaskingSpec, context: StageContext) -> Tokens:
+    if corpus.stored:
+        return stored_tokens(corpus, tokenizer, split, segmenter_of(masking), say=context.say)
+    return tokenize(corpus, tokenizer, split, segmenter_of(masking))
 
 
 # --- how well hidden pieces are told ----------------------------------------------------------------------------

@@ -505,8 +505,7 @@ class Run:
             sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in self.table.splits.items())
             lines.append(f"data: {self.table.name}: {sizes}; labels: {', '.join(self.table.label_names)}")
         if "corpus" in self.__dict__:
-            sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in self.corpus.splits.items())
-            lines.append(f"corpus: {self.corpus.name}: documents: {sizes}")
+            lines.append(f"corpus: {self.corpus.name}: {self.corpus.sizes}")
         lines += self._describe_teacher()
         for number, index in enumerate(self.indices, 1):
             spec = self.recipe.stages[index]

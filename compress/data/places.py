@@ -150,10 +150,15 @@ def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None) -> S
     return Source(frames, str(path), _info(path))
 
 
+def is_saved(path: Path) -> bool:
+    """Whether `save_to_disk` of the `datasets` library wrote this folder."""
+    single = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+    return single or (path / "dataset_dict.json").is_file()
+
+
 def _saved(path: Path) -> dict[str, Frame] | None:
     """What `save_to_disk` of the `datasets` library wrote, or None when this is another folder."""
-    single = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
-    if not single and not (path / "dataset_dict.json").is_file():
+    if not is_saved(path):
         return None
     from datasets import Dataset, load_from_disk
 

@@ -70,10 +70,16 @@ def show(text: str) -> str:
 def read_jsonl(path: Path) -> Frame:
     """One JSON object a line; blank lines are skipped."""
     builder = FrameBuilder(str(path))
+    for _, row in jsonl_rows(path):
+        builder.add(row)
+    return builder.finish()
+
+
+def jsonl_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of each line that is not blank."""
     for number, line in lines(path):
         if line and not line.isspace():
-            builder.add(_object(f"{path}:{number}", line))
-    return builder.finish()
+            yield number, _object(f"{path}:{number}", line)
 
 
 def read_json(path: Path) -> Frame:

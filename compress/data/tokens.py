@@ -16,6 +16,7 @@ import numpy as np
 from compress.data.corpus import Corpus
 from compress.data.segmentation import Segmenter, word_starts
 from compress.data.tokenizer import Tokenizer, check_length
+from compress.data.wordcache import WordCache
 from compress.errors import UserError
 
 # The end of a sentence: a mark and white space after it (no space in Chinese), or the end of a line.
@@ -89,22 +90,30 @@ class Part:
 def tokenized(texts: Iterable[str], tokenizer: Tokenizer, segmenter: Segmenter | None = None) -> Iterator[Part]:
     """Documents, AT_ONCE by AT_ONCE, sentence by sentence. Words are the segmenter's, else the tokenizer's."""
     texts = iter(texts)
+    cache = WordCache(tokenizer) if segmenter is None else None
     while batch := [sentences(text) for text in islice(texts, AT_ONCE)]:
         flat = [sentence for document in batch for sentence in document]
-        made = tokenizer.encode_plain(flat, words=True, spans=segmenter is not None)
-        size = np.diff(made.offsets)
-        assert made.words is not None
-        word = np.ones(len(made.ids), dtype=bool)
-        if segmenter is None:
-            word[1:] = (made.words[1:] != made.words[:-1]) | (made.words[1:] < 0)
-        else:
-            assert made.spans is not None
-            word = word_starts(flat, made.offsets, made.spans, segmenter)
-        inner = made.offsets[:-1]
-        word[inner[inner < len(word)]] = True
+        ids, word, size = (cache and cache.encode(flat)) or _encoded(flat, tokenizer, segmenter)
         ends = np.cumsum([len(document) for document in batch])
         kept = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(size > 0)])[np.append(0, ends)])
-        yield Part(made.ids, word, size[size > 0], kept[kept > 0])
+        yield Part(ids, word, size[size > 0], kept[kept > 0])
+
+
+def _encoded(
+    flat: list[str], tokenizer: Tokenizer, segmenter: Segmenter | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(ids, word_starts, tokens of each sentence)."""
+    made = tokenizer.encode_plain(flat, words=True, spans=segmenter is not None)
+    assert made.words is not None
+    word = np.ones(len(made.ids), dtype=bool)
+    if segmenter is None:
+        word[1:] = (made.words[1:] != made.words[:-1]) | (made.words[1:] < 0)
+    else:
+        assert made.spans is not None
+        word = word_starts(flat, made.offsets, made.spans, segmenter)
+    inner = made.offsets[:-1]
+    word[inner[inner < len(word)]] = True
+    return made.ids, word, np.diff(made.offsets)
 
 
 def no_tokens(corpus: Corpus, split: str) -> UserError:

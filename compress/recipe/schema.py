@@ -79,6 +79,8 @@ class CorpusSpec(Frozen):
     """Most documents taken."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
     """Pieces of one training block."""
+    stream: bool | None = None
+    """Read the text from its files as it is needed and keep its tokens on the disk; null: from 512 MB of text on."""
     task_texts: bool = False
     """Also read the training texts of `data`: what the task is about, in its own words (2004.10964)."""
 
