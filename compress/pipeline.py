@@ -41,9 +41,10 @@ from compress.modelnames import tokenizer_folder
 from compress.publish import log_measured, tell
 from compress.recipe import Recipe, load_recipe
 from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
-from compress.stages import Outline, Prepared, StageContext, open_table_of, outline_of
+from compress.stages import Outline, Prepared, StageContext, open_table_of, outline_of, task_choice
 from compress.teachers import Teachers, is_recipe, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
+from compress.tracking.view import DEFAULT_QUALITY
 from compress.training.checkpoint import Checkpoints
 from compress.training.loop import TrainingContext, train
 from compress.training.precision import resolve as resolve_precision
@@ -225,6 +226,7 @@ class Run:
             role="student" if "teacher" in self.needs else "teacher",
             tags={"compress.recipe": self.recipe.name, "compress.recipe_sha": self.recipe.hash()},
             store=resolve_store(self.options.tracking_uri),
+            quality=self._quality(),
             warn=self.console.warn,
         ) as log:
             log.params({"method": self.method, "recipe": self.recipe.name, "seed": self.recipe.seed})
@@ -387,8 +389,13 @@ class Run:
             parent=log.parent,
             tags={"compress.recipe": self.recipe.name, "compress.parent_run": log.key},
             store=log.store,
+            quality=self._quality(),
             warn=self.console.warn,
         )
+
+    def _quality(self) -> str:
+        """The figure on the quality axis of the page's charts: the main metric of the task, where the run has one."""
+        return f"quality/{task_choice(self.table)[0]}" if "table" in self.__dict__ else DEFAULT_QUALITY
 
     # --- data and teachers ------------------------------------------------------------------------------------
 

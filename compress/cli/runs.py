@@ -7,7 +7,7 @@ import click
 from compress.cli.main import debug_option
 from compress.cli.recipes import Verbs
 
-COLUMNS = ("quality/accuracy", "size/disk_mb", "speed/latency_p50_ms", "vs_teacher/speedup")
+COLUMNS = ("size/disk_mb", "speed/latency_p50_ms", "vs_teacher/speedup")
 _uri = click.option(
     "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
 )
@@ -35,10 +35,13 @@ def list_(experiment: str | None, limit: int, tracking_uri: str | None, as_json:
 
     console = Console(json=as_json)
     rows = list_runs(resolve_store(tracking_uri), experiment, limit)
-    table = [
-        [r.run_id[:8], r.name, r.experiment, r.role, r.status, *(r.metrics.get(c, "") for c in COLUMNS)] for r in rows
-    ]
-    console.table("", ["id", "name", "experiment", "role", "status", *COLUMNS], table)
+    table = []
+    for r in rows:
+        value = r.metrics.get(f"quality/{r.metric}")
+        quality = "" if value is None else f"{r.metric} {value:.4f}"
+        figures = (r.metrics.get(c, "") for c in COLUMNS)
+        table.append([r.run_id[:8], r.name, r.experiment, r.role, r.status, quality, *figures])
+    console.table("", ["id", "name", "experiment", "role", "status", "quality", *COLUMNS], table)
     console.document([dataclasses.asdict(r) for r in rows])
 
 

@@ -31,7 +31,10 @@ class Page:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run. status: the store's, or `dead (…)` for a run whose process is gone; `compress sync` ends it."""
+    """One run. status: the store's, or `dead (…)` for a run whose process is gone; `compress sync` ends it.
+
+    metric: the one that decides its task, empty where nothing was measured.
+    """
 
     run_id: str
     name: str
@@ -43,6 +46,7 @@ class RunRow:
     folder: str
     metrics: dict[str, float]
     params: dict[str, str]
+    metric: str
 
 
 def find_page(store: Store, experiment: str | None = None) -> Page | None:
@@ -125,6 +129,7 @@ def _row(run: Run, experiments: dict[str, str]) -> RunRow:
         folder=folder,
         metrics=dict(run.data.metrics),
         params=dict(run.data.params),
+        metric=tags.get("measured.metric", ""),
     )
 
 

@@ -96,13 +96,16 @@ def test_runs_list_and_show(
     run = opened("student")
     run.metrics({"quality/accuracy": 0.9})
     run.params({"seed": 1})
+    run.tags({"measured.metric": "accuracy"})
     run.finish()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     assert main(["runs", "list", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["name"], row["status"], row["metrics"]) == ("student", "FINISHED", {"quality/accuracy": 0.9})
     assert main(["runs", "list"]) == 0
-    assert "student" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "student" in listed
+    assert "accuracy 0.9000" in listed
     assert main(["runs", "show", "student"]) == 0
     assert "quality/accuracy" in capsys.readouterr().out
     assert main(["runs", "show", "studnet"]) == 2
