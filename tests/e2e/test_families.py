@@ -1,0 +1,115 @@
+"""Every family through the real commands: fine-tuned, distilled, evaluated, asked; at toy scale.
+
+The checkpoint is one that transformers wrote, random, with a tokenizer of the family's kind trained on the toy data.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import e2e_toy as toy
+import foreign_tokenizers
+import pytest
+from e2e_toy import Cli
+
+from compress.data.tokenizer import Tokenizer
+from compress.modelfolder.folder import inspect
+
+SHAPE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 66,
+}
+DISTILBERT = {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 64}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "albert": ("Albert", {**SHAPE, "embedding_size": 8, "num_hidden_groups": 1}),
+    "bert": ("Bert", SHAPE),
+    "distilbert": ("DistilBert", DISTILBERT),
+    "electra": ("Electra", {**SHAPE, "embedding_size": 8}),
+    "modernbert": ("ModernBert", {**SHAPE, "local_attention": 8}),
+    "roberta": ("Roberta", {**SHAPE, "type_vocab_size": 1}),
+    "xlm-roberta": ("XLMRoberta", {**SHAPE, "type_vocab_size": 1}),
+}
+FINETUNE = f"""
+extends: finetune
+description: fine-tune a toy
+data: {{max_length: 32}}
+{toy.QUICK}
+stages:
+  - kind: finetune
+    training: {{steps: 4, batch_rows: 8, learning_rate: 1e-3}}
+"""
+
+
+@pytest.fixture
+def checkpoint(work: Path, request: pytest.FixtureRequest) -> Path:
+    """A masked-LM folder of the family, as transformers and its tokenizer's author leave it."""
+    transformers = pytest.importorskip("transformers")
+    transformers.utils.logging.disable_progress_bar()
+    family = request.param
+    texts = [row["text"] for rows in toy.opinions().values() for row in rows]
+    files = foreign_tokenizers.of_family(family, texts)
+    tokenizer = Tokenizer(files)
+    classes, values = FAMILIES[family]
+    config = getattr(transformers, f"{classes}Config")(
+        **values, vocab_size=tokenizer.vocabulary_size, pad_token_id=tokenizer.pad_id
+    )
+    folder = work / family
+    getattr(transformers, f"{classes}ForMaskedLM")(config).save_pretrained(folder)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    (work / "finetune.yaml").write_text(FINETUNE, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(("checkpoint", "family"), [(f, f) for f in FAMILIES], indirect=["checkpoint"], ids=FAMILIES)
+def test_from_a_foreign_checkpoint_to_a_student_of_its_family(checkpoint: Path, family: str, compress: Cli) -> None:
+    done = compress(
+        "finetune", "--recipe", "./finetune.yaml", "--model", checkpoint, "--data", "data", "--output", "runs/fine",
+        "--threads", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    tuned = inspect("runs/fine/model")
+    classes = FAMILIES[family][0]
+    assert (tuned.family, tuned.stock_class) == (family, f"{classes}ForSequenceClassification")
+
+    done = compress(
+        "distill", "--recipe", "./task.yaml", "--teacher", "runs/fine/model", "--data", "data", "--output",
+        "runs/small", "--threads", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    student = inspect("runs/small/student")
+    assert (student.family, student.stock_class) == (family, f"{classes}ForSequenceClassification")
+    assert student.config.depth == 2
+    if family == "albert":  # fewer steps through the same parameters
+        assert student.parameters == tuned.parameters
+    else:
+        assert student.parameters < tuned.parameters
+
+    done = compress("evaluate", "runs/small/student", "--data", "data", "--against", "runs/fine/model", "--json")
+    assert done.code == 0, done.err
+    texts = ["she said the film was good", "anna said the meal was not bad"]
+    done = compress("predict", "runs/small/student", *texts, "--json")
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert [row["label"] in ("negative", "positive") for row in rows] == [True, True]
+    _same_as_transformers(texts, rows)
+
+
+def _same_as_transformers(texts: list[str], rows: list[dict[str, Any]]) -> None:
+    """The student in transformers' own classes, with its own tokenizer, gives the same probabilities."""
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("runs/small/student").eval()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file="runs/small/student/tokenizer.json")
+    for text, row in zip(texts, rows, strict=True):
+        ids = torch.tensor([tokenizer(text)["input_ids"]])
+        with torch.no_grad():
+            probabilities = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.softmax(-1)[0]
+        for index, label in model.config.id2label.items():
+            assert row["probabilities"][label] == pytest.approx(float(probabilities[index]), abs=2e-4)
