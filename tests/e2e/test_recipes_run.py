@@ -23,19 +23,23 @@ QUICK = {
     "evaluation.latency": "{length: 16, warmup: 0, repeats: 5, seconds: 1}",
     "evaluation.throughput_rows": 16,
 }
+CORPUS = {"corpus.source": "corpus.txt", "corpus.text_column": "null", "corpus.max_length": 24}
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32, "max_positions": 64}
 
 
 def command(name: str) -> list[str]:
     """What the recipe's first line says to type, for the model folder `mine` and the data `data`."""
     head = (folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]
-    words = shlex.split(head.removeprefix("# compress ").replace("FOLDER", "mine").replace("DATA", "data"))
+    head = head.removeprefix("# compress ")
+    for word, toy in (("FOLDER", "mine"), ("DATA", "data"), ("CORPUS", "corpus.txt"), ("WORDS", "words.txt")):
+        head = head.replace(word, toy)
+    words = shlex.split(head)
     recipe = load_recipe(name)
     if recipe.teacher is not None and "--teacher" not in words:
         words += ["--teacher", "mine"]
     if "--data" not in words:
         words += ["--data", "data"]
-    changes = {**QUICK, **({"corpus.source": "corpus.txt", "corpus.max_length": 24} if recipe.corpus else {})}
+    changes = {**QUICK, **(CORPUS if recipe.corpus else {})}
     for index, stage in enumerate(recipe.stages):
         if hasattr(stage, "training"):
             changes |= {f"stages.{index}.training.steps": 2, f"stages.{index}.training.epochs": "null"}
@@ -46,6 +50,7 @@ def command(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in names() if not name.startswith("smoke")])
 def test_a_shipped_recipe_runs(name: str, own_model: Path, compress: Cli) -> None:
+    Path("words.txt").write_text("film\nplot\n", encoding="utf-8")
     done = compress(*command(name))
     assert done.code == 0, done.err
     assert re.search(r"^\s+accuracy +\d", done.out, re.MULTILINE)
