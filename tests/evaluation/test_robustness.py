@@ -13,7 +13,7 @@ def share(right: np.ndarray):
 
 
 def answers(rows: int = 400):
-    """A model that gets every row right, less 2 % of the rows for each per cent of disturbance; there are two metrics."""
+    """A model that gets every row right, less 2 % of the rows a per cent of disturbance; there are two metrics."""
     draw = np.random.default_rng(1).random(rows)
 
     def answer(rate: float):
