@@ -108,7 +108,7 @@ def corpus_batches(
 
 
 def _tokens(corpus: Corpus, tokenizer: Tokenizer, split: str, masking: MaskingSpec, context: StageContext) -> Tokens:
-    if corpus.stored:
+    if corpus.stored and split == "train":  # what is held out is small, and read again and again
         return stored_tokens(corpus, tokenizer, split, segmenter_of(masking), say=context.say)
     return tokenize(corpus, tokenizer, split, segmenter_of(masking))
 

@@ -25,8 +25,9 @@ KINDS = ("jsonl", "parquet", "arrow", "text")
 LARGE = 512 << 20
 """Bytes of files from which on a corpus is read this way without being asked to."""
 LOOKED_AT = 100  # rows that tell which column is the text
-HELD_OUT = 1000
-"""Documents that are held out where there is no validation split."""
+HELD_OUT = 500
+"""Most documents that are held out: cut from train where there is no validation split, else its first ones."""
+MUCH = 1 << 20  # bytes, above which it is said that not all of the validation split may be read
 EVERY = 20  # one document in so many may be held out
 
 
@@ -64,7 +65,9 @@ class FileCorpus(Corpus):
         paths = self.files.get(split) or self.files["train"]
         found = islice((text for path in paths for text in documents(path, self.column)), self.limit)
         texts = (text for text in found if text and not text.isspace())
-        return held_apart(texts, split) if self.cut else texts
+        if self.cut:
+            return held_apart(texts, split)
+        return islice(texts, HELD_OUT) if split == "validation" else texts
 
 
 def held_apart(texts: Iterator[str], split: str) -> Iterator[str]:
@@ -138,6 +141,8 @@ def open_files(name: str, source: Source, *, text_column: str | None = None, lim
         notes.append("too few documents to cut a validation split from: the train text stands in for it")
     elif cut:
         notes.append(f"no validation split: up to {HELD_OUT:,} documents are held out of train")
+    elif sum(path.stat().st_size for path in source.splits["validation"]) > MUCH:
+        notes.append(f"of the validation split only the first {HELD_OUT:,} documents are read")
     notes.append(f"read from its files as it is needed ({source.size / 1e6:,.0f} MB), tokens kept on the disk")
     return FileCorpus({}, name, made.fingerprint, tuple(notes), True, source.splits, column, limit, made.cut)
 

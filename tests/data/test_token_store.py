@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.contracts import Batch
+from compress.contracts import Batch, MaskingSpec, NoiseSpec, TrainingPlan
+from compress.corpora import corpus_batches
 from compress.data import filecorpus, tokenstore
 from compress.data.batches import CorpusBatches
 from compress.data.corpus import Corpus
@@ -274,6 +276,29 @@ def test_what_cannot_be_streamed_is_refused(tmp_path: Path, tokenizer: Tokenizer
         source(tokens, tokenizer, masking="static")
     with pytest.raises(UserError, match="blocks of a corpus on the disk end with their document"):
         source(tokens, tokenizer, across_documents=True)
+
+
+def test_a_stage_reads_train_from_the_disk_and_keeps_what_is_held_out(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
+    corpus = open_corpus(str(write(tmp_path / "a", "jsonl", texts(60), texts(9, 1))), stream=True)
+    context: Any = SimpleNamespace(corpus=lambda: corpus, seed=0, say=lambda _: None)
+    plan = TrainingPlan(steps=2)
+    for split in ("train", "validation"):
+        made = corpus_batches(context, tokenizer, split, MaskingSpec(), plan, block_length=24)
+        assert made.step(0, 0)[0].tokens
+    assert len(list(tmp_path.glob("cache/tokens/*.lock"))) == 1
+    with pytest.raises(UserError, match="noise: the text cannot be mistyped anew each epoch"):
+        corpus_batches(context, tokenizer, "train", MaskingSpec(), plan, block_length=24, noise=NoiseSpec())
+
+
+def test_no_more_is_held_out_than_is_of_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filecorpus, "HELD_OUT", 3)
+    monkeypatch.setattr(filecorpus, "MUCH", 10)
+    corpus = open_corpus(str(write(tmp_path, "jsonl", ["one"], ["two", " ", "three", "four", "five"])), stream=True)
+    assert list(corpus.texts("validation")) == ["two", "three", "four"]
+    assert "only the first 3 documents are read" in corpus.notes[0]
 
 
 def test_bad_rows_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
