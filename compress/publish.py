@@ -8,6 +8,7 @@ from typing import Any
 
 from compress.console import Console
 from compress.data.table import Table
+from compress.data.tasks import task_of
 from compress.measure import Measured
 from compress.modelfolder import folder as modelfolder
 from compress.report import comparison, conditions, gain_sentence, markdown
@@ -79,7 +80,8 @@ def tell(console: Console, report: Any, log: TrackedRun) -> None:
     console.result("")
     console.result(f"model    {report.model}")
     if report.measured:
-        console.result(f'use it   compress predict {model} "a text to judge"')
+        example = task_of(report.measured[0].measurement.context["task"]).example
+        console.result(f"use it   compress predict {model} {example}")
     for line in log.ui_lines():
         console.result(f"see it   {line}")
 

@@ -103,7 +103,7 @@ class Task(ABC):
     text do not hold.  usual_labels: of the label column.  head: kind and problem of the encoder's head.
     metrics: what it is scored by, the one that decides first; of some kinds it depends on the labels: `metrics_of`.
     settings: what a model of this kind must know, beside its labels, to answer as it was trained; the keywords of the
-    constructor.  asked_as: what its answers call the first text.
+    constructor.  asked_as: what its answers call the first text.  example: what follows `compress predict MODEL`.
     """
 
     kind: ClassVar[str]
@@ -116,6 +116,7 @@ class Task(ABC):
     metrics: ClassVar[tuple[str, ...]]
     settings: ClassVar[tuple[str, ...]] = ()
     asked_as: ClassVar[str] = "text"
+    example: ClassVar[str] = '"a text to judge"'
 
     def configured(self, settings: Mapping[str, Any]) -> Task:
         """This kind with these settings. Raises UserError for one that it does not have."""

@@ -68,6 +68,7 @@ class Task(task.Task):
     head: ClassVar[tuple[HeadKind, Problem]] = ("question_answering", "single_label")
     metrics: ClassVar[tuple[str, ...]] = ("f1", "exact_match")
     asked_as: ClassVar[str] = "question"
+    example: ClassVar[str] = '--question "a question" --context "a text that answers it"'
     settings: ClassVar[tuple[str, ...]] = ("stride", "no_answer", "no_answer_threshold")
 
     def __init__(
