@@ -207,17 +207,19 @@ class Tokenizer:
         return self._encode(self._backend, list(texts), words, False, None, spans)
 
     def encode_windows(
-        self, firsts: Sequence[str], seconds: Sequence[str], *, max_length: int, stride: int
+        self, firsts: Sequence[str], seconds: Sequence[str] | None = None, *, max_length: int, stride: int
     ) -> Iterator[tuple[int, tokenizers.Encoding]]:
-        """(row, window) of pairs of texts: where a pair is too long, its second text comes in several windows.
+        """(row, window) of texts, or of pairs of them: where one is too long, its last text comes in several windows.
 
-        stride: tokens of the second text that neighbouring windows share; a first text must leave room for more than
-        that many. Raises UserError for texts the tokenizer breaks on.
+        stride: tokens of that text that neighbouring windows share; the first of two must leave room for more than that
+        many. Raises UserError for texts the tokenizer breaks on.
         """
         backend = tokenizer_files.build(self._files["tokenizer.json"], self.where)
-        backend.enable_truncation(max_length, stride=stride, strategy="only_second")
+        backend.enable_truncation(max_length, stride=stride, strategy="only_second" if seconds else "only_first")
         for start in range(0, len(firsts), AT_ONCE):
-            part = list(zip(firsts[start : start + AT_ONCE], seconds[start : start + AT_ONCE], strict=True))
+            part: list[Any] = list(firsts[start : start + AT_ONCE])
+            if seconds is not None:
+                part = list(zip(part, seconds[start : start + AT_ONCE], strict=True))
             for row, one in enumerate(_guarded(backend, part, True, True, self.where), start):
                 yield row, one
                 yield from ((row, more) for more in one.overflowing)

@@ -19,7 +19,7 @@ from compress.data.frame import Column, Frame
 from compress.data.label_lists import is_list, read_tags
 from compress.data.label_order import Labels
 from compress.data.ragged import LabelArray, Ragged, bounds_of
-from compress.data.table import SLICE, UNLABELLED, Rows
+from compress.data.table import UNLABELLED, Rows
 from compress.data.task import Choices, Fidelity, Scored, check_outputs
 from compress.data.tokenizer import Tokenizer
 from compress.encoder.config import HeadKind, Problem
@@ -136,10 +136,9 @@ class Task(task.Task):
         """(T, C) logits → the words of each text with their tags, and entities where the tags tell chunks."""
         check_outputs(logits, len(label_names))
         places = [words.cut(text) for text in texts]
-        tags, at = _by_word(logits, examples, np.array([len(row) for row in places]))
-        shares = softmax(logits[at]).max(1)
+        tags, asked, at = _by_word(logits, examples, np.array([len(row) for row in places]))
         probability = np.zeros(len(tags.values))
-        probability[tags.values >= 0] = shares
+        probability[asked] = softmax(logits[at]).max(1)
         scheme, names = scheme_of(label_names), list(label_names)
         answers = []
         for i, (text, row) in enumerate(zip(texts, places, strict=True)):
@@ -164,7 +163,7 @@ class Task(task.Task):
         """(T, C) logits beside the tags, resampled by sentence. A word without a piece counts as O, or as wrong."""
         assert isinstance(rows.labels, Ragged)
         gold, names = rows.labels, list(label_names)
-        tags, _ = _by_word(logits, examples, gold.lengths)
+        tags, _, _ = _by_word(logits, examples, gold.lengths)
         owners = np.repeat(np.arange(len(gold)), gold.lengths)
         right = np.bincount(owners, tags.values == gold.values, minlength=len(gold))
         accuracy = of_mean(right, gold.lengths)
@@ -184,11 +183,11 @@ class Task(task.Task):
         """The share of words with the same tag, and the mean KL divergence at a word from theirs to ours, in nats."""
         assert examples.words is not None
         at = np.flatnonzero(examples.words >= 0)
-        owners = np.repeat(np.arange(len(examples)), examples.lengths)[at]
-        same = np.bincount(owners, ours[at].argmax(1) == theirs[at].argmax(1), minlength=len(examples))
-        sizes = np.bincount(owners, minlength=len(examples))
+        owners = _owners(examples)[at]
+        same = np.bincount(owners, ours[at].argmax(1) == theirs[at].argmax(1), minlength=len(rows))
+        sizes = np.bincount(owners, minlength=len(rows))
         kl = float(divergence(ours[at], theirs[at]).mean())
-        return Fidelity(len(examples), {"agreement": of_mean(same, sizes)}, {"kl": kl})
+        return Fidelity(len(rows), {"agreement": of_mean(same, sizes)}, {"kl": kl})
 
 
 def _spelled(tags: Ragged, names: Sequence[str]) -> list[list[str]]:
@@ -211,29 +210,30 @@ def _encoded(
 ) -> Examples:
     if not len(texts):
         raise UserError("there is no row to encode")
-    parts, firsts = [], []
-    for start in range(0, len(texts), SLICE):
-        part = slice(start, start + SLICE)
-        made, first = words.encode_places(tokenizer, texts[part], places[part], max_length=max_length)
-        parts.append(made)
-        firsts.append(first)
-    found = np.concatenate(firsts)
-    lengths = np.concatenate([np.diff(p.offsets) for p in parts])
-    owners = np.repeat(np.arange(len(texts)), lengths)
-    labels = np.full(len(found), UNLABELLED, dtype=np.int64)
-    at = found >= 0
-    labels[at] = tags.values[tags.offsets[:-1][owners[at]] + found[at]]
-    notes = words.note_lost(found, tags.lengths, bounds_of(lengths.tolist()), numbers)
-    return examples_of(tokenizer, parts, labels, numbers, max_length, words=found, notes=notes)
+    made = words.encode_places(tokenizer, texts, places, max_length=max_length)
+    owners = np.repeat(made.owners, np.diff(made.offsets))
+    labels = np.full(len(made.words), UNLABELLED, dtype=np.int64)
+    at = made.words >= 0
+    labels[at] = tags.values[tags.offsets[:-1][owners[at]] + made.words[at]]
+    notes = words.notes(made, tags.lengths, numbers, max_length)
+    return examples_of(tokenizer, [made], labels, numbers[made.owners], max_length, words=made.words, notes=notes)
 
 
-def _by_word(logits: np.ndarray, examples: Examples, counts: np.ndarray) -> tuple[Ragged, np.ndarray]:
-    """(the most probable tag of every word, -1 where it has no piece; (A,) positions of the answered tokens, in the
-    order of their words)."""
+def _owners(examples: Examples) -> np.ndarray:
+    """(T,) place of the row of each token; the windows of a row stand together and share its number."""
+    first = np.ones(len(examples), dtype=bool)
+    first[1:] = examples.numbers[1:] != examples.numbers[:-1]
+    return np.repeat(np.cumsum(first) - 1, examples.lengths)
+
+
+def _by_word(logits: np.ndarray, examples: Examples, counts: np.ndarray) -> tuple[Ragged, np.ndarray, np.ndarray]:
+    """(the most probable tag of every word, -1 where it has no piece; (A,) places of the answered words among all of
+    them; (A,) the tokens that answer them). counts: (N,) words of each row."""
     assert examples.words is not None
     offsets = bounds_of(counts.tolist())
     at = np.flatnonzero(examples.words >= 0)
-    owners = np.repeat(np.arange(len(examples)), examples.lengths)[at]
+    owners = _owners(examples)[at]
     tags = np.full(int(offsets[-1]), -1, dtype=np.int64)
-    tags[offsets[:-1][owners] + examples.words[at]] = logits[at].argmax(1)
-    return Ragged(tags, offsets), at
+    asked = offsets[:-1][owners] + examples.words[at]
+    tags[asked] = logits[at].argmax(1)
+    return Ragged(tags, offsets), asked, at
