@@ -169,7 +169,8 @@ class CorpusBatches(_Ordered):
         self._tokens, self._static = tokens, masking == "static"
         self._mask_seed = seed
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
-        self._special_count = 2 if pairs == "none" else 3
+        self._between = tokenizer.between
+        self._special_count = 2 if pairs == "none" else 2 + self._between
         self.blocks = pack_blocks(tokens, block_length, self._special_count, across_documents=across_documents)
         self._pairer = self._make_pairer(pairs, block_length)
         super().__init__(len(self.blocks), rows_per_step, max_tokens, seed, "corpus")
@@ -236,7 +237,7 @@ class CorpusBatches(_Ordered):
         else:
             cut = self._pairer.segments(rows, self._row_draws(epoch, rows))
             ranges, labels = [(cut.a_start, cut.a_end), (cut.b_start, cut.b_end)], cut.labels
-        whole = _Assembled(ranges, self._cls, self._sep, self._tokens, self._is_special)
+        whole = _Assembled(ranges, self._cls, self._sep, self._between, self._tokens, self._is_special)
         if self._hidden is None:
             random = stream("mask", self._mask_seed, epoch, index)
             done = masking.mask(whole.ids, whole.offsets, whole.special, whole.word_starts, self._rule, random)
@@ -265,18 +266,22 @@ class CorpusBatches(_Ordered):
 
 
 class _Assembled:
-    """The rows of a step as [CLS] A [SEP] (B [SEP]), packed, without a Python loop over rows."""
+    """The rows of a step as [CLS] A [SEP] (B [SEP]), packed, without a Python loop over rows.
+
+    between: how many separators stand between A and B.
+    """
 
     def __init__(
         self,
         ranges: list[tuple[np.ndarray, np.ndarray]],
         cls: int,
         sep: int,
+        between: int,
         tokens: Tokens,
         is_special: Callable[[np.ndarray], np.ndarray],
     ) -> None:
         sizes = np.stack([end - start for start, end in ranges])  # (segments, B)
-        lengths = sizes.sum(0) + len(ranges) + 1
+        lengths = sizes.sum(0) + 2 + between * (len(ranges) - 1)
         self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         total = int(self.offsets[-1])
         self.ids = np.full(total, sep, dtype=np.int32)
@@ -292,7 +297,7 @@ class _Assembled:
             if number:
                 self.segments[places[-1]] = number
                 self.segments[at + size] = number
-            at = at + size + 1
+            at = at + size + between
         self.text, self.source = np.concatenate(places), np.concatenate(origins)
         self.ids[self.text] = tokens.ids[self.source]
         self.special = np.ones(total, dtype=bool)

@@ -9,7 +9,10 @@ import foreign_tokenizers
 import numpy as np
 import pytest
 
+from compress.data.batches import CorpusBatches
+from compress.data.corpus import open_corpus
 from compress.data.tokenizer import Tokenizer
+from compress.data.tokens import tokenize
 from compress.errors import UserError
 from compress.modelfolder import vocabulary
 
@@ -113,3 +116,22 @@ def test_a_sentencepiece_model_alone_is_refused_with_the_line_that_converts_it(n
     assert f"the tokenizer is {name} alone" in line
     assert f"AutoTokenizer.from_pretrained('{tmp_path}').save_pretrained('{tmp_path}')" in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_pairs_of_a_corpus_are_parted_as_the_tokenizer_parts_them(family: str, files, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("\n\n".join("\n".join(TEXTS) for _ in range(3)) + "\n")
+    tokenizer = Tokenizer(files[family])
+    tokens = tokenize(open_corpus(str(tmp_path / "corpus.txt")), tokenizer, "train")
+    source = CorpusBatches(
+        tokens, tokenizer, block_length=32, rows_per_step=8, max_tokens=512, seed=0, pairs="sop", rate=0.01
+    )
+    (batch, *_) = source.step(0, 0)
+    assert batch.max_length <= 32
+    for first, last in zip(batch.cu_seqlens[:-1].tolist(), batch.cu_seqlens[1:].tolist(), strict=True):
+        row = batch.input_ids[first:last].tolist()
+        at = [i for i, token in enumerate(row) if token == tokenizer.sep_id]
+        assert row[0] == tokenizer.cls_id
+        assert at[-1] == len(row) - 1
+        assert len(at) == tokenizer.between + 1
+        assert at[:-1] == list(range(at[0], at[0] + tokenizer.between))
