@@ -165,6 +165,14 @@ class Task(ABC):
         """Outputs of the head for these labels."""
         return len(names)
 
+    def first_guess(self, labels: LabelArray) -> np.ndarray | None:
+        """(C,) what a new head should answer before it has learned anything, as its bias; None: nothing.
+
+        A bias moves by no more than the learning rate a step: far from the answers, most of a short training would go
+        into the way there.
+        """
+        return None
+
     # --- encoding ---------------------------------------------------------------------------------------------
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compress.contracts import EncoderOutput
+from compress.data.examples import collate, join
 from compress.data.label_lists import illegal
 from compress.data.ragged import Ragged, bounds_of
 from compress.data.sources import open_table
 from compress.data.table import Table
+from compress.data.tasks import task_of
+from compress.data.tokenizer import Tokenizer
 from compress.errors import UserError
+from compress.objectives import hard_labels, soft_targets
 from evaluation.quality.entities import repair, scheme_of
 
 REST = [{"tokens": ["a"], "labels": ["O"]}]
@@ -223,3 +229,41 @@ def test_sets_of_labels_are_marked_by_row_and_label(folder):
 def test_bad_sets_of_labels(folder, lists, options, message):
     with pytest.raises(UserError, match=message):
         several(folder, lists, **options)
+
+
+# --- rows that only a teacher labels, and what a new head answers first ------------------------------------------
+
+UNKNOWN = {
+    "multi-label": {"text": "t", "labels": ["red"]},
+    "regression": {"text": "t", "label": 1.5},
+    "token-classification": {"tokens": ["good", "film"], "labels": ["O", "B-x"]},
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_rows_without_labels_join_those_with_them(folder, toy_tokenizer_files, kind):
+    one = UNKNOWN[kind]
+    other = {"labels": ["blue"]} if kind == "multi-label" else {"label": 2.5} if kind == "regression" else {}
+    bare = {key: value for key, value in one.items() if key not in ("label", "labels")}
+    rows = [one, one | other]
+    table = open_table(str(folder(train=rows, validation=rows, test=rows, unlabelled=[bare, bare, bare])))
+    assert table.task == kind
+    task, tokenizer = task_of(kind), Tokenizer.from_files(toy_tokenizer_files)
+    parts = [task.encode(tokenizer, table.split(s), max_length=8) for s in ("train", "unlabelled")]
+    batch = collate(join(*parts), np.arange(5))
+    outputs = table.label_names if kind != "regression" else ["score"]
+    logits = torch.randn(batch.tokens if batch.answered is not None else 5, len(outputs))
+    answer = EncoderOutput(torch.zeros(batch.tokens, 4), logits=logits)
+    hard, soft = hard_labels.Objective(), soft_targets.Objective()
+    labelled, taught = (4, 10) if batch.answered is not None else (2, 5)
+    assert (hard.count(batch), soft.count(batch)) == (labelled, taught)
+    assert torch.isfinite(hard(answer, None, batch))
+    assert soft(answer, answer, batch).abs() < 1e-6
+
+
+def test_a_new_head_answers_the_mean_score_and_how_often_a_label_applies():
+    assert task_of("regression").first_guess(np.array([1.0, np.nan, 3.0], dtype=np.float32)) == [2.0]
+    guess = task_of("multi-label").first_guess(np.array([[1.0, 0.0]] * 8))
+    assert guess is not None
+    assert (1 / (1 + np.exp(-guess))).tolist() == pytest.approx([0.9, 0.1])
+    assert task_of("classification").first_guess(np.array([0, 1])) is None

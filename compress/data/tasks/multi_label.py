@@ -72,6 +72,13 @@ class Task(task.Task):
         assert isinstance(labels, np.ndarray)
         return np.asarray(np.isnan(labels).any(1))
 
+    def first_guess(self, labels: LabelArray) -> np.ndarray | None:
+        """The logit of how often each label applies, counted with one row more on either side."""
+        assert isinstance(labels, np.ndarray)
+        known = labels[~self.without_label(labels)]
+        share = (known.sum(0) + 1) / (len(known) + 2)
+        return np.log(share / (1 - share))
+
     def decode(
         self,
         logits: np.ndarray,

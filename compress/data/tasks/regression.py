@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from compress.data.ragged import LabelArray
 from compress.data.scores import NAME, read_scores
 from compress.data.table import Rows
 from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.tokenizer import Tokenizer
 from compress.encoder.config import HeadKind, Problem
 from compress.errors import printable
 from evaluation.quality.correlation import UndefinedCorrelationError, pearson_of_draws, spearman_of_draws
@@ -70,9 +72,17 @@ class Task(task.Task):
         assert isinstance(labels, np.ndarray)
         return np.isnan(labels)
 
-    def encode_texts(self, tokenizer, texts, pairs=None, *, max_length: int) -> Examples:
+    def first_guess(self, labels: LabelArray) -> np.ndarray | None:
+        """The mean score."""
+        assert isinstance(labels, np.ndarray)
+        return np.nanmean(labels, keepdims=True)
+
+    def encode_texts(
+        self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
+    ) -> Examples:
         """Raw texts or pairs, without scores."""
-        return _without_scores(super().encode_texts(tokenizer, texts, pairs, max_length=max_length))
+        made = super().encode_texts(tokenizer, texts, pairs, max_length=max_length)
+        return dataclasses.replace(made, labels=np.full(len(made), np.nan, dtype=np.float32))
 
     def decode(
         self,
@@ -105,9 +115,3 @@ class Task(task.Task):
             return Fidelity(len(ours), {"correlation": pearson_of_draws(theirs[:, 0], ours[:, 0])}, apart)
         except UndefinedCorrelationError:
             return Fidelity(len(ours), {}, apart)
-
-
-def _without_scores(examples: Examples) -> Examples:
-    from dataclasses import replace
-
-    return replace(examples, labels=np.full(len(examples), np.nan, dtype=np.float32))
