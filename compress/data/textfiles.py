@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from compress.data import squad
 from compress.data.frame import Frame, FrameBuilder
 from compress.errors import UserError, printable
 
@@ -83,11 +84,12 @@ def jsonl_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_json(path: Path) -> Frame:
-    """A JSON array of objects; a file with one object a line is accepted too."""
+    """A JSON array of objects; a file with one object a line is accepted too, and one of SQuAD's own."""
     with path.open("rb") as file:
         first = file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if first != b"[":
-        return read_jsonl(path)
+        questions = _questions(path) if first == b"{" else None
+        return read_jsonl(path) if questions is None else Frame.from_rows(questions)
     if path.stat().st_size > JSON_LIMIT:
         raise UserError("the JSON array is too large", where=str(path), why="limit 1 GiB", do="write it as .jsonl")
     text = [line for _, line in lines(path)]
@@ -104,6 +106,19 @@ def read_json(path: Path) -> Frame:
             raise UserError(f"row {index + 1} is not an object", where=str(path), why=f"found {show(json.dumps(row))}")
         builder.add(row.checked(f"{path}: row {index + 1}"))
     return builder.finish()
+
+
+def _questions(path: Path) -> list[dict[str, Any]] | None:
+    """The rows of a file of SQuAD; None when it is another file, whose mistakes are for others to tell."""
+    with path.open("rb") as file:
+        start = file.read(4096)
+    # A cheap mark first: an object a line is what most files hold, and they may be large.
+    if b'"data"' not in start or path.stat().st_size > JSON_LIMIT:
+        return None
+    try:
+        return squad.rows_of(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError):
+        return None
 
 
 class _Pairs(list):

@@ -73,6 +73,36 @@ def test_parquet_and_flat_columns_read_alike(folder, write, tmp_path):
     assert open_table(str(tmp_path)).fingerprint == nested.fingerprint
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_squads_own_file_is_read(folder, write, indent):
+    def nested(rows):
+        asked = [
+            {
+                "id": r["id"],
+                "question": r["question"],
+                "is_impossible": not r["answers"]["text"],
+                "answers": [dict(zip(("text", "answer_start"), pair)) for pair in zip(*r["answers"].values())],
+            }
+            for r in rows
+        ]
+        return {"version": "v2.0", "data": [{"title": "Normans", "paragraphs": [{"context": CONTEXT, "qas": asked}]}]}
+
+    rows = [*GOOD, ask("Why?", None)]
+    wanted = open_table(str(folder(train=rows, validation=GOOD, test=GOOD)))
+    for split, part in (("train", rows), ("validation", GOOD), ("test", GOOD)):
+        path = write(f"own/{split}.json", json.dumps(nested(part), indent=indent))
+    table = open_table(str(path.parent))
+    assert (table.task, table.fingerprint) == ("question-answering", wanted.fingerprint)
+
+
+def test_a_json_file_that_only_looks_like_squads_is_read_as_it_is(write):
+    rows = [{"data": f"text {i}", "version": i % 2} for i in range(20)]
+    table = open_table(
+        str(write("rows.json", "\n".join(map(json.dumps, rows)))), text_column="data", label_column="version"
+    )
+    assert table.task == "classification"
+
+
 def test_questions_without_an_answer_in_train_are_a_setting_of_the_model(folder):
     table = open_table(str(folder(train=[*GOOD, ask("Why?", None)], validation=GOOD, test=GOOD)))
     assert table.settings == {"no_answer": True}
