@@ -36,8 +36,9 @@ class Frame:
         columns: dict[str, Column] = {}
         names: dict[str, Sequence[str]] = {}
         for name, feature in dataset.features.items():
-            if isinstance(feature, ClassLabel):
-                names[name] = list(feature.names)
+            inner = getattr(feature, "feature", feature)  # of a list of class labels, such as tags
+            if isinstance(inner, ClassLabel):
+                names[name] = list(inner.names)
             if isinstance(feature, ClassLabel | Value) or not _is_json(feature):
                 columns[name] = dataset.data.column(name)
             else:

@@ -267,3 +267,24 @@ def test_a_new_head_answers_the_mean_score_and_how_often_a_label_applies():
     assert guess is not None
     assert (1 / (1 + np.exp(-guess))).tolist() == pytest.approx([0.9, 0.1])
     assert task_of("classification").first_guess(np.array([0, 1])) is None
+
+
+def test_names_of_tags_come_from_the_features_of_a_saved_data_set(tmp_path):
+    import datasets
+
+    names = ["O", "B-PER", "I-PER"]
+    features = datasets.Features(
+        {
+            "tokens": datasets.List(datasets.Value("string")),
+            "pos_tags": datasets.List(datasets.ClassLabel(names=["X", "Y"])),
+            "ner_tags": datasets.List(datasets.ClassLabel(names=names)),
+        }
+    )
+    rows = [{"tokens": ["Ann", "Lee", "ran"], "pos_tags": [0, 0, 1], "ner_tags": [1, 2, 0]}] * 2
+    made = datasets.Dataset.from_list(rows, features=features)
+    splits = {"train": made, "validation": made, "test": made}
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"))
+    table = open_table(str(tmp_path / "saved"))
+    assert (table.task, table.columns["label"], table.label_names) == ("token-classification", "ner_tags", names)
+    other = open_table(str(tmp_path / "saved"), label_column="pos_tags")
+    assert (other.task, other.label_names) == ("token-classification", ["X", "Y"])
