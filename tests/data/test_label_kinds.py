@@ -282,8 +282,10 @@ def test_names_of_tags_come_from_the_features_of_a_saved_data_set(tmp_path):
     )
     rows = [{"tokens": ["Ann", "Lee", "ran"], "pos_tags": [0, 0, 1], "ner_tags": [1, 2, 0]}] * 2
     made = datasets.Dataset.from_list(rows, features=features)
-    splits = {"train": made, "validation": made, "test": made}
-    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"))
+    saved = datasets.DatasetDict()
+    for split in ("train", "validation", "test"):
+        saved[split] = made
+    saved.save_to_disk(str(tmp_path / "saved"))
     table = open_table(str(tmp_path / "saved"))
     assert (table.task, table.columns["label"], table.label_names) == ("token-classification", "ner_tags", names)
     other = open_table(str(tmp_path / "saved"), label_column="pos_tags")
