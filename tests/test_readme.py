@@ -5,6 +5,7 @@ The commands for a model and data of one's own are run at toy scale in tests/e2e
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import shlex
@@ -137,6 +138,34 @@ def test_the_tree_names_every_part() -> None:
 
 
 # --- words --------------------------------------------------------------------------------------------------------
+
+
+def table(file: str, name: str) -> dict[str, list[str]]:
+    """The dictionary that an end-to-end test calls `name`: key → the strings in the tuple that it leads to."""
+    for node in ast.walk(ast.parse((ROOT / "tests/e2e" / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and target.id == name:
+                return {
+                    _text(k): [_text(p) for p in v.elts if isinstance(p, ast.Constant)]
+                    for k, v in zip(node.value.keys, node.value.values, strict=True)
+                    if isinstance(v, ast.Tuple)
+                }
+    raise AssertionError(f"{file} has no {name}")
+
+
+def _text(node: ast.expr | None) -> str:
+    assert isinstance(node, ast.Constant)
+    return str(node.value)
+
+
+def test_the_table_of_families_names_what_the_tests_cover() -> None:
+    families = {kind: row[0] for kind, row in table("test_families.py", "FAMILIES").items()}
+    classes = list(dict.fromkeys(row[1] for row in table("test_families_tasks.py", "TASKS").values()))
+    told = re.findall(r"^\| `([a-z-]+)` \| `(\w+)` \| `(\w+)` \| `(\w+)` \|", README, re.MULTILINE)
+    assert {row[0]: list(row[1:]) for row in told} == {
+        family: [prefix + name for name in classes] for family, prefix in families.items()
+    }
 
 
 def test_links_lead_somewhere() -> None:
