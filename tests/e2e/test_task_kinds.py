@@ -112,3 +112,31 @@ def test_a_teacher_of_another_task_is_refused(taught: Path, compress: Cli) -> No
         "error: embedded:opinions-claims: this data is for multi-label, and the model's head is for classification; "
         "use data or a model of the other kind, or say what the data is for with --task",
     )
+
+
+def test_bad_tags_are_refused_or_repaired_by_a_flag(taught: Path, compress: Cli) -> None:
+    rows = [{"tokens": ["good", "film"], "labels": ["O", "I-x"]}, {"tokens": ["bad"], "labels": ["B-x"]}]
+    for split in ("train", "validation", "test"):
+        toy.write_rows(taught / "tags" / f"{split}.jsonl", rows * 2)
+    plan = ("finetune", "--model", toy.PRETRAINED, "--data", "tags", "--dry-run")
+    done = compress(*plan)
+    assert (done.code, done.line) == (
+        2,
+        "error: tags: train: 2 rows with tags that IOB2 does not allow (rows 1, 3): row 1, word 2: 'I-x' follows 'O'; "
+        "repair them with --bad-tags repair (data.bad_tags: repair), or correct them",
+    )
+    done = compress(*plan, "--bad-tags", "repair")
+    assert done.code == 0, done.err
+    assert "2 rows with tags that IOB2 does not allow (rows 1, 3), repaired" in done.err
+    done = compress(*plan, "--task", "multilabel")
+    assert done.code == 2
+    assert "did you mean 'multi-label'?" in done.line
+
+
+def test_a_model_is_measured_only_on_its_own_kind_of_data(taught: Path, compress: Cli) -> None:
+    done = compress("evaluate", toy.TEACHER, "--data", "opinions-tags")
+    assert (done.code, done.line) == (
+        2,
+        "error: embedded:opinions-tags: this data is for token-classification, and the model's head is for "
+        "classification; use data or a model of the other kind, or say what the data is for with --task",
+    )
