@@ -130,7 +130,7 @@ def _harmonise(values: Mapping[str, Values], known: Sequence[str], where: str, o
                 f"label {value} is not a class",
                 where=f"{where}: {split}",
                 why=f"{first_rows(values[split].rows_of(value))}; scores are a regression task",
-                do="name another label column or turn the scores into classes",
+                do="say so with --task regression, or name another label column",
             )
         out.notes.append("the labels were written as 0.0, 1.0 …; read as whole numbers")
         _convert(values, lambda v: int(v) if isinstance(v, float) else v)
