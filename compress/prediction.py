@@ -40,16 +40,16 @@ def predict_texts(
     *,
     questions: Sequence[str] = (),
     contexts: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Answer what comes from the command line, a file or standard input; writes to stdout as it goes.
 
-    questions, contexts: for a model that answers questions; one context serves all of them. Raises UserError when there
-    is nothing to answer, or texts and second texts do not match.
+    questions, contexts: for a model that answers questions; one context serves all of them.  settings: of the task, in
+    place of the model's own. Raises UserError when there is nothing to answer, or texts and second texts do not match.
     """
     given = _given(texts, pairs, questions, contexts, file)
-    predictor = Predictor(
-        resolve(model), device=options.device, precision="bf16" if options.precision == "bf16" else "fp32"
-    )
+    precision = "bf16" if options.precision == "bf16" else "fp32"
+    predictor = Predictor(resolve(model), device=options.device, precision=precision, settings=settings)
     task = predictor.task
     source = iter(given) if file is None else _read(file, task)
     while chunk := list(islice(source, AT_ONCE)):

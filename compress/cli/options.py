@@ -96,6 +96,16 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             type=click.Choice(["refuse", "repair"]),
             help="Tags their scheme does not allow, such as I- with no B- before it; refused when not given.",
         ),
+        click.option(
+            "--bad-rows",
+            type=click.Choice(["refuse", "drop"]),
+            help="Rows without text or label, or whose labels do not fit them; refused when not given.",
+        ),
+        click.option(
+            "--no-answer-threshold",
+            type=float,
+            help='Of questions: by how much "no answer" must beat the best answer; the model\'s own when not given.',
+        ),
         click.option("--max-length", type=int, help="Most pieces of one text; longer texts are cut."),
         click.option("--limit", type=int, help="Most rows taken of each split."),
     ),
@@ -200,7 +210,8 @@ _PLAIN = (
 _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "teacher": "teacher", "data": "data.source", "text_column": "data.text_column",
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
-    "task": "data.task", "bad_tags": "data.bad_tags", "limit": "data.limit", "corpus": "corpus.source",
+    "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
+    "no_answer_threshold": "data.no_answer_threshold", "corpus": "corpus.source",
 }  # fmt: skip
 
 

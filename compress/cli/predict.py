@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Texts, one a line; of questions, JSON objects with question and context; - is stdin.",
 )
+@click.option(
+    "--no-answer-threshold",
+    type=float,
+    help='By how much "no answer" must beat the best answer; else the model\'s own.',
+)
 @shared("compute")
 def command(
     options: RunOptions,
@@ -34,6 +39,7 @@ def command(
     questions: tuple[str, ...],
     contexts: tuple[str, ...],
     file: Path | None,
+    no_answer_threshold: float | None,
 ) -> None:
     """Answer TEXTS with MODEL: the label and its probability, or what its task answers with.
 
@@ -46,4 +52,5 @@ def command(
     """
     from compress.prediction import predict_texts
 
-    predict_texts(model, texts, pairs, file, options, questions=questions, contexts=contexts)
+    settings = {} if no_answer_threshold is None else {"no_answer_threshold": no_answer_threshold}
+    predict_texts(model, texts, pairs, file, options, questions=questions, contexts=contexts, settings=settings)

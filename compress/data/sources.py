@@ -154,7 +154,7 @@ def _rows(
                     told,
                     where=where,
                     why=f"column '{column}'",
-                    do="fill them in, or drop bad rows (bad_rows: drop)",
+                    do="fill them in, or drop them with --bad-rows drop (data.bad_rows: drop)",
                 )
             notes.append(f"{where}: {told}, dropped")
     lost = np.logical_or.reduce(list(bad.values()))

@@ -133,7 +133,7 @@ def test_an_offset_that_does_not_fit_is_refused_or_dropped(folder):
     row["answers"]["answer_start"] = [3]
     line = refused(folder, row)
     assert "train: row 4: 'Poppa' is not at character 3: the context has 'lo ra' there; it stands at 45" in line
-    assert line.endswith("; correct it, or drop bad rows (data.bad_rows: drop)")
+    assert line.endswith("; correct it, or drop bad rows with --bad-rows drop (data.bad_rows: drop)")
     table = open_table(str(folder(train=[*GOOD, row], validation=GOOD, test=GOOD)), bad_rows="drop")
     assert len(table.split("train")) == 3
     told = [note for note in table.notes if "row 4" in note]
@@ -151,9 +151,7 @@ def test_several_bad_rows_are_counted(folder):
 @pytest.mark.parametrize(("role", "empty"), [("question", ""), ("question", " "), ("context", "\n"), ("context", None)])
 def test_an_empty_question_or_context_is_refused_or_dropped(folder, role, empty):
     row = ask("Who?", None) | {role: empty}
-    assert f"train: 1 row without a {role} (row 4): column '{role}'; fill them in, or drop bad rows" in refused(
-        folder, row
-    )
+    assert f"train: 1 row without a {role} (row 4): column '{role}'; fill them in, or drop them" in refused(folder, row)
     table = open_table(str(folder(train=[*GOOD, row], validation=GOOD, test=GOOD)), bad_rows="drop")
     assert len(table.split("train")) == 3
 

@@ -114,6 +114,19 @@ def test_what_cannot_be_asked(answering: Path, compress: Cli) -> None:
         assert told in done.line
 
 
+def test_the_threshold_of_no_answer_can_be_set_where_it_is_asked(answering: Path, compress: Cli) -> None:
+    data = ("--data", "opinions-qa", "--limit", "10", "--bootstrap", "100", "--no-answer-threshold", "3.5", "--json")
+    done = compress("evaluate", answering, *data)
+    assert done.code == 0, done.err
+    ask(compress, answering, "--question", "Who?", "--context", CONTEXT, "--no-answer-threshold", "2")
+    done = compress("predict", toy.TEACHER, "a text", "--no-answer-threshold", "2")
+    assert (done.code, done.line) == (
+        2,
+        "error: data.no_answer_threshold: classification has no no_answer_threshold; leave it out, or say what the "
+        "data is for",
+    )
+
+
 def test_a_model_of_another_task_is_not_asked_questions(taught: Path, compress: Cli) -> None:
     done = compress("predict", toy.TEACHER, "--question", "Who?", "--context", CONTEXT)
     assert (done.code, "a model for classification answers single texts" in done.line) == (2, True)
@@ -149,7 +162,7 @@ def test_bad_answers_are_told_by_row_and_can_be_dropped(taught: Path, compress: 
     assert (done.code, done.line) == (
         2,
         "error: asked: train: row 9: 'Bob' is not at character 4: the context has 'fou' there, and the answer is "
-        "nowhere in it; correct it, or drop bad rows (data.bad_rows: drop)",
+        "nowhere in it; correct it, or drop bad rows with --bad-rows drop (data.bad_rows: drop)",
     )
-    done = compress(*tune, "--set", "data.bad_rows=drop", "--dry-run")
+    done = compress(*tune, "--bad-rows", "drop", "--dry-run")
     assert done.code == 0, done.err

@@ -172,8 +172,8 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "labels missing": (
         labelled(lambda i, row: None if i % 7 == 0 else row["label"]), DISTILL,
-        "bad: train: 10 rows without a label (rows 1, 8, 15 …): column 'label'; fill them in, or drop bad rows "
-        "(bad_rows: drop)",
+        "bad: train: 10 rows without a label (rows 1, 8, 15 …): column 'label'; fill them in, or drop them "
+        "with --bad-rows drop (data.bad_rows: drop)",
     ),
     "label unseen in training": (
         labelled(lambda i, row: "neutral" if i == 3 else row["label"], "test"), DISTILL,
@@ -200,7 +200,8 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "text missing": (
         text_of_row_6(None), DISTILL,
-        "bad: train: 1 row without a text (row 6): column 'text'; fill them in, or drop bad rows (bad_rows: drop)",
+        "bad: train: 1 row without a text (row 6): column 'text'; fill them in, or drop them "
+        "with --bad-rows drop (data.bad_rows: drop)",
     ),
     "text a number": (
         text_of_row_6(17), DISTILL,

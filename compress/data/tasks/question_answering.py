@@ -272,5 +272,7 @@ def _misplaced(bad: Mapping[int, str], where: str) -> UserError:
     first, *others = bad
     more = f" (and {len(others):,} more, {first_rows([row + 1 for row in others])})" if others else ""
     return UserError(
-        f"row {first + 1}: {bad[first]}{more}", where=where, do="correct it, or drop bad rows (data.bad_rows: drop)"
+        f"row {first + 1}: {bad[first]}{more}",
+        where=where,
+        do="correct it, or drop bad rows with --bad-rows drop (data.bad_rows: drop)",
     )
