@@ -170,7 +170,8 @@ def open_table_of(recipe: Recipe, model: FolderInfo | None = None) -> Table:
 def settings_asked(recipe: Recipe) -> dict[str, Any]:
     """The settings of the task that the recipe names."""
     assert recipe.data is not None
-    said = {"stride": recipe.data.stride, "no_answer_threshold": recipe.data.no_answer_threshold}
+    names = ("stride", "no_answer_threshold", "long_text", "pooling")
+    said = {name: getattr(recipe.data, name) for name in names}
     return {name: value for name, value in said.items() if value is not None}
 
 

@@ -49,15 +49,30 @@ def _greedy(sizes: np.ndarray, budget: int) -> list[int]:
 
 
 class _Ordered:
-    """Rows in an order of their own each epoch, `rows_per_step` at a time; the last step takes what is left."""
+    """Rows in an order of their own each epoch, `rows_per_step` at a time; the last step takes what is left.
 
-    def __init__(self, rows: int, rows_per_step: int, max_tokens: int, seed: int, purpose: str) -> None:
+    rank, world: which of how many processes reads. Each has every world-th row of a step; what is drawn for a step is
+    drawn for all its rows, so that the processes together see what one alone would, and share one fingerprint.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        rows_per_step: int,
+        max_tokens: int,
+        seed: int,
+        purpose: str,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        assert 0 <= rank < world, (rank, world)
         if rows < 1:
             raise UserError("there is no row to train on")
         if rows_per_step < 1 or max_tokens < 1:
             raise UserError("batch_rows and max_tokens must be 1 or more", why=f"found {rows_per_step}, {max_tokens}")
         self.rows, self.rows_per_step, self.max_tokens = rows, rows_per_step, max_tokens
         self.seed, self._purpose = seed, purpose
+        self._rank, self._world = rank, world
         self._held: tuple[int, np.ndarray] | None = None
 
     def steps(self, epoch: int) -> int:
@@ -72,6 +87,10 @@ class _Ordered:
             self._held = (epoch, order(self.rows, self._purpose, self.seed, epoch))
         return self._held[1][index * self.rows_per_step : (index + 1) * self.rows_per_step]
 
+    def _own(self, rows: np.ndarray) -> np.ndarray:
+        """Those of a step's rows that this process reads; fewer rows than processes leave the last ones without."""
+        return rows[self._rank :: self._world]
+
     def _mark(self, *parts: object) -> str:
         told = [RULE, self._purpose, self.rows, self.rows_per_step, self.max_tokens, self.seed, *parts]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
@@ -80,14 +99,17 @@ class _Ordered:
 class TaskBatches(_Ordered):
     """A BatchSource over encoded rows of a task; labelled and unlabelled rows may be mixed (`examples.join`)."""
 
-    def __init__(self, examples: Examples, rows_per_step: int, max_tokens: int, seed: int) -> None:
-        super().__init__(len(examples), rows_per_step, max_tokens, seed, "task")
+    def __init__(
+        self, examples: Examples, rows_per_step: int, max_tokens: int, seed: int, *, rank: int = 0, world: int = 1
+    ) -> None:
+        super().__init__(len(examples), rows_per_step, max_tokens, seed, "task", rank, world)
         self.examples, self._lengths = examples, examples.lengths
         self.fingerprint = self._mark(examples.fingerprint)
 
     def step(self, epoch: int, index: int) -> Sequence[Batch]:
         """The micro-batches of one optimizer step."""
-        parts = micro_batches(self.step_rows(epoch, index), self._lengths, self.max_tokens)
+        rows = self._own(self.step_rows(epoch, index))
+        parts = micro_batches(rows, self._lengths, self.max_tokens) if len(rows) else []
         return [collate(self.examples, part) for part in parts]
 
 
@@ -157,6 +179,8 @@ class CorpusBatches(_Ordered):
         rate: float = 0.15,
         shares: tuple[float, float] = (0.8, 0.1),
         across_documents: bool = False,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         _check(masking, choice, pairs, rate, shares, across_documents)
         if tokens.stored and masking == "static":
@@ -173,7 +197,7 @@ class CorpusBatches(_Ordered):
         self._special_count = 2 if pairs == "none" else 2 + self._between
         self.blocks = pack_blocks(tokens, block_length, self._special_count, across_documents=across_documents)
         self._pairer = self._make_pairer(pairs, block_length)
-        super().__init__(len(self.blocks), rows_per_step, max_tokens, seed, "corpus")
+        super().__init__(len(self.blocks), rows_per_step, max_tokens, seed, "corpus", rank, world)
         size = tokenizer.vocabulary_size
         counts = tokens.counts(size) if choice == "distilbert" else None
         self._rule = Rule(tokenizer.mask_id, size, choice, rate, counts, *shares)
@@ -248,7 +272,8 @@ class CorpusBatches(_Ordered):
             ids[whole.text] = self._hidden[0][whole.source]
             chosen[whole.text] = self._hidden[1][whole.source]
         lengths = np.diff(whole.offsets)
-        parts = micro_batches(np.arange(len(rows)), lengths, self.max_tokens)
+        own = self._own(np.arange(len(rows)))
+        parts = micro_batches(own, lengths, self.max_tokens) if len(own) else []
         return [whole.batch(part, rows, ids, chosen, labels) for part in parts]
 
     def _row_draws(self, epoch: int, rows: np.ndarray) -> np.ndarray:

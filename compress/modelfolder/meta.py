@@ -68,7 +68,7 @@ class FolderMeta(_Note):
     """Kind of the task (classification, pairs, regression …); null for a task-agnostic model."""
     label_names: tuple[str, ...] = ()
     """In order of the label ids; set by `save_model` when empty and there is a task head."""
-    task_settings: dict[str, float | int | bool | None] = Field(default_factory=dict)
+    task_settings: dict[str, float | int | bool | str | None] = Field(default_factory=dict)
     """What else the task must know to answer as the model was trained: `data.task.Task.settings`."""
     method: str | None = None
     """How the model was made: finetune, distilbert …"""

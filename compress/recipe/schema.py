@@ -54,8 +54,13 @@ class DataSpec(Frozen):
     """Rows without text or label, or whose words and tags differ in number."""
     bad_tags: Literal["refuse", "repair"] = "refuse"
     """Tags that their scheme does not allow where they stand, such as I- with no B- before it."""
+    long_text: Literal["cut", "chunk"] | None = None
+    """Of classification: chunk: a longer text is read in several chunks, whose logits are pooled; null: cut."""
+    pooling: Literal["mean", "max"] | None = None
+    """Of the logits of a text's chunks; null: mean."""
     stride: int | None = Field(default=None, ge=0)
-    """Of question answering: pieces that neighbouring windows of a long context share; null: a third of max_length."""
+    """Pieces that neighbouring windows of a long context (question answering) or chunks of a long text share; null: a
+    third of max_length."""
     no_answer_threshold: float | None = None
     """Of question answering: by how much "no answer" must beat the best answer to be given; null: 0."""
 

@@ -69,7 +69,17 @@ def test_other_data_drops_what_the_recipe_said_about_its_own() -> None:
 
 
 def test_what_describes_a_source_is_listed_whole() -> None:
-    kept = {"source", "limit", "max_length", "bad_rows", "bad_tags", "stride", "no_answer_threshold"}
+    kept = {
+        "source",
+        "limit",
+        "max_length",
+        "bad_rows",
+        "bad_tags",
+        "stride",
+        "no_answer_threshold",
+        "long_text",
+        "pooling",
+    }
     assert set(DataSpec.model_fields) == kept | set(DATA_ANSWERS)
 
 

@@ -170,8 +170,8 @@ def test_a_split_whose_answers_are_withheld_is_left_out(folder):
 
 
 def test_a_setting_of_another_task_is_refused(folder):
-    with pytest.raises(UserError, match=r"data.stride: classification has no stride; leave it out"):
-        open_table(str(folder()), settings={"stride": 3})
+    with pytest.raises(UserError, match=r"data.no_answer: classification has no no_answer; leave it out"):
+        open_table(str(folder()), settings={"no_answer": True})
 
 
 @pytest.mark.parametrize(

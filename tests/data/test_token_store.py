@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,6 +131,33 @@ def test_any_step_can_be_rebuilt_without_those_before(tmp_path: Path, tokenizer:
     assert new.fingerprint == old.fingerprint
     for a, b in zip(new.step(1, 3), expected, strict=True):
         equal(a, b)
+
+
+@pytest.mark.parametrize("world", [2, 3, 20])
+def test_the_processes_of_a_run_share_out_each_step(world: int, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """Each row with the masks it has in one process; together all rows, none twice; some may have none."""
+    name = str(write(tmp_path / "corpus", "jsonl", texts(30)))
+    tokens = stored_tokens(open_corpus(name, stream=True), tokenizer, folder=tmp_path)
+    alone = source(tokens, tokenizer, pairs="sop")
+    ranks = [source(tokens, tokenizer, pairs="sop", rank=rank, world=world) for rank in range(world)]
+    assert {rank.fingerprint for rank in ranks} == {alone.fingerprint}
+
+    def rows(batches: Sequence[Batch]) -> dict[int, tuple[list[int], list[int]]]:
+        found: dict[int, tuple[list[int], list[int]]] = {}
+        for batch in batches:
+            bounds = batch.cu_seqlens.tolist()
+            assert batch.mlm_positions is not None
+            hidden = np.isin(np.arange(batch.tokens), batch.mlm_positions.numpy())
+            for row, start, end in zip(batch.row_ids.tolist(), bounds, bounds[1:], strict=False):
+                assert row not in found
+                found[row] = batch.input_ids[start:end].tolist(), hidden[start:end].tolist()
+        return found
+
+    for index in range(alone.steps(0)):
+        parts = [rank.step(0, index) for rank in ranks]
+        assert rows([batch for part in parts for batch in part]) == rows(alone.step(0, index))
+        if index == 0:
+            assert sum(bool(part) for part in parts) == min(world, 16)
 
 
 class KilledError(Exception):

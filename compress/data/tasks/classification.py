@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data import task
+from compress.data.chunks import encode_chunks, pool
 from compress.data.columns import Asked
 from compress.data.examples import Examples
 from compress.data.frame import Column, Frame
@@ -18,7 +19,8 @@ from compress.data.labels import read_labels
 from compress.data.ragged import LabelArray
 from compress.data.table import UNLABELLED, Rows
 from compress.data.task import Choices, Fidelity, Scored, check_outputs
-from compress.errors import printable
+from compress.data.tokenizer import Tokenizer
+from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence, softmax
 from evaluation.quality.draws import of_mean, of_tables
 from evaluation.quality.metrics import table_metrics
@@ -43,10 +45,55 @@ class Answer:
 
 
 class Task(task.Task):
-    """Single-text classification."""
+    """Single-text classification.
+
+    long_text: "cut", or "chunk": a text that is too long is read in several chunks (`data.chunks`), which share
+    `stride` tokens and whose logits are pooled.
+    """
 
     kind: ClassVar[str] = "classification"
+    settings: ClassVar[tuple[str, ...]] = ("long_text", "stride", "pooling")
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1_macro", "matthews")
+
+    def __init__(self, *, long_text: str = "cut", stride: int | None = None, pooling: str = "mean") -> None:
+        self.chunked, self.stride, self.pooling = long_text == "chunk", stride, pooling
+        if self.chunked and "text_pair" in self.text_roles:
+            raise UserError(
+                "pairs of texts cannot be read in chunks", where="data.long_text", do="use cut, and a larger max_length"
+            )
+
+    def settings_of(self, train: Rows | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was asked for. Raises UserError for a stride or pooling of texts that are cut."""
+        unread = next((name for name in ("stride", "pooling") if name in asked), None)
+        if unread is not None and not self.chunked:
+            raise UserError(
+                f"{unread} says how chunks are read, and long texts are cut",
+                where=f"data.{unread}",
+                do="set data.long_text: chunk, or leave it out",
+            )
+        return dict(asked)
+
+    def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
+        """Rows of a table with their labels, in chunks where that was asked for."""
+        if not self.chunked:
+            return super().encode(tokenizer, rows, max_length=max_length)
+        assert isinstance(rows.labels, np.ndarray)
+        texts = (texts for texts, _ in rows.slices())
+        return encode_chunks(tokenizer, texts, rows.labels, rows.numbers, max_length=max_length, stride=self.stride)
+
+    def encode_texts(
+        self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
+    ) -> Examples:
+        """Raw texts, without labels."""
+        if not self.chunked:
+            return super().encode_texts(tokenizer, texts, pairs, max_length=max_length)
+        self.check_texts(pairs)
+        numbers = np.arange(1, len(texts) + 1, dtype=np.int64)
+        labels = np.full(len(texts), UNLABELLED, dtype=np.int64)
+        return encode_chunks(tokenizer, [list(texts)], labels, numbers, max_length=max_length, stride=self.stride)
+
+    def _pooled(self, logits: np.ndarray, examples: Examples) -> np.ndarray:
+        return pool(logits, examples, self.pooling) if self.chunked else logits
 
     def claims(self, frame: Frame, asked: Asked) -> int:
         """What every table can be, when nothing else is claimed."""
@@ -75,7 +122,7 @@ class Task(task.Task):
     ) -> Sequence[Answer]:
         """(N, C) logits → the most probable label of each text."""
         check_outputs(logits, len(label_names))
-        shares, names = softmax(logits), list(label_names)
+        shares, names = softmax(self._pooled(logits, examples)), list(label_names)
         return [
             Answer(names[best], dict(zip(names, row, strict=True)))
             for best, row in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
@@ -86,8 +133,10 @@ class Task(task.Task):
         return (*self.metrics, "f1_binary") if len(names) == 2 else self.metrics
 
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
-        """(N, C) logits beside the class numbers."""
-        gold, predicted, classes = examples.labels, logits.argmax(-1), logits.shape[1]
+        """(N, C) logits, or those of all chunks, beside the class numbers."""
+        assert isinstance(rows.labels, np.ndarray)
+        logits = self._pooled(logits, examples)
+        gold, predicted, classes = rows.labels, logits.argmax(-1), logits.shape[1]
         scores, right = table_metrics(classes), predicted == gold
         names = self.metrics_of(label_names)
         metrics = of_tables(gold, predicted, classes, {name: scores[name] for name in names})
@@ -98,5 +147,6 @@ class Task(task.Task):
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Fidelity:
         """The share of rows with the same label, and the mean KL divergence from theirs to ours, in nats."""
+        ours, theirs = (self._pooled(side, examples) for side in (ours, theirs))
         same = of_mean(ours.argmax(-1) == theirs.argmax(-1))
         return Fidelity(len(ours), {"agreement": same}, {"kl": float(divergence(ours, theirs).mean())})
