@@ -1,7 +1,7 @@
 """Model folders in and out: `load_model`, `save_model`, and what can be asked of a folder without loading it.
 
 A model folder is what the ecosystem loads (config.json, model.safetensors, tokenizer files) plus compress.json,
-README.md and a manifest of ours. Folders of BERT and DistilBERT that transformers wrote load here as they are.
+README.md and a manifest of ours. Folders of the families in `families/` that transformers wrote load here as they are.
 """
 
 from __future__ import annotations

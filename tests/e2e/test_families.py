@@ -45,6 +45,25 @@ stages:
 """
 
 
+BOTH = f"""
+extends: smoke
+description: the corpus, then the task, on a toy
+data: {{max_length: 24}}
+corpus: {{max_length: 24}}
+{toy.QUICK}
+stages:
+  - kind: distill
+    level: corpus
+    student: {{layers: [0, 2]}}
+    objectives: [{{kind: soft_targets, on: vocabulary}}, {{kind: masked_lm}}, {{kind: cosine_hidden}}]
+    training: {{steps: 2, batch_rows: 8, learning_rate: 1e-3}}
+  - kind: distill
+    level: task
+    objectives: [{{kind: soft_targets, on: task}}]
+    training: {{steps: 2, batch_rows: 8, learning_rate: 1e-3}}
+"""
+
+
 @pytest.fixture
 def checkpoint(work: Path, request: pytest.FixtureRequest) -> Path:
     """A masked-LM folder of the family, as transformers and its tokenizer's author leave it."""
@@ -98,6 +117,27 @@ def test_from_a_foreign_checkpoint_to_a_student_of_its_family(checkpoint: Path, 
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert [row["label"] in ("negative", "positive") for row in rows] == [True, True]
     _same_as_transformers(texts, rows)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "family"), [(f, f) for f in ("albert", "electra", "modernbert", "roberta")], indirect=["checkpoint"]
+)
+def test_a_student_of_the_corpus_gets_the_teachers_task_head(checkpoint: Path, family: str, compress: Cli) -> None:
+    done = compress(
+        "finetune", "--recipe", "./finetune.yaml", "--model", checkpoint, "--data", "data", "--output", "runs/fine",
+        "--threads", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    Path("both.yaml").write_text(BOTH, encoding="utf-8")
+    done = compress(
+        "distill", "--recipe", "./both.yaml", "--teacher", "runs/fine/model", "--general-teacher", checkpoint,
+        "--data", "data", "--set", "corpus.source=corpus.txt", "--output", "runs/small", "--threads", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "the student's task head is a copy of the teacher's" in done.err
+    student = inspect("runs/small/student")
+    assert (student.family, student.stock_class) == (family, f"{FAMILIES[family][0]}ForSequenceClassification")
+    assert inspect("runs/small/stages/0-distill/model").stock_class == f"{FAMILIES[family][0]}ForMaskedLM"
 
 
 def _same_as_transformers(texts: list[str], rows: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Our own format, for models that no stock class computes: uneven layers, shared layers, pre-norm, a factorized table.
+"""Our own format, for models that no stock class computes: uneven layers, windows on a BERT, pre-norm with biases.
 
 config.json holds the encoder's and heads' own description; tensors are stored under our parameter names, a tensor
 that several layers share once. transformers does not load such a folder; `load_model` does.
