@@ -107,6 +107,15 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             help='Of questions: by how much "no answer" must beat the best answer; the model\'s own when not given.',
         ),
         click.option("--max-length", type=int, help="Most pieces of one text; longer texts are cut."),
+        click.option(
+            "--long-text",
+            type=click.Choice(["cut", "chunk"]),
+            help="Of classification; chunk: a longer text is read in chunks whose logits are pooled.",
+        ),
+        click.option(
+            "--stride", type=int, help="Pieces that neighbouring chunks or windows share; a third of the length."
+        ),
+        click.option("--pooling", type=click.Choice(["mean", "max"]), help="Of the logits of chunks; mean."),
         click.option("--limit", type=int, help="Most rows taken of each split."),
     ),
     "model": (click.option("--model", type=ModelName(), help="The model folder to start from."),),
@@ -211,6 +220,7 @@ _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "teacher": "teacher", "data": "data.source", "text_column": "data.text_column",
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
+    "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
     "no_answer_threshold": "data.no_answer_threshold", "corpus": "corpus.source",
 }  # fmt: skip
 

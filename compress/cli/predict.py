@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     type=float,
     help='By how much "no answer" must beat the best answer; else the model\'s own.',
 )
+@click.option("--long-text", type=click.Choice(["cut", "chunk"]), help="Of classification; else as it was trained.")
 @shared("compute")
 def command(
     options: RunOptions,
@@ -40,6 +41,7 @@ def command(
     contexts: tuple[str, ...],
     file: Path | None,
     no_answer_threshold: float | None,
+    long_text: str | None,
 ) -> None:
     """Answer TEXTS with MODEL: the label and its probability, or what its task answers with.
 
@@ -52,5 +54,6 @@ def command(
     """
     from compress.prediction import predict_texts
 
-    settings = {} if no_answer_threshold is None else {"no_answer_threshold": no_answer_threshold}
+    asked = {"no_answer_threshold": no_answer_threshold, "long_text": long_text}
+    settings = {name: value for name, value in asked.items() if value is not None}
     predict_texts(model, texts, pairs, file, options, questions=questions, contexts=contexts, settings=settings)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from compress.cli.main import main
 from compress.data.chunks import encode_chunks, pool
 from compress.data.examples import Examples
 from compress.data.sources import open_table
@@ -109,6 +110,14 @@ def test_a_model_answers_and_scores_a_long_text_once(folder: Path, tmp_path: Pat
     one = plain.predict([rows[0]["text"]])[0]
     assert one.probabilities == pytest.approx(answers[0].probabilities, abs=1e-6)
     assert Predictor(folder, settings={"long_text": "cut"}).predict([rows[0]["text"]])[0] != one
+
+
+def test_predict_and_evaluate_chunk_when_they_are_told_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = {}
+    for way in ("cut", "chunk"):
+        assert main(["predict", str(folder), text(50, 1), "--long-text", way, "--json"]) == 0
+        answers[way] = json.loads(capsys.readouterr().out)["probabilities"]
+    assert answers["cut"] != answers["chunk"]
 
 
 @pytest.mark.parametrize(
