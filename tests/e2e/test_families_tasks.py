@@ -14,7 +14,7 @@ import foreign_tokenizers
 import numpy as np
 import pytest
 import torch
-from test_families import FAMILIES
+from test_families_verbs import FAMILIES
 
 from compress.contracts import Needs
 from compress.data.batches import evaluation_batches
