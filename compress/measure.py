@@ -27,6 +27,7 @@ from evaluation.cost.flops import count_flops
 from evaluation.cost.latency import Latency, measure_interleaved
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
+from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
 
@@ -43,21 +44,24 @@ class Subject:
 @dataclass(frozen=True)
 class Measured:
     """A subject with its figures. scored: its answers, from which any of them can be resampled.  metric: the one of
-    the task that decides; None where nothing was scored."""
+    the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher."""
 
     subject: Subject
     measurement: Measurement
     scored: Scored | None = None
     metric: str | None = None
+    churn: Sequence[Group] = ()
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it."""
+        told = {"churn": [group.as_json() for group in self.churn]} if self.churn else {}
         return {
             "name": self.subject.name,
             "role": self.subject.role,
             "folder": str(self.subject.folder),
             "values": dict(self.measurement.values),
             "context": dict(self.measurement.context),
+            **told,
         }
 
 
@@ -117,7 +121,10 @@ def measure(
             values |= against(scored, theirs.scored, metric, bootstrap)
             values |= likeness(_compare(predictors[i], answered[i], theirs, rows), bootstrap)
             values |= kept(scored, theirs.scored, metric) | cost_ratios(values, costs[reference].values)
-        measured.append(Measured(subject, Measurement(values, context), scored, metric))
+        flips = (
+            () if reference is None or i == reference else _churn(predictors[i], answered[i], answered[reference], rows)
+        )
+        measured.append(Measured(subject, Measurement(values, context), scored, metric, flips))
     return measured
 
 
@@ -146,6 +153,13 @@ def _compare(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Row
     if ours.logits.shape != theirs.logits.shape:
         return Fidelity(len(rows), {})
     return predictor.task.compare(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
+
+
+def _churn(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Rows) -> Sequence[Group]:
+    """Which rows changed; nothing where their tokenizers cut the rows differently."""
+    if ours.logits.shape != theirs.logits.shape:
+        return ()
+    return predictor.task.churn(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
 
 
 def require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predictor]) -> None:

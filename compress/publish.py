@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 from compress.console import Console
 from compress.data.table import Table
 from compress.data.tasks import task_of
+from compress.durable import atomic
 from compress.measure import Measured
 from compress.modelfolder import folder as modelfolder
-from compress.report import comparison, conditions, gain_sentence, markdown
+from compress.report import churn_sentence, churn_table, comparison, conditions, gain_sentence, markdown
 from compress.tracking import TrackedRun
 
 RESAMPLES = 1000
+CHURN = "churn.json"
 
 Child = Callable[[str], TrackedRun]
 
@@ -37,7 +40,7 @@ def log_measured(
     columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == "student"), measured[0])
-    lines = conditions(main.measurement) + gain(measured, table)
+    lines = conditions(main.measurement) + churn_sentence(main.churn) + gain(measured, table)
     console.table("", columns, rows)
     for line in lines:
         console.result(line)
@@ -112,6 +115,13 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
         dataset=dataset,
     )
     run.tags({f"measured.{key}": value for key, value in context.items()})
+    if m.churn:
+        columns, rows = churn_table(m.churn)
+        file = run.folder / CHURN
+        atomic.write_json(file, {"columns": list(columns), "data": [list(row) for row in rows]})
+        run.artifact(file)
+        # What mlflow.log_table leaves: with this tag the page shows the file as a table.
+        run.tags({"mlflow.loggedArtifacts": json.dumps([{"path": CHURN, "type": "table"}])})
     run.note(note)
 
 

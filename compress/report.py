@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from compress.contracts import Measurement
+from evaluation.quality.churn import Group
 
 Row = tuple[str, ...]
 
@@ -50,6 +51,25 @@ def gain_sentence(student: str, control: str, metric: str, difference: tuple[flo
         return f"{student} against {control}: no measurable gain from the teacher ({interval})"
     word = "gain" if value > 0 else "loss"
     return f"{student} against {control}: {word} from the teacher {interval}"
+
+
+def churn_table(groups: Sequence[Group]) -> tuple[Row, list[Row]]:
+    """(columns, rows): how many rows of each group changed, for better and for worse."""
+    columns = ("rows answered otherwise than by the teacher", "rows", "changed", "broken", "fixed")
+    shown = [g.name if g.by == "all" else f"{g.by}: {g.name}" for g in groups]
+    counts = [(g.rows, g.changed, g.broken, g.fixed) for g in groups]
+    return columns, [(name, *(f"{n:,}" for n in row)) for name, row in zip(shown, counts, strict=True)]
+
+
+def churn_sentence(groups: Sequence[Group]) -> list[str]:
+    """One line for all rows; none where nothing was compared."""
+    if not groups:
+        return []
+    g = groups[0]
+    return [
+        f"of {g.rows:,} rows {g.changed:,} are answered otherwise than by the teacher: "
+        f"{g.broken:,} right before and wrong now, {g.fixed:,} wrong before and right now"
+    ]
 
 
 def _cell(text: str) -> str:
@@ -117,6 +137,7 @@ METRICS: Mapping[str, tuple[str, Form]] = {
     "matthews": ("Matthews", _decimal),
     "spearman": ("Spearman", _decimal),
     "pearson": ("Pearson", _decimal),
+    "calibration_error": ("calibration error", _percent),
 }
 """Metric → what people call it, and its form."""
 

@@ -1,4 +1,4 @@
-"""`compress evaluate` and `compress benchmark`: measuring without a recipe."""
+"""`compress evaluate`, `benchmark` and `calibrate`: measuring without a recipe."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from compress.console import Console
 from compress.contracts import Measurement, RunOptions
 from compress.data.examples import Examples
 from compress.data.table import Table
+from compress.data.tasks import classification
 from compress.errors import UserError
 from compress.measure import CostPlan, Measured, Subject, cost_ratios, measure, measure_cost, require_same_labels
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve
 from compress.predictor import Predictor
 from compress.recipe import Recipe, load_recipe
-from compress.report import comparison, conditions
+from compress.report import churn_table, comparison, conditions
 from compress.robustness import Curve, check_disturbance, curve, tell
 from compress.stages import check_same_task, open_table_of, settings_asked
+from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
 
 MIX_ROWS = 512
+FEWEST_ROWS = 10
 
 
 def evaluate(model: str, against: str | None, split: str, bootstrap: int, options: RunOptions) -> list[Measured]:
@@ -53,6 +56,9 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
         say=console.note,
     )
     _print(console, measured)
+    for m in measured:
+        if m.churn and not options.json:
+            console.table("", *churn_table(m.churn))
     return measured
 
 
@@ -78,6 +84,65 @@ def evaluate_robustness(
         curves.append(curve(_name(folder), predictor, rows, disturbance, recipe.data.max_length, bootstrap))
     tell(console, curves, table, split, disturbance, options)
     return curves
+
+
+def calibrate(model: str, split: str, options: RunOptions) -> float:
+    """Write `options.output`: the model with the temperature that makes its probabilities fit one split.
+
+    Told with the calibration error on the test rows before and after; no answer changes. Raises UserError for kinds of
+    task whose answers have no such probabilities, for too few rows, and when there is no output or it exists already.
+    """
+    if options.output is None:
+        raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
+    console = Console(quiet=options.quiet, json=options.json)
+    folder = resolve(model)
+    info = modelfolder.inspect(folder)
+    recipe, table = _asked(info, options, console)
+    predictor = Predictor(folder, device=options.device, task=table.task)
+    check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
+    if "temperature" not in predictor.task.settings:
+        raise UserError(f"{table.task} has no temperature", where=str(folder), do="calibrate a model of single labels")
+    assert recipe.data is not None
+    logits, gold = [], []
+    for name in (split, "test"):
+        rows = table.split(name)
+        if len(rows) < FEWEST_ROWS:
+            raise UserError(f"{len(rows)} rows of {name}", where="--data", why=f"at least {FEWEST_ROWS} are needed")
+        examples = predictor.encode_rows(rows, max_length=recipe.data.max_length)
+        assert isinstance(predictor.task, classification.Task)
+        logits.append(predictor.task.pooled(predictor.logits(examples), examples))
+        gold.append(np.asarray(rows.labels))
+    temperature = fit_temperature(logits[0], gold[0])
+    told = {}
+    for name, t in (("before", _temperature(info)), ("after", temperature)):
+        error = calibration_error(logits[1] / t, gold[1])(np.ones((1, len(gold[1]))))[0]
+        told[name] = {
+            "temperature": t,
+            "calibration_error": float(error),
+            "negative_log_likelihood": negative_log_likelihood(logits[1], gold[1], t),
+        }
+    loaded = modelfolder.load_model(folder)
+    parent = modelfolder.Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
+    settings = {**loaded.meta.task_settings, "temperature": temperature}
+    note = f"probabilities calibrated on {len(gold[0]):,} rows of {table.name}/{split}: temperature {temperature:.3f}"
+    meta = modelfolder.FolderMeta(
+        family=loaded.family, task=table.task, label_names=loaded.meta.label_names, task_settings=settings,
+        method=loaded.meta.method, max_length=loaded.meta.max_length, lineage=(parent,), data=loaded.meta.data,
+        notes=(*loaded.meta.notes, note),
+    )  # fmt: skip
+    modelfolder.save_model(options.output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta)
+    columns = (f"on {len(gold[1]):,} rows of {table.name}/test", *told)
+    shown = [[f"{row[key]:.4f}" for row in told.values()] for key in next(iter(told.values()))]
+    names = ("temperature", "calibration error", "negative log-likelihood")
+    console.table("", columns, [(name, *cells) for name, cells in zip(names, shown, strict=True)])
+    console.result(f"wrote {options.output}; its answers are the same, their probabilities are not")
+    console.document({"folder": str(options.output), "fitted_on": split, **told})
+    return temperature
+
+
+def _temperature(info: modelfolder.FolderInfo) -> float:
+    """What the folder divides its logits by."""
+    return float(info.meta.task_settings.get("temperature") or 1.0)
 
 
 def _asked(info: modelfolder.FolderInfo, options: RunOptions, console: Console) -> tuple[Recipe, Table]:

@@ -24,6 +24,7 @@ from compress.data.table import Rows
 from compress.data.tokenizer import Tokenizer
 from compress.encoder.config import HeadKind, Problem
 from compress.errors import UserError
+from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows
 
 Weighted = Callable[[np.ndarray], np.ndarray]
@@ -228,6 +229,12 @@ class Task(ABC):
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Fidelity:
         """The outputs of two models for the same rows."""
+
+    def churn(
+        self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
+    ) -> Sequence[Group]:
+        """Which rows the first model answers otherwise than the second; nothing for kinds without one label a row."""
+        return ()
 
 
 def check_outputs(logits: np.ndarray, outputs: int, what: str = "names") -> None:

@@ -224,3 +224,36 @@ def test_runs_get_free_names_and_resume_finds_the_open_one(taught: Path, compres
     assert compress(*DISTILL).code == 0
     assert (taught / "runs/task/student").is_dir()
     assert sha(taught / "runs/task/student/model.safetensors") == sha(taught / "runs/task-2/student/model.safetensors")
+
+
+# --- calibration and churn ----------------------------------------------------------------------------------------
+
+
+def test_calibrated_probabilities_and_the_same_answers(taught: Path, compress: Cli) -> None:
+    done = compress("calibrate", TEACHER, "--data", "data", "--output", "runs/calibrated", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert told["before"]["temperature"] == 1.0
+    kept = modelfolder.inspect("runs/calibrated")
+    assert kept.meta.task_settings["temperature"] == pytest.approx(told["after"]["temperature"])
+    rows = [
+        [json.loads(line) for line in compress("predict", model, *TEXTS, "--json").out.splitlines()]
+        for model in (TEACHER, "runs/calibrated")
+    ]
+    assert [a["label"] for a in rows[0]] == [a["label"] for a in rows[1]]
+    assert rows[0][0]["probabilities"] != rows[1][0]["probabilities"]
+    again = compress("calibrate", TEACHER, "--data", "data", "--output", "runs/calibrated")
+    assert (again.code, again.out) == (3, "")
+    done = compress("calibrate", TEACHER, "--data", "data")
+    assert (done.code, done.line) == (2, "error: --output: where does the result go?; give --output FOLDER")
+
+
+def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
+    done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data")
+    assert done.code == 0, done.err
+    assert "rows answered otherwise than by the teacher" in done.out
+    assert "teacher's confidence:" in done.out
+    done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--json")
+    groups = json.loads(done.out)["models"][1]["churn"]
+    assert groups[0]["by"] == "all"
+    assert groups[0]["changed"] == 0

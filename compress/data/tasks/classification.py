@@ -22,6 +22,8 @@ from compress.data.task import Choices, Fidelity, Scored, check_outputs
 from compress.data.tokenizer import Tokenizer
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence, softmax
+from evaluation.quality.calibration import calibration_error
+from evaluation.quality.churn import Group, churn, confidence_bands, quarters
 from evaluation.quality.draws import of_mean, of_tables
 from evaluation.quality.metrics import table_metrics
 
@@ -49,13 +51,19 @@ class Task(task.Task):
 
     long_text: "cut", or "chunk": a text that is too long is read in several chunks (`data.chunks`), which share
     `stride` tokens and whose logits are pooled.
+    temperature: divides the logits before the probabilities are told, as `compress calibrate` found it.
     """
 
     kind: ClassVar[str] = "classification"
-    settings: ClassVar[tuple[str, ...]] = ("long_text", "stride", "pooling")
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1_macro", "matthews")
+    settings: ClassVar[tuple[str, ...]] = ("long_text", "stride", "pooling", "temperature")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1_macro", "matthews", "calibration_error")
 
-    def __init__(self, *, long_text: str = "cut", stride: int | None = None, pooling: str = "mean") -> None:
+    def __init__(
+        self, *, long_text: str = "cut", stride: int | None = None, pooling: str = "mean", temperature: float = 1.0
+    ) -> None:
+        if not (isinstance(temperature, int | float) and 0 < temperature < float("inf")):
+            raise UserError("not a temperature", where="task_settings.temperature", why=f"found {temperature!r}")
+        self.temperature = float(temperature)
         self.chunked, self.stride, self.pooling = long_text == "chunk", stride, pooling
         if self.chunked and "text_pair" in self.text_roles:
             raise UserError(
@@ -92,7 +100,8 @@ class Task(task.Task):
         labels = np.full(len(texts), UNLABELLED, dtype=np.int64)
         return encode_chunks(tokenizer, [list(texts)], labels, numbers, max_length=max_length, stride=self.stride)
 
-    def _pooled(self, logits: np.ndarray, examples: Examples) -> np.ndarray:
+    def pooled(self, logits: np.ndarray, examples: Examples) -> np.ndarray:
+        """(N, C) logits of rows, from those of all chunks where texts are read in chunks."""
         return pool(logits, examples, self.pooling) if self.chunked else logits
 
     def claims(self, frame: Frame, asked: Asked) -> int:
@@ -122,7 +131,7 @@ class Task(task.Task):
     ) -> Sequence[Answer]:
         """(N, C) logits → the most probable label of each text."""
         check_outputs(logits, len(label_names))
-        shares, names = softmax(self._pooled(logits, examples)), list(label_names)
+        shares, names = softmax(self.pooled(logits, examples) / self.temperature), list(label_names)
         return [
             Answer(names[best], dict(zip(names, row, strict=True)))
             for best, row in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
@@ -135,11 +144,12 @@ class Task(task.Task):
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
         """(N, C) logits, or those of all chunks, beside the class numbers."""
         assert isinstance(rows.labels, np.ndarray)
-        logits = self._pooled(logits, examples)
+        logits = self.pooled(logits, examples)
         gold, predicted, classes = rows.labels, logits.argmax(-1), logits.shape[1]
         scores, right = table_metrics(classes), predicted == gold
         names = self.metrics_of(label_names)
-        metrics = of_tables(gold, predicted, classes, {name: scores[name] for name in names})
+        metrics = of_tables(gold, predicted, classes, {name: scores[name] for name in names if name in scores})
+        metrics["calibration_error"] = calibration_error(logits / self.temperature, gold)
         majority = float(np.bincount(gold, minlength=classes).max() / len(gold))
         return Scored(len(gold), metrics | {names[0]: of_mean(right)}, {"majority_baseline": majority}, right)
 
@@ -147,6 +157,20 @@ class Task(task.Task):
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Fidelity:
         """The share of rows with the same label, and the mean KL divergence from theirs to ours, in nats."""
-        ours, theirs = (self._pooled(side, examples) for side in (ours, theirs))
+        ours, theirs = (self.pooled(side, examples) for side in (ours, theirs))
         same = of_mean(ours.argmax(-1) == theirs.argmax(-1))
         return Fidelity(len(ours), {"agreement": same}, {"kl": float(divergence(ours, theirs).mean())})
+
+    def churn(
+        self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
+    ) -> Sequence[Group]:
+        """Rows that two models answer otherwise, by length, right label, and how sure the second one was."""
+        assert isinstance(rows.labels, np.ndarray)
+        ours, theirs = (self.pooled(side, examples) for side in (ours, theirs))
+        pairs = rows.pairs or [""] * len(rows)
+        groups = {
+            "length": quarters([len(a) + len(b) for a, b in zip(rows.texts, pairs, strict=True)]),
+            "label": [label_names[i] for i in rows.labels],
+            "teacher's confidence": confidence_bands(softmax(theirs).max(-1)),
+        }
+        return churn(ours.argmax(-1), theirs.argmax(-1), rows.labels, groups)

@@ -1,0 +1,40 @@
+"""Make a model's probabilities mean what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli.options import ModelName, shared
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+@click.command()
+@click.argument("model", type=ModelName())
+@click.option(
+    "--split",
+    type=click.Choice(["validation", "train"]),
+    default="validation",
+    show_default=True,
+    help="Rows that the temperature is fitted on.",
+)
+@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the model goes.")
+@shared("data", "compute")
+def command(options: RunOptions, model: str, split: str, output: Path | None) -> None:
+    """Give MODEL the temperature with which its probabilities fit labelled data (Guo et al., arXiv 1706.04599).
+
+    \b
+      compress calibrate runs/distilbert/student --data opinions --output runs/calibrated
+
+    Its answers stay the same. The temperature is kept in the folder's compress.json: `compress predict` heeds it, other
+    programs that load the folder do not.
+    """
+    import dataclasses
+
+    from compress.standalone import calibrate
+
+    calibrate(model, split, dataclasses.replace(options, output=output))
