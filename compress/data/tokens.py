@@ -184,11 +184,12 @@ def pack_blocks(tokens: Tokens, block_length: int, special: int, *, across_docum
     room = block_length - special
     if room < 1:
         raise UserError(f"blocks of {block_length} tokens have no room for text", do=f"give {special + 2} or more")
-    starts, ends, owners = array("q"), array("q"), array("q")  # 8 bytes a number: there may be many millions
+    # 8 and 4 bytes a block, of which there may be many millions: each begins where the one before it ends.
+    borders, owners = array("q", [0]), array("i")
 
     def add(start: int, end: int, owner: int) -> None:
-        starts.append(start)
-        ends.append(end)
+        assert start == borders[-1]
+        borders.append(end)
         owners.append(owner)
 
     start = end = owner = 0
@@ -208,7 +209,8 @@ def pack_blocks(tokens: Tokens, block_length: int, special: int, *, across_docum
             start = end
     if end > start:
         add(start, end, owner)
-    return Blocks(*(np.frombuffer(column, dtype=np.int64) for column in (starts, ends, owners)))
+    places = np.frombuffer(borders, dtype=np.int64)
+    return Blocks(places[:-1], places[1:], np.frombuffer(owners, dtype=np.int32))
 
 
 def _bounds(tokens: Tokens) -> Iterator[tuple[int, list[int]]]:
