@@ -48,10 +48,3 @@ def cross_entropy(logits: Tensor, batch: Batch, labels: Tensor, smoothing: float
         even = -torch.where(real[:, None], log_p, 0.0).sum(2) / lengths[:, None]
         loss = (1 - smoothing) * loss + smoothing * even
     return loss.mean(1) * there
-
-
-def divergence(ours: Tensor, theirs: Tensor, batch: Batch, temperature: float) -> Tensor:
-    """(B,) mean of T²·KL(theirs ‖ ours) of start and end, softened by the temperature T."""
-    log_p = F.log_softmax(in_rows(ours, batch) / temperature, dim=2)
-    log_q = F.log_softmax(in_rows(theirs, batch) / temperature, dim=2)
-    return F.kl_div(log_p, log_q, log_target=True, reduction="none").sum(2).mean(1) * temperature**2

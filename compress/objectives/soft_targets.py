@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -23,17 +22,23 @@ from compress.objectives._common import (
     vocabulary,
     wide,
 )
-from compress.objectives._vocabulary import divergence, logits_at
+from compress.objectives._divergences import Kind, between, standardised
+from compress.objectives._vocabulary import divergence as vocabulary_divergence
+from compress.objectives._vocabulary import logits_at
 
 _KIND = "soft_targets"
 
 
 class Objective(nn.Module):
-    """T²·KL(teacher ‖ student) of probabilities softened by a temperature T (Hinton et al., arXiv 1503.02531).
+    """T²·divergence of probabilities softened by a temperature T (Hinton et al., arXiv 1503.02531).
 
     on: "task" reads the task head, "vocabulary" the masked-LM head (the `ce` part of DistilBERT, arXiv 1910.01108).
     temperature: T; 1 leaves the probabilities as they are, higher ones show more of what the teacher finds unlikely.
     positions: of the vocabulary: "all" real tokens, or the "masked" ones (DistilBERT's `restrict_ce_to_mask`).
+    divergence: of the task's answers: "forward", KL(teacher ‖ student), as published; "reverse", which forgives the
+        student for leaving out what the teacher finds unlikely; "symmetric", the mean of both; "jensen_shannon".
+    per_example: give each row a temperature of its own, T times the standard deviation of its logits, student's and
+        teacher's each (logit standardisation, Sun et al., arXiv 2403.01427). Needs three classes or more.
     Mean over rows, or over the words of a task that tags them. Of labels that apply or not, each has two probabilities
     of its own: the mean over a row's labels. A score has none: squared difference then.
     """
@@ -44,8 +49,16 @@ class Objective(nn.Module):
         on: Literal["task", "vocabulary"] = "task",
         temperature: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 2.0,
         positions: Literal["all", "masked"] = "all",
+        divergence: Kind = "forward",
+        per_example: bool = False,
     ) -> None:
         super().__init__()
+        if on == "vocabulary" and (divergence != "forward" or per_example):
+            raise UserError(
+                f"{'per_example' if per_example else 'divergence'} is of the task's answers",
+                where=f"objective {_KIND}",
+                do="use on: task, or leave it out",
+            )
         if positions == "masked" and on != "vocabulary":
             raise UserError(
                 "only vocabulary logits can be restricted to masked positions",
@@ -53,6 +66,8 @@ class Objective(nn.Module):
                 do="use on: vocabulary, or positions: all",
             )
         self.on, self.positions = on, positions
+        self.divergence: Kind = divergence
+        self.per_example = per_example
         self.temperature = positive(temperature, "temperature", _KIND)
         self.student_needs = Needs(logits=True) if on == "task" else Needs(mlm=positions)
         self.teacher_needs: Needs | None = self.student_needs
@@ -71,7 +86,8 @@ class Objective(nn.Module):
         ours, theirs = wide(field(student, "logits", _KIND)), wide(field(teacher, "logits", _KIND, "teacher"))
         same_shape(ours, theirs, "classes", _KIND)
         if _spans.is_spans(batch.labels):
-            return _spans.divergence(ours, theirs, batch, self.temperature).sum() / max(1, batch.rows)
+            ours, theirs = (_spans.in_rows(x, batch) for x in (ours, theirs))
+            return self._divergence(ours, theirs).mean(1).sum() / max(1, batch.rows)
         if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(
                 "the models answer per token, and the batch does not say which tokens", where=f"objective {_KIND}"
@@ -87,17 +103,23 @@ class Objective(nn.Module):
         return (values * batch.answered).sum() / batch.answered.sum().clamp(min=1)
 
     def _divergence(self, ours: Tensor, theirs: Tensor) -> Tensor:
-        """T²·KL over the last axis."""
-        t = self.temperature
-        log_p, log_q = F.log_softmax(ours / t, dim=-1), F.log_softmax(theirs / t, dim=-1)
-        return F.kl_div(log_p, log_q, log_target=True, reduction="none").sum(-1) * t**2
+        """Over the last axis."""
+        if self.per_example:
+            if ours.shape[-1] < 3:
+                raise UserError(
+                    "per_example needs three classes or more",
+                    where=f"objective {_KIND}.per_example",
+                    why="of two standardised logits only the order is left",
+                )
+            ours, theirs = standardised(ours), standardised(theirs)
+        return between(ours, theirs, self.temperature, self.divergence)
 
     def _words(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
         ours, theirs = vocabulary(student, _KIND), vocabulary(teacher, _KIND, "teacher")
         rows = self._masked(batch) if self.positions == "masked" else None
         if self.count(batch) == 0:
             return nothing(ours.features)
-        return divergence(logits_at(ours, rows), theirs, rows, self.temperature)
+        return vocabulary_divergence(logits_at(ours, rows), theirs, rows, self.temperature)
 
     def _masked(self, batch: Batch) -> Tensor:
         return required(batch.mlm_positions, "masked positions", _KIND)

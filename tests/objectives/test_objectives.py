@@ -27,6 +27,8 @@ VARIANTS = [
     *((kind, {}) for kind in KINDS),
     ("soft_targets", {"on": "vocabulary"}),
     ("soft_targets", {"on": "vocabulary", "positions": "masked"}),
+    *(("soft_targets", {"divergence": d}) for d in ("reverse", "symmetric", "jensen_shannon")),
+    ("soft_targets", {"per_example": True}),
     ("hard_labels", {"label_smoothing": 0.1}),
     ("hidden_mse", {"projection": "per-layer"}),
     ("attention_maps", {"distance": "kl"}),
@@ -255,6 +257,37 @@ def test_soft_targets_formula_and_gradient(temperature: float) -> None:
     torch.testing.assert_close(value, temperature**2 * (q * (q / p).log()).sum() / 2)
     value.backward()
     torch.testing.assert_close(s.grad, (temperature * (p - q) / 2).detach())
+
+
+def test_the_divergences_are_what_they_are_called() -> None:
+    s, t, batch = ar((2, 3), 2, 0.3), ar((2, 3), 2, 1.1), batch_of([3, 2])
+    p, q = (s / 3).softmax(1), (t / 3).softmax(1)
+    m = (p + q) / 2
+
+    def kl(a: Tensor, b: Tensor) -> Tensor:
+        return 9 * (a * (a / b).log()).sum() / 2
+
+    want = {
+        "forward": kl(q, p),
+        "reverse": kl(p, q),
+        "symmetric": (kl(q, p) + kl(p, q)) / 2,
+        "jensen_shannon": (kl(p, m) + kl(q, m)) / 2,
+    }
+    for kind, value in want.items():
+        got = soft_targets.Objective(temperature=3.0, divergence=kind)(task(s), task(t), batch)  # pyright: ignore
+        torch.testing.assert_close(got, value)
+
+
+def test_a_temperature_of_each_row_forgets_the_scale_of_its_logits() -> None:
+    s, t, batch = ar((2, 3), 2, 0.3), ar((2, 3), 2, 1.1), batch_of([3, 2])
+    objective = soft_targets.Objective(per_example=True)
+    torch.testing.assert_close(objective(task(7 * s + 1), task(t), batch), objective(task(s), task(5 * t - 2), batch))
+    z, y = ((x - x.mean(1, keepdim=True)) / x.std(1, correction=0, keepdim=True) for x in (s, t))
+    torch.testing.assert_close(objective(task(s), task(t), batch), soft_targets.Objective()(task(z), task(y), batch))
+    with pytest.raises(UserError, match="needs three classes or more"):
+        objective(task(s[:, :2]), task(t[:, :2]), batch)
+    with pytest.raises(UserError, match="divergence is of the task's answers"):
+        soft_targets.Objective(on="vocabulary", divergence="reverse")
 
 
 def test_soft_targets_needs_no_labels() -> None:
