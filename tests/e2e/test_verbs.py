@@ -257,3 +257,48 @@ def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
     groups = json.loads(done.out)["models"][1]["churn"]
     assert groups[0]["by"] == "all"
     assert groups[0]["changed"] == 0
+
+
+# --- long texts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_was_extended_learns_answers_and_teaches(taught: Path, compress: Cli) -> None:
+    (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
+    done = compress("extend", PRETRAINED, "--max-positions", "512", "--window", "4", "--output", "runs/long")
+    assert done.code == 0, done.err
+    done = compress(
+        "finetune", "--recipe", "./quick.yaml", "--model", "runs/long", "--data", "data", "--output", "runs/f"
+    )
+    assert done.code == 0, done.err
+    made = modelfolder.inspect("runs/f/model")
+    assert (made.config.max_positions, set(made.config.windows or ()), made.config.global_tokens) == (512, {4}, 1)
+    done = compress("evaluate", "runs/f/model", "--data", "data", "--max-length", "400")
+    assert done.code == 0, done.err
+    done = compress(
+        "distill", "--recipe", "./task.yaml", "--teacher", "runs/f/model", "--data", "data", "--output", "runs/d"
+    )
+    assert done.code == 0, done.err
+    small = modelfolder.inspect("runs/d/student").config
+    assert (small.depth, small.windows) == (2, (4, 4))
+    done = compress("predict", "runs/d/student", "good " * 300)
+    assert done.code == 0, done.err
+
+
+def test_long_texts_are_read_in_chunks(taught: Path, compress: Cli) -> None:
+    (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
+    done = compress(
+        "finetune", "--recipe", "./quick.yaml", "--model", PRETRAINED, "--data", "data", "--max-length", "6",
+        "--long-text", "chunk", "--stride", "1", "--output", "runs/chunks",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    settings = modelfolder.inspect("runs/chunks/model").meta.task_settings
+    assert (settings["long_text"], settings["stride"]) == ("chunk", 1)
+    done = compress("evaluate", "runs/chunks/model", "--against", "runs/chunks/model", "--data", "data")
+    assert done.code == 0, done.err
+    done = compress("predict", "runs/chunks/model", *TEXTS, "--json")
+    assert (done.code, len(done.out.splitlines())) == (0, 3), done.err
+    done = compress("calibrate", "runs/chunks/model", "--data", "data", "--output", "runs/calibrated")
+    assert done.code == 0, done.err
+    kept = modelfolder.inspect("runs/calibrated").meta.task_settings
+    assert kept["long_text"] == "chunk"
+    assert "temperature" in kept
