@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from compress.contracts import Batch, EncoderOutput
+from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.layermaps import ModelPair
 from compress.encoder.layout import PackedLayout
 from compress.errors import UserError
@@ -86,6 +86,21 @@ class Projections(nn.Module):
         if not len(self.maps):
             return states
         return self.maps[layer if len(self.maps) > 1 else 0](states)
+
+
+class HiddenStates(Layerwise):
+    """Base of objectives that compare mapped hidden states in the teacher's width."""
+
+    def __init__(self, *, projection: Projection = "auto") -> None:
+        super().__init__()
+        self.projection: Projection = projection
+        self.student_needs = Needs(hidden_states=True)
+        self.teacher_needs: Needs | None = Needs(hidden_states=True)
+
+    def bind(self, pair: ModelPair) -> None:
+        super().bind(pair)
+        widths = pair.student.hidden, pair.teacher.hidden
+        self.maps = Projections(self.projection, *widths, pair.student.depth, f"{self.kind}.projection")
 
 
 def states(output: EncoderOutput, layer: int, kind: str) -> Tensor:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layermaps import ModelPair
+from compress.contracts import Batch, EncoderOutput
 from compress.objectives._common import nothing, teacher_of
-from compress.objectives._layers import Layerwise, Projection, Projections, states
+from compress.objectives._layers import HiddenStates, states
 
 _KIND = "hidden_mse"
 
 
-class Objective(Layerwise):
+class Objective(HiddenStates):
     """Squared difference of mapped layers' hidden states after a learned projection, summed over the layer map.
 
     TinyBERT's hidden loss (Jiao et al., arXiv 1909.10351), the mean over real tokens and channels.
@@ -21,17 +20,6 @@ class Objective(Layerwise):
     """
 
     kind = f"objective {_KIND}"
-
-    def __init__(self, *, projection: Projection = "auto") -> None:
-        super().__init__()
-        self.projection: Projection = projection
-        self.student_needs = Needs(hidden_states=True)
-        self.teacher_needs: Needs | None = Needs(hidden_states=True)
-
-    def bind(self, pair: ModelPair) -> None:
-        super().bind(pair)
-        widths = pair.student.hidden, pair.teacher.hidden
-        self.maps = Projections(self.projection, *widths, pair.student.depth, f"{self.kind}.projection")
 
     def count(self, batch: Batch) -> int:
         return batch.tokens

@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layermaps import ModelPair
+from compress.contracts import Batch, EncoderOutput
 from compress.objectives._common import nothing, teacher_of
-from compress.objectives._layers import Layerwise, Projection, Projections, first_tokens, states
+from compress.objectives._layers import HiddenStates, first_tokens, states
 
 _KIND = "pkd"
 
 
-class Objective(Layerwise):
+class Objective(HiddenStates):
     """Squared distance of the normalised first-token states of mapped layers, summed over the layer map.
 
     Patient knowledge distillation (Sun et al., arXiv 1908.09355): Σ ‖h_S/‖h_S‖ − h_T/‖h_T‖‖², mean over rows. Its maps
@@ -22,17 +21,6 @@ class Objective(Layerwise):
     """
 
     kind = f"objective {_KIND}"
-
-    def __init__(self, *, projection: Projection = "auto") -> None:
-        super().__init__()
-        self.projection: Projection = projection
-        self.student_needs = Needs(hidden_states=True)
-        self.teacher_needs: Needs | None = Needs(hidden_states=True)
-
-    def bind(self, pair: ModelPair) -> None:
-        super().bind(pair)
-        widths = pair.student.hidden, pair.teacher.hidden
-        self.maps = Projections(self.projection, *widths, pair.student.depth, f"{self.kind}.projection")
 
     def count(self, batch: Batch) -> int:
         return batch.rows
