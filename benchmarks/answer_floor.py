@@ -15,6 +15,7 @@ import re
 from collections import Counter
 
 from compress.data.answers import cut
+from compress.data.ragged import Ragged
 from compress.data.sources import open_table
 from evaluation.quality.answers import normalize, rules_of, score_answers, segments
 from evaluation.quality.intervals import bootstrap_mean
@@ -29,6 +30,7 @@ def main() -> None:
     args = p.parse_args()
     rows = open_table(args.data, task="question-answering").split(args.split)
     questions, contexts = (rows.columns[role].to_pylist() for role in ("question", "context"))
+    assert isinstance(rows.labels, Ragged)
     gold = cut(rows.labels, contexts)
     rules = rules_of(gold)
     print(f"{args.data}, {args.split}: {len(rows):,} questions, scored as {rules}")

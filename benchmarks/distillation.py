@@ -11,12 +11,10 @@ paired, per seed with its 95 % interval. Finished runs are found again, so it ca
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+
+from commands import evaluated, finished
 
 from compress.recipe import load_recipe
 
@@ -49,18 +47,14 @@ def main() -> None:
 def train(recipe: str, seed: int, teacher: Path, args: argparse.Namespace) -> Path:
     """Run a recipe unless its folder says that it finished."""
     folder = args.output / f"{recipe}-{seed}"
-    record = folder / "compress-run.json"
-    if record.exists() and json.loads(record.read_text())["status"] == "finished":
-        return folder
     stages = len(load_recipe(recipe).stages)
     words = ["distill", "--recipe", recipe, "--teacher", str(teacher), "--data", args.data, "--seed", str(seed)]
-    words += ["--max-length", str(args.max_length), "--threads", str(args.threads), "--output", str(folder)]
+    words += ["--max-length", str(args.max_length), "--threads", str(args.threads)]
     for index in range(stages):
         steps = args.steps // stages + (args.steps % stages if index == 0 else 0)
         for key, value in (("steps", steps), ("epochs", "null"), ("learning_rate", args.learning_rate)):
             words += ["--set", f"stages.{index}.training.{key}={value}"]
-    words += [] if recipe == BASE else ["--no-control"]
-    subprocess.run([sys.executable, "-m", "compress", *words, *(["--resume"] if record.exists() else [])], check=True)
+    finished(folder, *words, *([] if recipe == BASE else ["--no-control"]))
     return folder
 
 
@@ -68,12 +62,7 @@ def score(model: Path, control: Path, args: argparse.Namespace) -> dict[str, flo
     """Accuracy on both splits, and on test the paired difference to the control, in percent and points."""
     values: dict[str, float] = {}
     for split in ("validation", "test"):
-        words = ["evaluate", str(model), "--data", args.data, "--split", split, "--against", str(control)]
-        done = subprocess.run(
-            [sys.executable, "-m", "compress", *words, "--threads", str(args.threads), "--json", "--quiet"],
-            check=True, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        ours: dict[str, Any] = json.loads(done.stdout)["models"][1]["values"]
+        _, ours = evaluated(model, args.data, split, args.threads, "--against", str(control))
         values[split] = 100 * ours["quality/accuracy"]
     for part in ("", "_low", "_high"):
         values[f"gain{part}"] = 100 * ours[f"vs_teacher/accuracy_difference{part}"]

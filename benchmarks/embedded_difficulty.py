@@ -15,10 +15,11 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from commands import reported
 
 CLAIMS = (
     ("a bag of words stays below 80 %", lambda r: r["bag of words"] < 80),
@@ -85,13 +86,13 @@ def trained(seed: int, output: Path, threads: int) -> dict[str, float]:
     """The figures of one seed, in percent, points and minutes."""
     teacher, student = output / f"teacher-{seed}", output / f"distilbert-{seed}"
     shared = ["--seed", str(seed), "--threads", str(threads)]
-    minutes = command(teacher, "run", "teacher", *shared)
+    _, minutes = command(teacher, "run", "teacher", *shared)
     general = next((teacher / "stages").glob("*-pretrain")) / "model"
-    minutes += command(
+    report, more = command(
         student, "distill", "--recipe", "distilbert", "--teacher", str(teacher / "model"),
         "--general-teacher", str(general), *shared,
     )  # fmt: skip
-    models = {m["role"]: m["values"] for m in json.loads((student / "report.json").read_text())["models"]}
+    models = {m["role"]: m["values"] for m in report["models"]}
     scores = {role: 100 * values["quality/accuracy"] for role, values in models.items()}
     cut, gain = untrained_cut_and_gain(teacher / "model", student)
     return {
@@ -102,26 +103,20 @@ def trained(seed: int, output: Path, threads: int) -> dict[str, float]:
         "gain": 100 * gain.difference.value,
         "gain, low end": 100 * gain.difference.low,
         "gain, high end": 100 * gain.difference.high,
-        "CPU minutes": minutes,
+        "CPU minutes": minutes + more,
     }
 
 
-def command(folder: Path, *words: str) -> float:
-    """Run a command of ours with its report in `folder`, unless that is there; CPU minutes, also of an earlier run."""
-    report, spent = folder / "report.json", folder / "cpu-minutes.json"
-    if not report.exists():
-        again = ["--resume"] if folder.exists() else []
-        before = os.times()
-        done = subprocess.run(
-            [sys.executable, "-m", "compress", *words, "--output", str(folder), "--json", *again],
-            check=True, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        after = os.times()
-        minutes = (after.children_user + after.children_system - before.children_user - before.children_system) / 60
-        earlier = json.loads(spent.read_text()) if spent.exists() else 0.0
-        spent.write_text(json.dumps(earlier + minutes))
-        report.write_text(done.stdout)
-    return json.loads(spent.read_text())
+def command(folder: Path, *words: str) -> tuple[dict[str, Any], float]:
+    """The report of a command that works in `folder`, and its CPU minutes, also of an earlier run."""
+    spent = folder / "cpu-minutes.json"
+    before = os.times()
+    report = reported(folder, *words)
+    after = os.times()
+    minutes = (after.children_user + after.children_system - before.children_user - before.children_system) / 60
+    minutes += json.loads(spent.read_text()) if spent.exists() else 0.0
+    spent.write_text(json.dumps(minutes))
+    return report, minutes
 
 
 def untrained_cut_and_gain(teacher: Path, run: Path) -> tuple[float, Any]:
@@ -145,8 +140,9 @@ def untrained_cut_and_gain(teacher: Path, run: Path) -> tuple[float, Any]:
     right = 0
     with torch.inference_mode():
         for batch in evaluation_batches(examples, MAX_TOKENS):
-            answer = cut(batch, Needs(logits=True)).logits.argmax(1)
-            right += int((answer.numpy() == gold[batch.row_ids.numpy()]).sum())
+            logits = cut(batch, Needs(logits=True)).logits
+            assert logits is not None
+            right += int((logits.argmax(1).numpy() == gold[batch.row_ids.numpy()]).sum())
     correct = {name: Predictor(run / name).logits(examples).argmax(1) == gold for name in ("student", "control")}
     return right / len(gold), paired_accuracy(correct["student"], correct["control"])
 

@@ -14,12 +14,11 @@ training text of `noise` is mistyped, so only its held-out loss compares with th
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from commands import reported
 
 RECIPES = ("dynamic", "static", "nsp", "sop", "full-sentences", "noise", "sinusoidal")
 COLUMNS = {
@@ -43,7 +42,7 @@ def main() -> None:
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--set", nargs="*", default=[], help="further KEY=VALUE for every recipe")
     args = p.parse_args()
-    common = ["--threads", str(args.threads), "--quiet", "--json"]
+    common = ["--threads", str(args.threads), "--quiet"]
     common += ["--corpus", args.corpus] if args.corpus else []
     common += ["--data", args.data] if args.data else []
     for value in (*QUICK, *args.set):
@@ -57,14 +56,8 @@ def main() -> None:
 
 
 def run(folder: Path, recipe: str, seed: int, common: Sequence[str]) -> dict[str, float]:
-    """The figures of one recipe and seed, from its finished run or by running it."""
-    told = folder.with_name(folder.name + ".json")
-    if not told.exists():
-        words = [sys.executable, "-m", "compress", "run", recipe, "--seed", str(seed), "--output", str(folder), *common]
-        words += ["--resume"] if folder.exists() else []
-        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-        told.write_text(done.stdout, encoding="utf-8")
-    report = json.loads(told.read_text(encoding="utf-8"))
+    """The figures of one recipe and seed."""
+    report = reported(folder, "run", recipe, "--seed", str(seed), *common)
     values = report["models"][0]["values"]
     return {**report["stages"]["1-pretrain"], "accuracy": values["quality/accuracy"]}
 

@@ -14,11 +14,10 @@ validation split, and prints mean and spread over the seeds. Finished runs are f
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
+
+from commands import evaluated, finished
 
 
 def main() -> None:
@@ -38,19 +37,21 @@ def main() -> None:
         teacher = args.output / f"teacher-{seed}"
         student = args.output / f"{args.recipe}-{seed}"
         common = ["--data", args.data, "--seed", str(seed), "--threads", str(args.threads), "--max-length", "64"]
-        run(
+        finished(
             teacher, "finetune", "--model", args.model, *common, *length(args.teacher_steps),
             "--set", "stages.0.training.validate_every=500",
         )  # fmt: skip
         sets = [word for value in args.set for word in ("--set", value)]
-        run(
+        finished(
             student, "distill", "--recipe", args.recipe, "--teacher", str(teacher / "model"), *common,
             *length(args.student_steps), *sets,
         )  # fmt: skip
         models = {"teacher": teacher / "model", "student": student / "student", "control": student / "control"}
         for name, folder in models.items():
             for split in ("validation", "test"):
-                figures.setdefault((name, split), []).append(accuracy(folder, args.data, split, args.threads))
+                figures.setdefault((name, split), []).append(
+                    evaluated(folder, args.data, split, args.threads)[0]["quality/accuracy"]
+                )
     print(f"seeds {args.seeds}; teacher {args.teacher_steps} steps, students {args.student_steps} steps of 32 rows")
     for (name, split), values in figures.items():
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
@@ -60,21 +61,6 @@ def main() -> None:
 
 def length(steps: int) -> list[str]:
     return ["--set", f"stages.0.training.steps={steps}", "--set", "stages.0.training.epochs=null"]
-
-
-def run(folder: Path, *words: str) -> None:
-    """Run a stage command unless its folder says that it finished."""
-    record = folder / "compress-run.json"
-    if record.exists() and json.loads(record.read_text())["status"] == "finished":
-        return
-    again = ["--resume"] if record.exists() else []
-    subprocess.run([sys.executable, "-m", "compress", *words, "--output", str(folder), *again], check=True)
-
-
-def accuracy(folder: Path, data: str, split: str, threads: int) -> float:
-    words = ["evaluate", str(folder), "--data", data, "--split", split, "--threads", str(threads), "--json", "--quiet"]
-    done = subprocess.run([sys.executable, "-m", "compress", *words], check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)["models"][0]["values"]["quality/accuracy"]
 
 
 if __name__ == "__main__":

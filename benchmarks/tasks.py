@@ -12,14 +12,12 @@ rows (sentences, of tags).
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+from commands import evaluated
 
 from compress.data.examples import Examples
 from compress.data.ragged import Ragged
@@ -57,10 +55,8 @@ def main() -> None:
 
 def measured(folder: str, args: argparse.Namespace, metrics: tuple[str, ...]) -> dict[str, tuple[float, float, float]]:
     """Quality of a model folder by the command."""
-    words = ["evaluate", folder, "--data", args.data, "--split", args.split, "--json", "--quiet", "--threads", "1"]
-    words += ["--bootstrap", str(args.bootstrap), *(["--task", args.task] if args.task else [])]
-    done = subprocess.run([sys.executable, "-m", "compress", *words], check=True, capture_output=True, text=True)
-    values = json.loads(done.stdout)["models"][0]["values"]
+    more = ["--bootstrap", str(args.bootstrap), *(["--task", args.task] if args.task else [])]
+    (values,) = evaluated(folder, args.data, args.split, 1, *more)
     return {m: (values[f"quality/{m}"], values[f"quality/{m}_low"], values[f"quality/{m}_high"]) for m in metrics}
 
 

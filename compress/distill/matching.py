@@ -11,7 +11,7 @@ from compress.encoder.layermaps import Pairs
 from compress.encoder.model import Model
 from evaluation.representation.cka import LayerCKA
 
-TOKENS = 8192  # enough: at 2,000 tokens the order of a 6-layer model's layers no longer changed
+TOKENS = 8192  # 32 minibatches of CKA; more would cost passes of both models
 
 
 def most_alike(student: Model, teacher: Model, batches: Iterable[Batch]) -> Pairs:

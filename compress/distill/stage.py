@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from torch import nn
 
 from compress import registry
-from compress.contracts import Batch, BatchSource, MaskingSpec
+from compress.contracts import Batch, BatchSource
 from compress.corpora import corpus_batches, corpus_validation
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.distill import layers
 from compress.distill.spec import Spec, StudentSpec
 from compress.encoder.inference import prepare as prepare_teacher
+from compress.encoder.layermaps import ModelPair
 from compress.encoder.model import Model
 from compress.encoder.students import take_layers
 from compress.errors import UserError
@@ -96,7 +97,7 @@ class Stage:
         assert c.recipe.corpus is not None
         length = c.recipe.corpus.max_length
         check_length(length, teacher.config.max_positions, where="corpus.max_length")
-        masking = spec.masking or MaskingSpec()
+        masking = spec.masking_or_default()
 
         def batches(split: str) -> BatchSource:
             return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length)
@@ -199,15 +200,21 @@ class Stage:
         bound = [o for _, o in built.values() if hasattr(o, "bind")]
         if not bound:
             return built
-        spec = self.spec
-        copied = None if spec.student is None else layers.resolve(spec.student, teacher.config.depth)
-        pair = layers.compared(spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source))
-        if any(isinstance(o, Layerwise) for o in bound):
-            self.context.say(layers.comparison(pair, spec.layer_map))
+        pair = ModelPair(student.config, teacher.config, ())
+        if any(isinstance(o, Layerwise) for o in bound):  # the others read no map, and measuring one costs
+            pair = self._mapped(student, teacher, source)
         for objective in bound:
             objective.bind(pair)  # pyright: ignore[reportCallIssue]
             objective.to(self.context.device)
         return built
+
+    def _mapped(self, student: Model, teacher: Model, source: BatchSource) -> ModelPair:
+        """The models with the layers that are compared, which are told."""
+        spec = self.spec
+        copied = None if spec.student is None else layers.resolve(spec.student, teacher.config.depth)
+        pair = layers.compared(spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source))
+        self.context.say(layers.comparison(pair, spec.layer_map))
+        return pair
 
     def _sample(self, source: BatchSource) -> Iterator[Batch]:
         """Real input in the order of the first epoch."""

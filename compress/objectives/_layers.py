@@ -124,6 +124,18 @@ def pair_count(batch: Batch) -> int:
     return int((lengths * lengths).sum())
 
 
+def same_heads(pair: ModelPair, student: int, teacher: int, where: str, what: str) -> None:
+    """Raise UserError unless two layers have equally many heads. what: is compared head by head, with its verb."""
+    ours, theirs = pair.student.layers[student].heads, pair.teacher.layers[teacher].heads
+    if ours != theirs:
+        raise UserError(
+            f"student layer {student} has {ours} heads, teacher layer {teacher} has {theirs}",
+            where=where,
+            why=f"{what} compared head by head",
+            do="use minilmv2, which needs no equal heads",
+        )
+
+
 def end_layer(number: int, depth: int, name: str, kind: str) -> int:
     """A layer counted from 0, or from the end when negative. Raises UserError with the legal range."""
     if not -depth <= number < depth:
@@ -134,6 +146,11 @@ def end_layer(number: int, depth: int, name: str, kind: str) -> int:
 def first_tokens(values: Tensor, batch: Batch) -> Tensor:
     """(T, D) → (B, D) of each sequence's first token."""
     return values.index_select(0, batch.cu_seqlens[:-1])
+
+
+def rows_of(values: Tensor, batch: Batch, rows: Literal["first", "mean"]) -> Tensor:
+    """(T, D) → (B, D): what stands for a row, its first token or the mean over its real tokens."""
+    return first_tokens(values, batch) if rows == "first" else mean_tokens(values, batch)
 
 
 def mean_tokens(values: Tensor, batch: Batch) -> Tensor:

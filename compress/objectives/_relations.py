@@ -3,18 +3,59 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from compress.contracts import Batch, EncoderOutput
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.layermaps import ModelPair
 from compress.errors import UserError
-from compress.objectives._common import wide
-from compress.objectives._layers import runs
+from compress.objectives._common import nothing, teacher_of, wide
+from compress.objectives._layers import end_layer, runs
 
 ROLES = ("queries", "keys", "values")
 
 
-def projected(output: EncoderOutput, role: str, layer: int, kind: str) -> Tensor:
-    """(T, H, K) queries, keys or values of a layer."""
+class OneLayer(nn.Module):
+    """Base of objectives that relate the tokens of one layer of each model; what they compare is in `compare`."""
+
+    kind = ""
+
+    def __init__(self, student_layer: int, teacher_layer: int) -> None:
+        super().__init__()
+        self.layers = (student_layer, teacher_layer)
+        self.student_needs = Needs(projections=True)
+        self.teacher_needs: Needs | None = Needs(projections=True)
+
+    def bind(self, pair: ModelPair) -> None:
+        """Be told of the two models. Raises UserError when their layers cannot be compared."""
+        s = end_layer(self.layers[0], pair.student.depth, "student_layer", self.kind)
+        t = end_layer(self.layers[1], pair.teacher.depth, "teacher_layer", self.kind)
+        self.fit(pair, s, t)
+
+    def fit(self, pair: ModelPair, student: int, teacher: int) -> None:
+        """What these two layers ask of the objective, or UserError."""
+        raise NotImplementedError
+
+    def compare(self, batch: Batch, ours: Projected, theirs: Projected) -> Tensor:
+        """The loss between two layers' queries, keys and values."""
+        raise NotImplementedError
+
+    def count(self, batch: Batch) -> int:
+        return batch.tokens
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """queries, keys, values (T, H, K) of one layer of both → scalar."""
+        both = zip((student, teacher_of(teacher, self.kind)), self.layers, strict=True)
+        if not batch.tokens:
+            return nothing(student.last_hidden)
+        ours, theirs = ({role: _projected(o, role, layer, self.kind) for role in ROLES} for o, layer in both)
+        return self.compare(batch, ours, theirs)
+
+
+Projected = dict[str, Tensor]
+"""Role → (T, H, K)."""
+
+
+def _projected(output: EncoderOutput, role: str, layer: int, kind: str) -> Tensor:
     kept = getattr(output, role)
     if kept is None:
         raise UserError(f"the model's output has no {role}", where=f"objective {kind}")

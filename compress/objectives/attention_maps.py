@@ -11,7 +11,7 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.layermaps import ModelPair
 from compress.errors import UserError
 from compress.objectives._common import nothing, teacher_of, wide
-from compress.objectives._layers import Layerwise, pair_count
+from compress.objectives._layers import Layerwise, pair_count, same_heads
 
 _KIND = "attention_maps"
 
@@ -37,14 +37,7 @@ class Objective(Layerwise):
     def bind(self, pair: ModelPair) -> None:
         super().bind(pair)
         for s, t in self.needed_pairs():
-            ours, theirs = pair.student.layers[s].heads, pair.teacher.layers[t].heads
-            if ours != theirs:
-                raise UserError(
-                    f"student layer {s} has {ours} heads, teacher layer {t} has {theirs}",
-                    where=self.kind,
-                    why="attention maps are compared head by head",
-                    do="use minilmv2, which needs no equal heads",
-                )
+            same_heads(pair, s, t, self.kind, "attention maps are")
 
     def count(self, batch: Batch) -> int:
         return pair_count(batch) if self.distance == "scores" else batch.tokens

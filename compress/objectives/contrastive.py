@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.layermaps import ModelPair
 from compress.objectives._common import nothing, positive, teacher_of, wide
-from compress.objectives._layers import Projections, first_tokens, mean_tokens
+from compress.objectives._layers import Projections, rows_of
 
 _KIND = "contrastive"
 
@@ -35,7 +35,8 @@ class Objective(nn.Module):
         rows: Literal["first", "mean"] = "mean",
     ) -> None:
         super().__init__()
-        self.temperature, self.rows = positive(temperature, "temperature", _KIND), rows
+        self.temperature = positive(temperature, "temperature", _KIND)
+        self.rows: Literal["first", "mean"] = rows
         self.student_needs = Needs()
         self.teacher_needs: Needs | None = Needs()
 
@@ -51,8 +52,7 @@ class Objective(nn.Module):
         theirs = teacher_of(teacher, _KIND)
         if not batch.rows:
             return nothing(student.last_hidden)
-        pool = first_tokens if self.rows == "first" else mean_tokens
-        ours = F.normalize(self.maps(pool(wide(student.last_hidden), batch), 0), dim=1)
-        goal = F.normalize(pool(wide(theirs.last_hidden), batch), dim=1)
+        ours = F.normalize(self.maps(rows_of(wide(student.last_hidden), batch, self.rows), 0), dim=1)
+        goal = F.normalize(rows_of(wide(theirs.last_hidden), batch, self.rows), dim=1)
         own = torch.arange(batch.rows, device=ours.device)
         return F.cross_entropy(ours @ goal.T / self.temperature, own)

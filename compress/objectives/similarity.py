@@ -9,7 +9,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.objectives._common import nothing, teacher_of
-from compress.objectives._layers import Layerwise, first_tokens, mean_tokens, states
+from compress.objectives._layers import Layerwise, rows_of, states
 
 _KIND = "similarity"
 
@@ -27,7 +27,7 @@ class Objective(Layerwise):
 
     def __init__(self, *, rows: Literal["first", "mean"] = "mean") -> None:
         super().__init__()
-        self.rows = rows
+        self.rows: Literal["first", "mean"] = rows
         self.student_needs = Needs(hidden_states=True)
         self.teacher_needs: Needs | None = Needs(hidden_states=True)
 
@@ -39,10 +39,9 @@ class Objective(Layerwise):
         theirs = teacher_of(teacher, _KIND)
         if not batch.rows:
             return nothing(student.last_hidden)
-        pool = first_tokens if self.rows == "first" else mean_tokens
 
         def distance(s: int, t: int) -> Tensor:
-            ours, goal = (pool(x, batch) for x in (states(student, s, _KIND), states(theirs, t, _KIND)))
+            ours, goal = (rows_of(x, batch, self.rows) for x in (states(student, s, _KIND), states(theirs, t, _KIND)))
             return (
                 F.normalize(ours @ ours.T, dim=1) - F.normalize(goal @ goal.T, dim=1)
             ).square().sum() / batch.rows**2

@@ -1,0 +1,39 @@
+"""Running the commands of this project from a benchmark: what is done is found again, what was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def finished(folder: Path, *words: str) -> None:
+    """Run a command that works in `folder`, unless the folder says that it finished."""
+    record = folder / "compress-run.json"
+    if record.exists() and json.loads(record.read_text(encoding="utf-8"))["status"] == "finished":
+        return
+    again = ["--resume"] if record.exists() else []
+    subprocess.run([sys.executable, "-m", "compress", *words, "--output", str(folder), *again], check=True)
+
+
+def reported(folder: Path, *words: str) -> dict[str, Any]:
+    """The JSON report of a command that works in `folder`, kept there, from its finished run or by running it."""
+    report = folder / "report.json"
+    if not report.exists():
+        again = ["--resume"] if folder.exists() else []
+        report.write_text(_printed(*words, "--output", str(folder), "--json", *again), encoding="utf-8")
+    return json.loads(report.read_text(encoding="utf-8"))
+
+
+def evaluated(model: Path | str, data: str, split: str, threads: int, *more: str) -> list[dict[str, float]]:
+    """The figures of `compress evaluate`, a model each: the one compared with, if any, comes first."""
+    words = ["evaluate", str(model), "--data", data, "--split", split, "--threads", str(threads), *more]
+    return [m["values"] for m in json.loads(_printed(*words, "--json", "--quiet"))["models"]]
+
+
+def _printed(*words: str) -> str:
+    """What a command prints on stdout."""
+    done = subprocess.run([sys.executable, "-m", "compress", *words], check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
