@@ -10,13 +10,13 @@ from pathlib import Path
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
-from compress.errors import UserError
+from compress.errors import Stopped, UserError
 from compress.measure import Measured
 from compress.pipeline import Run, RunReport, input_folder
 from compress.publish import RESAMPLES
 from compress.recipe import load_recipe
 from compress.report import markdown, title
-from compress.runfolder import RUNS
+from compress.runfolder import RUNS, resume_command
 from compress.tracking import open_run, resolve_store
 from evaluation.quality.intervals import mean_interval
 
@@ -42,7 +42,10 @@ def run_seeds(
         one = dataclasses.replace(
             options, output=folder, overrides=overrides, resume=options.resume and folder.exists()
         )
-        report = Run(load_recipe(name, overrides=overrides), one, console, verb, given).go()
+        try:
+            report = Run(load_recipe(name, overrides=overrides), one, console, verb, given).go()
+        except Stopped as stopped:  # the command that continues all seeds, not the one of this seed's folder
+            raise Stopped(stopped.reason, resume_command(base)) from None
         if report is None:  # a dry run tells its plan once
             return
         reports.append(report)

@@ -91,7 +91,7 @@ class _Run:
         self.keeper.restore_best()
         self.module.eval()
         state, best = self.state, self.state.best
-        self.context.progress.update(state.step, loss=self.meter.last_loss, rate=self.meter.tokens_per_second)
+        self._tell()
         return TrainResult(
             steps=state.step,
             seconds=state.seconds,
@@ -121,7 +121,12 @@ class _Run:
         self.meter.spend(time.perf_counter() - began)
         if log_now:
             self.context.log.metrics(self.meter.line(rate), state.step)
-        self.context.progress.update(state.step, loss=self.meter.last_loss, rate=self.meter.tokens_per_second)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Progress; a session that was resumed at the very end has made no step, and knows no loss."""
+        loss = {"loss": self.meter.last_loss} if math.isfinite(self.meter.last_loss) else {}
+        self.context.progress.update(self.state.step, **loss, rate=self.meter.tokens_per_second)
 
     def _descend(self, batches: Sequence[Batch], rate: float) -> dict[str, Tensor]:
         """Gradients of all micro-batches added exactly, then the optimizer; returns the step's figures."""

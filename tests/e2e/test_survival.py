@@ -202,6 +202,23 @@ def test_stopped_while_the_teacher_is_made(here: Path, server: Server) -> None:
     shutil.rmtree(here / "runs/teachers")
 
 
+def test_seeds_that_were_stopped_go_on_together(here: Path, server: Server) -> None:
+    """The command that continues names the folder of all seeds, given or not, never the one of the seed it was at."""
+    for given in ((), ("--output", "runs/many")):
+        request = (*DISTILL, "--seeds", "2", "--quiet", *given)
+        done = server.run(here, *request, signal_at=(8, "SIGINT"))
+        assert done.code == ExitCode.STOPPED
+        wanted = request if given else (*request, "--output", "runs/task-seeds")
+        assert done.line.endswith(
+            f"after step 2 of 6; the state is saved; continue with: compress {' '.join(wanted)} --resume"
+        )
+        done = server.run(here, *wanted, "--resume")
+        assert done.code == 0, done.err
+        base = here / wanted[-1]
+        assert sorted(p.name for p in base.iterdir()) == ["seed-0", "seed-1", "summary"]
+        shutil.rmtree(base)
+
+
 def test_a_teacher_that_was_not_told_to_its_end_is_told(here: Path, server: Server) -> None:
     """Its model lay there when its run was killed, but not its figures."""
     request = (*SMOKE, "--set", "seed=4", "--output", "runs/x")

@@ -309,6 +309,15 @@ def test_what_is_logged(tmp_path: Path) -> None:
     assert {"loss", "rate"} <= set(told.updates[0][1])
 
 
+def test_a_run_resumed_at_its_last_step_tells_no_loss_that_it_does_not_know(tmp_path: Path) -> None:
+    run(tmp_path)
+    told = Told()
+    run(tmp_path, progress=told, resume=True)
+    ((done, figures),) = told.updates
+    assert done == 12
+    assert "loss" not in figures
+
+
 # --- checkpoints on the disk ------------------------------------------------------------------------------------
 
 
