@@ -348,6 +348,11 @@ class MaskingSpec(Frozen):
             raise ValueError(f"{given[0]} is of whole words, which are not asked for; set whole_word to true")
         return self
 
+    def check_noise(self, noise: NoiseSpec | None) -> None:
+        """Raise ValueError for noise in text whose hidden pieces are drawn once."""
+        if noise is not None and self.strategy == "static":
+            raise ValueError("static masking hides the same pieces in every epoch, and noise gives each epoch others")
+
 
 NOISE_KINDS = ("swap", "drop", "insert", "keyboard")
 

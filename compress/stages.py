@@ -179,7 +179,7 @@ def settings_asked(recipe: Recipe) -> dict[str, Any]:
 class TaskData:
     """A table, encoded for one model. train: labelled rows, then the unlabelled ones where they are asked for.
 
-    mistyped: epoch → the train rows with that epoch's noise.
+    mistyped: epoch → the same rows as `train` with that epoch's noise.
     """
 
     train: Examples
@@ -197,7 +197,7 @@ class TaskData:
         unlabelled: bool = False,
         noise: NoiseSpec | None = None,
     ) -> TaskData:
-        """noise: of the train texts, anew for each epoch.
+        """noise: of all of these texts but the validation's, anew for each epoch.
 
         Raises UserError when the lengths or the tokenizer do not fit the model, or there are no unlabelled rows.
         """
@@ -207,10 +207,8 @@ class TaskData:
         length = task_max_length(context.recipe)
         check_length(length, loaded.config.max_positions, where="data.max_length")
         task = task_of(table.task, table.settings)
-        parts = [task.encode(tokenizer, table.split("train"), max_length=length)]
-        if unlabelled:
-            parts.append(task.encode(tokenizer, table.split("unlabelled"), max_length=length))
-        train = join(*parts)
+        splits = ("train", "unlabelled") if unlabelled else ("train",)
+        train = join(*(task.encode(tokenizer, table.split(name), max_length=length) for name in splits))
         if train.cut:
             context.say(f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were cut")
         for note in train.notes:
@@ -220,8 +218,9 @@ class TaskData:
             return cls(train, validation, tokenizer.vocabulary_sha)
 
         def mistyped(epoch: int) -> Examples:
-            rows = noisy_rows(table.split("train"), noise, stream("task-noise", context.seed, epoch))
-            return task.encode(tokenizer, rows, max_length=length)
+            random = stream("task-noise", context.seed, epoch)
+            rows = [noisy_rows(table.split(name), noise, random) for name in splits]
+            return join(*(task.encode(tokenizer, part, max_length=length) for part in rows))
 
         return cls(train, validation, tokenizer.vocabulary_sha, mistyped)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
-from compress.contracts import Frozen, ListOf, MaskingSpec, StageSpec, TrainingPlan
+from compress.contracts import Frozen, ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
 from compress.encoder import layermaps
 from compress.errors import describe, nearest
 from compress.registry import RowOf
@@ -81,6 +81,9 @@ class Spec(StageSpec):
     level task, when the stage is the recipe's last."""
     use_unlabelled: bool = False
     """Also learn from the unlabelled split, where only the teacher speaks."""
+    noise: NoiseSpec | None = None
+    """Typing mistakes in the training texts, anew for each epoch. Student, teacher and control read the same mistyped
+    text, so that tokens and layers can be compared; held-out text stays clean."""
     training: TrainingPlan
 
     def needs(self) -> frozenset[str]:
@@ -114,6 +117,7 @@ class Spec(StageSpec):
         wrong += ["masking"] if not corpus and self.masking is not None else []
         if wrong:
             raise ValueError(f"{wrong[0]} belongs to level {'task' if corpus else 'corpus'}, this is {self.level}")
+        self.masking_or_default().check_noise(self.noise)
         return self
 
 

@@ -100,7 +100,7 @@ class Stage:
         masking = spec.masking_or_default()
 
         def batches(split: str) -> BatchSource:
-            return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length)
+            return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length, noise=spec.noise)
 
         source = batches("train")
         return Prepared(
@@ -133,7 +133,7 @@ class Stage:
         table = c.table()
         check_same_labels(teacher, table)
         student = self._student(teacher, "task")
-        data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled)
+        data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled, noise=spec.noise)
         needs_teacher = any(row.kind != "hard_labels" for row in spec.objectives)
         source = data.source(spec.training, c.seed)
         objectives = self._objectives(student, teacher.model, source)

@@ -79,8 +79,7 @@ class Spec(StageSpec):
     def _together(self) -> Spec:
         if self.across_documents and self.sentence_pairs != "none":
             raise ValueError(f"{self.sentence_pairs} needs blocks that end with their document; leave one of both out")
-        if self.noise is not None and self.masking.strategy == "static":
-            raise ValueError("static masking hides the same pieces in every epoch, and noise gives each epoch others")
+        self.masking.check_noise(self.noise)
         return self
 
     @field_validator("block_length")
