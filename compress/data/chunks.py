@@ -15,7 +15,6 @@ from compress.data.passages import overlap
 from compress.data.table import counted
 from compress.data.tokenizer import Encoded, Tokenizer, check_length
 
-POOLINGS = ("mean", "max")
 LONGEST = 1_000_000
 """Characters of one text; what is beyond is not read: tokenizers take minutes and gigabytes for megabytes."""
 

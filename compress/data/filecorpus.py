@@ -190,12 +190,7 @@ def _batches(path: Path, kind: str | None, names: Sequence[str] | None) -> Itera
             else:
                 yield from pa.ipc.open_stream(source)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"cannot read this {kind} file, it is damaged or cut",
-            where=str(path),
-            why=printable(str(error).splitlines()[0] if str(error) else type(error).__name__, 160),
-            do="fetch or write it again",
-        ) from error
+        raise files.damaged(path, kind, error) from error
 
 
 def _column(name: str, source: Source, asked: str | None, notes: list[str]) -> str | None:

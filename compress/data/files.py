@@ -135,12 +135,17 @@ def _read_binary(path: Path, kind: str, head: bytes) -> Frame:
             table = opened.read_all()
         return Frame.from_dataset(Dataset(table))
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        raise UserError(
-            f"cannot read this {kind} file, it is damaged or cut",
-            where=str(path),
-            why=printable(str(error).splitlines()[0] if str(error) else type(error).__name__, 160),
-            do="fetch or write it again",
-        ) from error
+        raise damaged(path, kind, error) from error
+
+
+def damaged(path: Path, kind: str | None, error: Exception) -> UserError:
+    """What is said of a parquet or Arrow file that its library could not read."""
+    return UserError(
+        f"cannot read this {kind} file, it is damaged or cut",
+        where=str(path),
+        why=printable(str(error).splitlines()[0] if str(error) else type(error).__name__, 160),
+        do="fetch or write it again",
+    )
 
 
 def _check_parquet(path: Path, head: bytes) -> None:

@@ -171,9 +171,11 @@ def packed(inputs: Mapping[str, Tensor]) -> Batch:
     )
 
 
-def compare(family: str, model: Model, reference: Any, heads: set[str]) -> None:
-    """Both layouts against transformers, on real tokens."""
-    inputs = padded_inputs(model.config.pad_id)
+def compare(
+    family: str, model: Model, reference: Any, heads: set[str], inputs: Mapping[str, Tensor] | None = None
+) -> None:
+    """Both layouts against transformers, on real tokens.  inputs: None for `padded_inputs`."""
+    inputs = padded_inputs(model.config.pad_id) if inputs is None else inputs
     mask = inputs["attention_mask"].bool()
     expected = theirs(
         reference, inputs if CASES[family].segments else {k: inputs[k] for k in ("input_ids", "attention_mask")}, heads

@@ -3,119 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from family_cases import CASES, TOLERANCE, compare, stock_load
 
-from compress.contracts import Batch, EncoderOutput, Needs
+from compress.contracts import Needs
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.model import Model
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 
-CLASSES = {
-    "BertModel": set(),
-    "BertForMaskedLM": {"mlm"},
-    "BertForPreTraining": {"mlm", "pair"},
-    "BertForNextSentencePrediction": {"pair"},
-    "BertForSequenceClassification": {"task"},
-    "BertForTokenClassification": {"task"},
-    "BertForQuestionAnswering": {"task"},
-    "DistilBertModel": set(),
-    "DistilBertForMaskedLM": {"mlm"},
-    "DistilBertForSequenceClassification": {"task"},
-    "DistilBertForTokenClassification": {"task"},
-    "DistilBertForQuestionAnswering": {"task"},
-}
-TOLERANCE = {"atol": 1e-5, "rtol": 0}
+CLASSES = {name: CASES[family].heads_of(name) for family in ("bert", "distilbert") for name in CASES[family].names()}
 
 
-def needs_of(heads: set[str]) -> Needs:
-    return Needs(mlm="all" if "mlm" in heads else None, pair_logits="pair" in heads, logits="task" in heads)
-
-
-def theirs(model: Any, padded: Mapping[str, Tensor], heads: set[str]) -> dict[str, Tensor]:
-    """What the transformers model computes, by our names."""
-    inputs = {k: v for k, v in padded.items() if k != "token_type_ids" or "Distil" not in type(model).__name__}
-    with torch.no_grad():
-        output = model(**inputs)
-    if not heads:
-        found = {"last": output.last_hidden_state}
-        return found | ({"pooled": output.pooler_output} if "pooler_output" in output else {})
-    if heads == {"mlm", "pair"}:
-        return {"mlm": output.prediction_logits, "pair": output.seq_relationship_logits}
-    if "start_logits" in output:
-        return {"task": torch.stack([output.start_logits, output.end_logits], -1)}
-    return {next(iter(heads)): output.logits}
-
-
-def ours(output: EncoderOutput) -> dict[str, Tensor]:
-    vocabulary = None if output.vocabulary is None else output.vocabulary.logits()
-    found = {"last": output.last_hidden, "pooled": output.pooled, "mlm": vocabulary}
-    return found | {"pair": output.pair_logits, "task": output.logits}  # pyright: ignore[reportReturnType]
-
-
-def packed(padded: Mapping[str, Tensor]) -> Batch:
-    mask = padded["attention_mask"].bool()
-    lengths = mask.sum(1)
-    return Batch(
-        input_ids=padded["input_ids"][mask],
-        segment_ids=padded["token_type_ids"][mask],
-        position_ids=torch.arange(mask.shape[1]).expand_as(mask)[mask],
-        cu_seqlens=torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]),
-        max_length=int(lengths.max()),
-        row_ids=torch.arange(len(lengths)),
-    )
-
-
-def compare(model: Model, stock: Any, padded: Mapping[str, Tensor], heads: set[str]) -> None:
-    """Both layouts against transformers, on real tokens."""
-    mask = padded["attention_mask"].bool()
-    expected = theirs(stock, padded, heads)
-    needs = needs_of(heads) | Needs(pooled="pooled" in expected)
-    with torch.no_grad():
-        loose = ours(model(packed(padded), needs))
-        tight = ours(
-            model.forward_padded(padded["input_ids"], padded["attention_mask"], padded["token_type_ids"], needs)
-        )
-    for name, wanted in expected.items():
-        if wanted.dim() == 3:
-            wanted, tight[name] = wanted[mask], tight[name][mask]
-        assert wanted.abs().max() > 0.05
-        torch.testing.assert_close(loose[name], wanted, **TOLERANCE)
-        torch.testing.assert_close(tight[name], wanted, **TOLERANCE)
-
-
-def stock_load(hf: ModuleType, name: str, folder: Path) -> Any:
-    """The folder in a transformers class, with every tensor accounted for."""
-    model, report = getattr(hf, name).from_pretrained(folder, output_loading_info=True)
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
-    assert not report["mismatched_keys"]
-    return model.eval()
+def family_of(name: str) -> str:
+    return "bert" if name.startswith("Bert") else "distilbert"
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_stock_folder_computes_the_same_here_and_back_there(
-    name: str, hf: ModuleType, stock: Callable[..., tuple[Any, Path]], padded: dict[str, Tensor], tmp_path: Path
+    name: str, hf: ModuleType, stock: Callable[..., tuple[Any, Path]], tmp_path: Path
 ) -> None:
     reference, folder = stock(name)
     loaded = load_model(folder)
     assert set(loaded.heads) == CLASSES[name]
     assert not loaded.model.training
     assert all(p.requires_grad for p in loaded.model.parameters())
-    compare(loaded.model, reference, padded, CLASSES[name])
+    compare(family_of(name), loaded.model, reference, CLASSES[name])
 
     again = save_model(tmp_path / "again", loaded.model, tokenizer_files={}, meta=loaded.meta)
     assert inspect(again).stock_class == name
     returned = stock_load(hf, name, again)
     for (key, before), after in zip(reference.state_dict().items(), returned.state_dict().values(), strict=True):
         assert torch.equal(before, after), key
-    compare(loaded.model, returned, padded, CLASSES[name])
+    compare(family_of(name), loaded.model, returned, CLASSES[name])
 
 
 @pytest.mark.parametrize(
@@ -130,19 +55,19 @@ def test_stock_folder_computes_the_same_here_and_back_there(
         ("DistilBertForTokenClassification", {"num_labels": 9}),
         ("BertForMaskedLM", {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}),
         ("BertForPreTraining", {"hidden_act": "silu", "type_vocab_size": 3}),
-        ("BertModel", {"hidden_act": "relu", "num_attention_heads": 1}),
+        ("BertModel", {"hidden_act": "relu", "num_attention_heads": 1, "initializer_range": 0.2}),
         ("DistilBertForMaskedLM", {"activation": "relu"}),
         ("DistilBertForSequenceClassification", {"sinusoidal_pos_embds": True, "num_labels": 3}),
     ],
 )
 def test_config_variants(
-    name: str, changes: dict[str, Any], hf: ModuleType, stock: Callable[..., tuple[Any, Path]], padded, tmp_path: Path
+    name: str, changes: dict[str, Any], hf: ModuleType, stock: Callable[..., tuple[Any, Path]], tmp_path: Path
 ) -> None:
     reference, folder = stock(name, **changes)
     loaded = load_model(folder)
-    compare(loaded.model, reference, padded, CLASSES[name])
+    compare(family_of(name), loaded.model, reference, CLASSES[name])
     again = save_model(tmp_path / "again", loaded.model, tokenizer_files={}, meta=loaded.meta)
-    compare(loaded.model, stock_load(hf, name, again), padded, CLASSES[name])
+    compare(family_of(name), loaded.model, stock_load(hf, name, again), CLASSES[name])
     reloaded = load_model(again)
     assert reloaded.config == loaded.config
     # DistilBERT's config always states the dropout of its classifier.
@@ -166,13 +91,13 @@ def bert_config(**changes: Any) -> EncoderConfig:
         (["classification"], "BertForSequenceClassification"),
     ],
 )
-def test_our_bert_computes_the_same_there(heads: list, name: str, hf: ModuleType, padded, tmp_path: Path) -> None:
+def test_our_bert_computes_the_same_there(heads: list, name: str, hf: ModuleType, tmp_path: Path) -> None:
     built = {h.name: h for h in (HeadConfig(kind) for kind in heads)}
     pooler = heads != ["masked_lm"]  # BertForMaskedLM has none, and reports one as unexpected
     model = Model(bert_config(pooler=pooler), built).initialize(4).eval()
     folder = save_model(tmp_path / "ours", model, tokenizer_files={}, meta=FolderMeta())
     assert inspect(folder).family == "bert"
-    compare(model, stock_load(hf, name, folder), padded, set(built))
+    compare(family_of(name), model, stock_load(hf, name, folder), set(built))
 
 
 @pytest.mark.parametrize(
@@ -183,22 +108,22 @@ def test_our_bert_computes_the_same_there(heads: list, name: str, hf: ModuleType
         ([HeadConfig("classification", labels=4, style="distilbert")], "DistilBertForSequenceClassification"),
     ],
 )
-def test_our_distilbert_computes_the_same_there(heads: list, name: str, hf, padded, tmp_path: Path) -> None:
+def test_our_distilbert_computes_the_same_there(heads: list, name: str, hf, tmp_path: Path) -> None:
     built = {h.name: h for h in heads}
     model = Model(bert_config(segments=0, pooler=False), built).initialize(4).eval()
     folder = save_model(tmp_path / "ours", model, tokenizer_files={})
     assert inspect(folder).family == "distilbert"
-    compare(model, stock_load(hf, name, folder), padded, set(built))
+    compare(family_of(name), model, stock_load(hf, name, folder), set(built))
 
 
-def test_every_head_of_a_shared_file_is_found_by_its_own_class(hf: ModuleType, padded, tmp_path: Path) -> None:
+def test_every_head_of_a_shared_file_is_found_by_its_own_class(hf: ModuleType, tmp_path: Path) -> None:
     kinds = [HeadConfig("masked_lm"), HeadConfig("sentence_pair"), HeadConfig("classification", labels=3)]
     model = Model(bert_config(), {h.name: h for h in kinds}).initialize(4).eval()
     folder = save_model(tmp_path / "all", model, tokenizer_files={})
     assert inspect(folder).stock_class == "BertForSequenceClassification"
     for name in ("BertForSequenceClassification", "BertForPreTraining", "BertForMaskedLM"):
         heads = CLASSES[name]
-        compare(model, getattr(hf, name).from_pretrained(folder).eval(), padded, heads)
+        compare("bert", model, getattr(hf, name).from_pretrained(folder).eval(), heads)
 
 
 def test_auto_classes_load_our_folder(hf: ModuleType, tiny_model: Model, toy_tokenizer_files, tmp_path: Path) -> None:
@@ -238,8 +163,8 @@ def test_minilm(minilm: Path, hf: ModuleType, tmp_path: Path) -> None:
     tokenizer = hf.AutoTokenizer.from_pretrained(minilm)
     texts = ["a gripping , if uneven , film", "no", "The quick brown fox jumps over the lazy dog. " * 6]
     inputs = dict(tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt"))
-    compare(loaded.model, reference, inputs, set())
+    compare("bert", loaded.model, reference, set(), inputs)
     folder = save_model(tmp_path / "copy", loaded.model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta)
     returned = stock_load(hf, "BertModel", folder)
     assert all(torch.equal(a, b) for a, b in zip(reference.parameters(), returned.parameters(), strict=True))
-    compare(loaded.model, returned, inputs, set())
+    compare("bert", loaded.model, returned, set(), inputs)
