@@ -20,7 +20,7 @@ from compress.predictor import Predictor
 from compress.report import markdown
 from compress.tracking import TrackedRun, open_run, resolve_store
 from evaluation.quality.intervals import Interval
-from evaluation.quality.robustness import Figure, Point, robustness
+from evaluation.quality.robustness import Figure, Point, differences, robustness
 
 DISTURBANCES: Mapping[str, NoiseSpec] = {"typos": NoiseSpec()}
 """Name of a disturbance → the noise that it is, whatever its rate."""
@@ -47,6 +47,24 @@ class Curve:
         return {"name": self.name, "folder": str(self.folder), "metric": self.metric, "points": rows}
 
 
+@dataclass(frozen=True)
+class Difference:
+    """One model against another at every rate: `model` minus `against` on the same mistyped rows, paired.
+
+    points: (rate, interval), None where the metric is undefined for one of the two.
+    """
+
+    model: str
+    against: str
+    metric: str
+    points: Sequence[tuple[float, Interval | None]]
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints of it."""
+        rows = [{"rate": rate, "value": None if v is None else _bounds(v)} for rate, v in self.points]
+        return {"model": self.model, "against": self.against, "metric": self.metric, "points": rows}
+
+
 def check_disturbance(name: str) -> str:
     """`name` if it is one. Raises UserError with the nearest."""
     if name not in DISTURBANCES:
@@ -70,18 +88,35 @@ def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_len
     return Curve(name, predictor.folder, metric, points)
 
 
+def difference(curves: Sequence[Curve], rows: int, bootstrap: int) -> Difference | None:
+    """The first model against the second, which read the same rows; None where there is one alone."""
+    if len(curves) < 2:
+        return None
+    one, other = curves
+    found = differences(rows, one.points, other.points, one.metric, resamples=bootstrap)
+    return Difference(one.name, other.name, one.metric, [(p.rate, v) for p, v in zip(one.points, found, strict=True)])
+
+
 def tell(
-    console: Console, curves: Sequence[Curve], table: Table, split: str, disturbance: str, options: RunOptions
+    console: Console,
+    curves: Sequence[Curve],
+    apart: Difference | None,
+    table: Table,
+    split: str,
+    disturbance: str,
+    options: RunOptions,
 ) -> Path:
     """Print the curves, and leave them as JSON, as a plot and as an MLflow run; returns the folder."""
     folder = _free(options.output, curves[0].name, disturbance)
     count = len(table.split(split))
-    heads, rows = _table(curves)
+    heads, rows = _table(curves, apart)
     console.table("", heads, rows)
     lines = [
         f"{curves[0].metric} on {count:,} rows of {table.name}/{split}; intervals are 95 % bootstrap",
         f"{disturbance}: that share of the letters and digits, by {', '.join(DISTURBANCES[disturbance].kinds)}",
     ]
+    if apart is not None:
+        lines.append(f"difference: {apart.model} minus {apart.against}, paired row by row on the same mistyped rows")
     for line in lines:
         console.result(line)
     data = {
@@ -90,6 +125,7 @@ def tell(
         "dataset_digest": table.fingerprint,
         "rows": count,
         "models": [c.as_json() for c in curves],
+        "difference": None if apart is None else apart.as_json(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_json(folder / "robustness.json", data)
@@ -106,7 +142,7 @@ def tell(
         store=resolve_store(options.tracking_uri),
         warn=console.warn,
     ) as run:
-        _log(run, curves, data, folder)
+        _log(run, curves, apart, data, folder)
         run.note(markdown(heads, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines))
     console.result("")
     console.result(f"plot     {folder / 'robustness.svg'}" if shown else f"figures  {folder / 'robustness.json'}")
@@ -116,10 +152,14 @@ def tell(
     return folder
 
 
-def _log(run: TrackedRun, curves: Sequence[Curve], data: Mapping[str, Any], folder: Path) -> None:
+def _log(
+    run: TrackedRun, curves: Sequence[Curve], apart: Difference | None, data: Mapping[str, Any], folder: Path
+) -> None:
     """Figures without a step, by name and rate: `robustness/typos_accuracy_5pct`."""
     kind, main = data["disturbance"], curves[0]
     run.params({"method": "evaluate", "model": str(main.folder), "robustness": kind, "rows": data["rows"]})
+    if apart is not None:
+        run.params({"against": str(curves[1].folder)})
     run.dataset(data["dataset"], data["dataset_digest"], source=data["dataset"], context="evaluation")
     values: dict[str, float] = {}
     for p in main.points:
@@ -128,6 +168,9 @@ def _log(run: TrackedRun, curves: Sequence[Curve], data: Mapping[str, Any], fold
             values |= _named(f"robustness/{kind}_{name}_{percent}", found)
         if p.lost is not None and p.rate:
             values |= _named(f"robustness/{kind}_{main.metric}_lost_{percent}", p.lost)
+    for rate, found in apart.points if apart is not None else ():
+        if found is not None:
+            values |= _named(f"robustness/{kind}_{main.metric}_difference_{100 * rate:g}pct", found)
     run.metrics(values)
     for path in sorted(folder.glob("robustness.*")):
         run.artifact(path)
@@ -148,10 +191,11 @@ def _free(output: Path | None, name: str, disturbance: str) -> Path:
     return folder
 
 
-def _table(curves: Sequence[Curve]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _table(curves: Sequence[Curve], apart: Difference | None) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     heads = ["mistyped"]
     for c in curves:
         heads += [c.name, "lost, points"]
+    heads += [] if apart is None else ["difference, points"]
     rows = []
     for index, rate in enumerate(RATES):
         cells = [f"{100 * rate:g} %"]
@@ -160,6 +204,9 @@ def _table(curves: Sequence[Curve]) -> tuple[tuple[str, ...], list[tuple[str, ..
             value = point.values.get(c.metric)
             cells.append("undefined" if value is None else f"{_percent(value)} %")
             cells.append("" if point.lost is None or not rate else _percent(point.lost))
+        if apart is not None:
+            found = apart.points[index][1]
+            cells.append("undefined" if found is None else _signed(found))
         rows.append(tuple(cells))
     return tuple(heads), rows
 
@@ -171,6 +218,10 @@ def _plotted(c: Curve) -> list[tuple[float, float, float, float]]:
 
 def _percent(v: Interval) -> str:
     return f"{100 * v.value:.2f} [{100 * v.low:.2f}, {100 * v.high:.2f}]"
+
+
+def _signed(v: Interval) -> str:
+    return f"{100 * v.value:+.2f} [{100 * v.low:+.2f}, {100 * v.high:+.2f}]"
 
 
 def _bounds(v: Interval) -> dict[str, float]:

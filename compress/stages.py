@@ -33,6 +33,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, LoadedModel, Parent, RecipeNote
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe import Recipe
+from compress.tracking import TrackedRun
 from compress.training.precision import autocast
 from compress.training.schedule import total_steps
 
@@ -75,7 +76,7 @@ class Prepared:
     """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
 
     identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
-    closing: (module, steps that its weights are of) → figures measured once, at the end.
+    closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
     """
 
     finish: Callable[[], Finished]
@@ -87,12 +88,29 @@ class Prepared:
     identity: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
     closing: Callable[[nn.Module, int], Mapping[str, float]] | None = None
+    diagnosis: Diagnosis | None = None
 
     def total_steps(self) -> int:
         """Optimizer steps from start to end."""
         assert self.source is not None
         assert self.plan is not None
         return total_steps(self.plan, self.source)
+
+
+class Diagnosis(Protocol):
+    """Looks on while a stage trains, and tells what is wrong."""
+
+    def begin(self, log: TrackedRun) -> None:
+        """Training begins; this is its journal."""
+        ...
+
+    def observe(self, module: nn.Module, history: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """A validation was made: see `TrainingContext.observe`."""
+        ...
+
+    def close(self, folder: Path) -> None:
+        """Training has ended; what was found is written into the stage's folder."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from compress.modelnames import resolve
 from compress.predictor import Predictor
 from compress.recipe import Recipe, load_recipe
 from compress.report import churn_table, comparison, conditions
-from compress.robustness import Curve, check_disturbance, curve, tell
+from compress.robustness import Curve, check_disturbance, curve, difference, tell
 from compress.stages import check_same_task, open_table_of, settings_asked
 from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
 
@@ -82,7 +82,7 @@ def evaluate_robustness(
     for folder, predictor in zip(folders, predictors, strict=True):
         console.note(f"scoring {_name(folder)} on {len(rows)} rows, disturbed more and more")
         curves.append(curve(_name(folder), predictor, rows, disturbance, recipe.data.max_length, bootstrap))
-    tell(console, curves, table, split, disturbance, options)
+    tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, options)
     return curves
 
 

@@ -41,6 +41,8 @@ class TrainingContext:
     seed: int = 0
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None
     select: tuple[str, Literal["max", "min"]] | None = None
+    observe: Callable[[nn.Module, Sequence[Mapping[str, float]]], Mapping[str, float]] | None = None
+    """Called after each validation with the validations so far, the new one last: gives figures to add to it."""
     resume: bool = False
     identity: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)

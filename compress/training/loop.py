@@ -192,11 +192,18 @@ class _Run:
         self.module.eval()
         try:
             with rng.preserved(self.device), torch.no_grad():
-                return {name: float(value) for name, value in self.context.validate(self.module).items()}
+                metrics = {name: float(value) for name, value in self.context.validate(self.module).items()}
+                return {**metrics, **self._ask_observer(metrics)}
         except Stopped:
             self._stop(" while validating")
         finally:
             self.module.train()
+
+    def _ask_observer(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        if self.context.observe is None:
+            return {}
+        history = [*self.state.history, {"step": self.state.step, **metrics}]
+        return {name: float(value) for name, value in self.context.observe(self.module, history).items()}
 
     def _judge(self, metrics: dict[str, float], name: str, mode: str) -> None:
         if name not in metrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,13 +18,14 @@ class Point:
     """A model under input that is disturbed by `rate`. values: metric → figure with interval.
 
     lost: the main metric on undisturbed input minus here, on the same draws of the same rows. undefined: metrics that
-    these rows give no figure of.
+    these rows give no figure of. figures: what the values were resampled from.
     """
 
     rate: float
     values: Mapping[str, Interval]
     lost: Interval | None
     undefined: tuple[str, ...] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict, repr=False, compare=False)
 
 
 def robustness(
@@ -53,8 +54,28 @@ def robustness(
         if main in values and _is(clean[main], rows):
             before, after = clean[main], figures[main]
             lost = bootstrap_rows(rows, lambda w, a=before, b=after: a(w) - b(w), resamples=resamples, seed=seed)
-        points.append(Point(rate, values, lost, tuple(name for name in figures if name not in values)))
+        points.append(Point(rate, values, lost, tuple(name for name in figures if name not in values), figures))
     return points
+
+
+def differences(
+    rows: int, ours: Sequence[Point], theirs: Sequence[Point], metric: str, *, resamples: int = 1000, seed: int = 0
+) -> list[Interval | None]:
+    """`metric` of one model minus another's at each rate, on the same draws of the same rows (Koehn 2004).
+
+    Both must have read the same `rows` rows, disturbed alike. None where the metric is undefined for one of them.
+    Raises ValueError when the rates differ.
+    """
+    if [p.rate for p in ours] != [p.rate for p in theirs]:
+        raise ValueError("a paired difference needs the same rates")
+    found: list[Interval | None] = []
+    for our, their in zip(ours, theirs, strict=True):
+        if metric not in our.values or metric not in their.values:
+            found.append(None)
+            continue
+        a, b = our.figures[metric], their.figures[metric]
+        found.append(bootstrap_rows(rows, lambda w, a=a, b=b: a(w) - b(w), resamples=resamples, seed=seed))
+    return found
 
 
 def _is(figure: Figure, rows: int) -> bool:

@@ -6,13 +6,23 @@ import json
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
-from e2e_toy import TEACHER, Cli
+from e2e_toy import PRETRAINED, TEACHER, Cli
 
 from compress.tracking import Store
 
 TYPOS = ("evaluate", TEACHER, "--data", "data", "--robustness", "typos", "--bootstrap", "100")
+
+
+def store(work: Path) -> Any:
+    return Store(f"sqlite:///{work / 'mlruns' / 'mlflow.db'}").client()
+
+
+def logged_runs(work: Path) -> Any:
+    experiment = store(work).get_experiment_by_name("compress")
+    return store(work).search_runs([experiment.experiment_id], "tags.`compress.robustness` = 'typos'")
 
 
 def test_the_curve_is_told_alike_everywhere(taught: Path, compress: Cli) -> None:
@@ -32,17 +42,39 @@ def test_the_curve_is_told_alike_everywhere(taught: Path, compress: Cli) -> None
     shown = [node.text for node in ET.parse("out/robustness.svg").iter() if node.tag.endswith("text")]
     assert "模型" in shown
 
-    client = Store(f"sqlite:///{taught / 'mlruns' / 'mlflow.db'}").client()
-    found = client.search_runs(
-        [client.get_experiment_by_name("compress").experiment_id], "tags.`compress.robustness` = 'typos'"
-    )
-    metrics = found[0].data.metrics
+    (run,) = logged_runs(taught)
+    metrics = run.data.metrics
     for point in one["points"]:
         for name, value in point["values"].items():
             logged = metrics[f"robustness/typos_{name}_{100 * point['rate']:g}pct"]
             assert logged == pytest.approx(value["value"], abs=1e-5)
     assert "robustness/typos_accuracy_lost_20pct_low" in metrics
-    assert {a.path for a in client.list_artifacts(found[0].info.run_id)} >= {"robustness.json", "robustness.svg"}
+    assert metrics["robustness/typos_accuracy_difference_20pct_high"] == 0, "the same model"
+    assert run.data.params["against"] == "模型"
+    assert {a.path for a in store(taught).list_artifacts(run.info.run_id)} >= {"robustness.json", "robustness.svg"}
+
+
+def test_two_models_are_compared_row_by_row_at_every_rate(taught: Path, compress: Cli) -> None:
+    assert compress("finetune", "--recipe", "finetune", "--model", PRETRAINED, "--data", "data", "--output", "other",
+                    "--set", "stages.0.training.epochs=1").code == 0  # fmt: skip
+    done = compress(*TYPOS, "--against", "other/model", "--json", "--quiet", "--output", "out")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    apart = told["difference"]
+    assert (apart["model"], apart["against"], apart["metric"]) == ("teacher/model", "other/model", "accuracy")
+    for point, one, other in zip(apart["points"], *(m["points"] for m in told["models"]), strict=True):
+        gap = one["values"]["accuracy"]["value"] - other["values"]["accuracy"]["value"]
+        assert point["value"]["value"] == pytest.approx(gap)
+        assert point["value"]["low"] <= gap <= point["value"]["high"]
+    (run,) = logged_runs(taught)
+    for point in apart["points"]:
+        for end, key in (("", "value"), ("_low", "low"), ("_high", "high")):
+            logged = run.data.metrics[f"robustness/typos_accuracy_difference_{100 * point['rate']:g}pct{end}"]
+            assert logged == pytest.approx(point["value"][key], abs=1e-5)
+
+    table = compress(*TYPOS, "--against", "other/model").out
+    assert table.splitlines()[0].endswith("difference, points")
+    assert "teacher/model minus other/model, paired row by row" in table
 
 
 def test_a_table_for_people_and_a_free_folder_each_time(taught: Path, compress: Cli) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.quality.robustness import robustness
+from evaluation.quality.intervals import bootstrap_mean
+from evaluation.quality.robustness import differences, robustness
 
 
 def share(right: np.ndarray):
@@ -52,3 +53,32 @@ def test_a_figure_that_is_undefined_somewhere_is_left_out_there() -> None:
 def test_rates_rise_from_0(rates: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="rise from 0"):
         robustness(10, lambda rate: {}, rates)
+
+
+def test_the_difference_of_two_models_is_paired_at_every_rate() -> None:
+    """On the draws of the mean of the rows' own differences: narrower than two intervals beside each other."""
+    draw = np.random.default_rng(1).random(400)
+    right = {name: lambda rate, k=k: (draw >= k * rate).astype(float) for name, k in (("a", 1), ("b", 2))}
+    a, b = (
+        robustness(400, lambda rate, of=of: {"accuracy": share(of(rate))}, (0.0, 0.1, 0.3), resamples=2000)
+        for of in right.values()
+    )
+    found = differences(400, a, b, "accuracy", resamples=2000)
+    assert found[0] is not None
+    assert (found[0].value, found[0].low, found[0].high) == (0, 0, 0), "no rate, no difference"
+    for point, interval in zip(a[1:], found[1:]):
+        assert interval is not None
+        rows = right["a"](point.rate) - right["b"](point.rate)
+        expected = bootstrap_mean(rows, resamples=2000)
+        assert interval.value == pytest.approx(expected.value)
+        assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high), abs=0.01)
+        assert interval.low > 0
+
+
+def test_no_difference_where_one_model_has_no_figure_or_other_rates() -> None:
+    nothing = lambda weights: np.full(len(weights), np.nan)  # noqa: E731
+    one = robustness(10, lambda rate: {"r": share(np.ones(10))}, (0.0, 0.1), resamples=100)
+    other = robustness(10, lambda rate: {"r": nothing if rate else share(np.ones(10))}, (0.0, 0.1), resamples=100)
+    assert [found is None for found in differences(10, one, other, "r", resamples=100)] == [False, True]
+    with pytest.raises(ValueError, match="same rates"):
+        differences(10, one, other[:1], "r")
