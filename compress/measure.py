@@ -19,8 +19,9 @@ from compress.data.batches import evaluation_batches
 from compress.data.examples import Examples
 from compress.data.table import Rows
 from compress.data.task import Fidelity, Scored
+from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
-from compress.predictor import MAX_TOKENS, Predictor
+from compress.predictor import MAX_TOKENS, EnsemblePredictor, Predictor
 from compress.stages import check_same_task
 from evaluation.cost.device import describe
 from evaluation.cost.flops import count_flops
@@ -34,11 +35,40 @@ from evaluation.quality.paired import exact_sign_test
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to measure. role: teacher, student or control."""
+    """A model to measure. role: teacher, student, control, or of one teacher of several `member_role`.
+
+    ensemble: several that answer together; folder is then that of their lead.
+    """
 
     name: str
     folder: Path
     role: str = "student"
+    ensemble: Ensemble | None = None
+
+    def predictor(self, **how: Any) -> Predictor:
+        """What answers."""
+        return Predictor(self.folder, **how) if self.ensemble is None else EnsemblePredictor(self.ensemble, **how)
+
+
+MEMBER = "teacher-"
+
+
+def member_role(place: int) -> str:
+    """The role of one of several teachers, counted from 0."""
+    return f"{MEMBER}{place + 1}"
+
+
+def kind_of(role: str) -> str:
+    """teacher, student or control: one of several teachers is a teacher."""
+    return role.partition("-")[0]
+
+
+def taught_by(folder: Path, ensemble: Ensemble | None) -> list[Subject]:
+    """Whoever taught as subjects: the reference, which is all of several together, and then each of these."""
+    if ensemble is None:
+        return [Subject("teacher", folder, "teacher")]
+    each = [Subject(f"teacher {i + 1}", m.folder, member_role(i)) for i, m in enumerate(ensemble.members)]
+    return [Subject("teachers together", folder, "teacher", ensemble), *each]
 
 
 @dataclass(frozen=True)
@@ -58,11 +88,18 @@ class Measured:
         return {
             "name": self.subject.name,
             "role": self.subject.role,
-            "folder": str(self.subject.folder),
+            **self._where(),
             "values": dict(self.measurement.values),
             "context": dict(self.measurement.context),
             **told,
         }
+
+    def _where(self) -> dict[str, Any]:
+        ensemble = self.subject.ensemble
+        if ensemble is None:
+            return {"folder": str(self.subject.folder)}
+        shares = [{"name": m.name, "folder": str(m.folder), "weight": m.weight} for m in ensemble.members]
+        return {"folder": None, "members": shares, "combine": ensemble.combine}
 
 
 @dataclass(frozen=True)
@@ -98,9 +135,12 @@ def measure(
     not do it, or two answer different labels.
     """
     how: dict[str, Any] = {"device": device, "precision": precision, "task": task, "settings": settings}
-    predictors = [Predictor(s.folder, **how) for s in subjects]
+    predictors = [s.predictor(**how) for s in subjects]
     for subject, predictor in zip(subjects, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, task, str(subject.folder))
+    for subject, predictor in zip(subjects, predictors, strict=True):
+        if subject.role.startswith(MEMBER):
+            predictor.answer_in_order_of(predictors[0].label_names)
     require_same_labels(subjects, predictors)
     answered = [_answer(s, p, rows, max_length, say) for s, p in zip(subjects, predictors, strict=True)]
     encoded = [a.examples for a in answered]
@@ -249,7 +289,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
         count = count_parameters(p.model, p.model.embedding_parameter_names())
         single = replace_rows(fixed[i], 1)
         values = {
-            "size/disk_mb": weights_bytes(p.folder) / MB,
+            "size/disk_mb": sum(map(weights_bytes, p.folders)) / MB,
             "size/params_m": count.total / MB,
             "size/params_no_embedding_m": count.without_embedding / MB,
             "speed/gflops": count_flops(lambda p=p, b=single: p.model(b.to(device), Needs(logits=True))) / 1e9,

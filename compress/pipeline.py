@@ -26,7 +26,7 @@ import torch
 import compress
 from compress import registry
 from compress.console import Console
-from compress.contracts import RunOptions, StageResult
+from compress.contracts import Override, RunOptions, StageResult
 from compress.corpora import open_corpus_of, words_read
 from compress.data.corpus import Corpus
 from compress.data.table import Table
@@ -34,15 +34,15 @@ from compress.durable import atomic, safe
 from compress.durable.lock import run_lock
 from compress.durable.signals import StopFlag
 from compress.errors import ExitCode, Stopped, UserError
-from compress.measure import CostPlan, Measured, Subject, measure
+from compress.measure import CostPlan, Measured, Subject, kind_of, measure, member_role, taught_by
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve as resolve_model
 from compress.modelnames import tokenizer_folder
 from compress.publish import log_measured, tell
-from compress.recipe import Recipe, load_recipe
+from compress.recipe import Recipe, TeacherRow, load_recipe
 from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
 from compress.stages import Outline, Prepared, StageContext, open_table_of, outline_of, task_choice
-from compress.teachers import Teachers, is_recipe, named, overrides, teacher_folder
+from compress.teachers import Teachers, is_recipe, joined, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY
 from compress.training.checkpoint import Checkpoints
@@ -183,12 +183,9 @@ class Run:
 
     def _fingerprints(self, teachers: Teachers) -> dict[str, str]:
         """What the run reads; a run goes on only while it is the same."""
-        folders = {
-            "model": resolve_model(self.recipe.model) if self.recipe.model else None,
-            "teacher": teachers.task,
-            "general teacher": teachers.general,
-        }
-        read = {name: modelfolder.fingerprint(folder) for name, folder in folders.items() if folder is not None}
+        read = teachers.fingerprints()
+        if self.recipe.model:
+            read["model"] = modelfolder.fingerprint(resolve_model(self.recipe.model))
         if "table" in self.__dict__:
             read["data"] = self.table.fingerprint
         if "corpus" in self.__dict__:
@@ -367,6 +364,7 @@ class Run:
             tokenizer=made.tokenizer,
             teacher=teachers.task,
             general_teacher=teachers.general,
+            ensemble=teachers.ensemble,
             say=self.console.note,
         )
 
@@ -402,8 +400,9 @@ class Run:
     @cached_property
     def table(self) -> Table:
         teacher = None
-        if self.recipe.teacher and not is_recipe(self.recipe.teacher):
-            teacher = modelfolder.inspect(teacher_folder(self.recipe.teacher))
+        rows = self.recipe.taught_by
+        if rows and not is_recipe(rows[self.recipe.lead].model):
+            teacher = modelfolder.inspect(teacher_folder(rows[self.recipe.lead].model))
         table = open_table_of(self.recipe, teacher)
         for note in table.notes:
             self.console.note(note)
@@ -417,14 +416,21 @@ class Run:
         return corpus
 
     def _teachers(self) -> Teachers:
-        """The recipe's teacher: a folder as it is; a teacher recipe runs once and is found by its content later."""
+        """Whoever teaches, found or made, and fitting together."""
         if "teacher" not in self.needs:
             self.outline(None, None)
             return Teachers()
-        recipe = self._teacher_recipe()
+        rows = self._teacher_rows()
+        made = [self._teacher(row, lead=place == self.recipe.lead) for place, row in enumerate(rows)]
+        return joined(self.recipe, made)
+
+    def _teacher(self, row: TeacherRow, *, lead: bool) -> Teachers:
+        """A folder as it is; a teacher recipe runs once and is found by its content later."""
+        recipe = self._teacher_recipe(row)
         if recipe is None:
-            teachers = named(self.recipe, self.inputs)
-            self.outline(*teachers.outlines())
+            teachers = named(self.recipe, row.model, self.inputs, lead=lead)
+            if lead:
+                self.outline(*teachers.outlines())
             return teachers
         run = Run(recipe, self.options, self.console, None, {})
         general = self.inputs.get("general_teacher")
@@ -442,19 +448,24 @@ class Run:
             work_folder(folder, i, "pretrain") / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"
         ]
         told = read_record(folder).get("tracked") == self._told_where() and self._has_store()
-        return Teachers(final, general or (pretrained[-1] if pretrained else None), told)
+        return Teachers(final, general or (pretrained[-1] if pretrained else None), frozenset({0} if told else ()))
 
-    def _teacher_recipe(self) -> Recipe | None:
-        """The recipe that makes the teacher, on this run's data; None when the teacher is a folder."""
-        name = self.recipe.teacher
-        if name is None:
+    def _teacher_rows(self) -> tuple[TeacherRow, ...]:
+        """Who the recipe says teaches."""
+        rows = self.recipe.taught_by
+        if not rows:
             raise UserError(
                 f"recipe {self.recipe.name} needs a teacher", where="--teacher",
                 do="name a fine-tuned model's folder, or a teacher recipe such as 'teacher'",
             )  # fmt: skip
-        if not is_recipe(name):
+        return rows
+
+    def _teacher_recipe(self, row: TeacherRow) -> Recipe | None:
+        """The recipe that makes a teacher, on this run's data; None when the teacher is a folder."""
+        if not is_recipe(row.model):
             return None
-        return load_recipe(name, overrides=overrides(self.recipe, load_recipe(name)))
+        seed = () if row.seed is None else (Override("seed", row.seed, f"the teacher's seed {row.seed}"),)
+        return load_recipe(row.model, overrides=[*overrides(self.recipe, load_recipe(row.model)), *seed])
 
     def content_hash(self) -> str:
         """sha256 of recipe, data, corpus and this program's version: equal when the result would be equal."""
@@ -462,7 +473,7 @@ class Run:
         parts += [self.table.fingerprint] if self.recipe.data else []
         parts += [self.corpus.fingerprint] if self.recipe.corpus else []
         parts += words_read(self.recipe, self.indices).values()
-        folders = [self.recipe.model, None if is_recipe(self.recipe.teacher or "") else self.recipe.teacher]
+        folders = [self.recipe.model, *(row.model for row in self.recipe.taught_by if not is_recipe(row.model))]
         parts += [modelfolder.fingerprint(resolve_model(name)) for name in folders if name]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -476,7 +487,7 @@ class Run:
         if teachers.task is None:
             subjects = [Subject(name, made.model, "teacher")]
         else:
-            subjects = [Subject("teacher", teachers.task, "teacher"), Subject(name, made.model, "student")]
+            subjects = [*taught_by(teachers.task, teachers.ensemble), Subject(name, made.model, "student")]
         if control is not None:
             subjects.append(Subject("control", control, "control"))
         measured = measure(
@@ -493,14 +504,23 @@ class Run:
             say=self.console.note,
         )
         lines = log_measured(
-            log, self.console, measured, table=table, method=self.method, track_teacher=not teachers.told,
-            child=lambda role: self._child(log, self._tracked(role), role, role),
+            log, self.console, measured, table=table, method=self.method, told=self._roles_told(teachers),
+            child=lambda role: self._child(log, self._tracked(role), kind_of(role), kind_of(role)),
         )  # fmt: skip
         return RunReport(self.folder.path, made.model, measured, lines)
 
     def _tracked(self, role: str) -> Path:
         """Whose journal a model that is not the run's own result writes to: the control goes on in its stage's."""
-        return self._work(self.indices[-1], "-control") if role == "control" else self.folder.path / "reference"
+        if role == "control":
+            return self._work(self.indices[-1], "-control")
+        return self.folder.path / role.replace("teacher", "reference")
+
+    @staticmethod
+    def _roles_told(teachers: Teachers) -> set[str]:
+        """Of the subjects: those that a run of their own has told."""
+        if teachers.ensemble is None:
+            return {"teacher"} if teachers.told else set()
+        return {member_role(place) for place in teachers.told}
 
     # --- dry run ----------------------------------------------------------------------------------------------
 
@@ -524,17 +544,25 @@ class Run:
         self.console.document({"recipe": self.recipe.model_dump(mode="json"), "plan": lines})
 
     def _describe_teacher(self) -> list[str]:
-        """Who would teach; what does not fit it is found as in a real run."""
+        """Who would teach; what does not fit is found as in a real run, as far as the teachers are there."""
         if "teacher" not in self.needs:
             self.outline(None, None)
             return []
-        recipe = self._teacher_recipe()
-        if recipe is None:
-            self.outline(*named(self.recipe, self.inputs).outlines())
-            return [f"teacher: {self.recipe.teacher}"]
-        planned = Run(recipe, self.options, self.console, None, {}).outline(None, None)
-        self.outline(planned, planned)
-        return [f"teacher: recipe {recipe.name}"]
+        lines, there = [], []
+        for place, row in enumerate(self._teacher_rows()):
+            recipe, lead = self._teacher_recipe(row), place == self.recipe.lead
+            if recipe is None:
+                there.append(named(self.recipe, row.model, self.inputs, lead=lead))
+                outlines = there[-1].outlines()
+            else:
+                outlines = (Run(recipe, self.options, self.console, None, {}).outline(None, None),) * 2
+            if lead:
+                self.outline(*outlines)
+            seed = "" if row.seed is None else f", seed {row.seed}"
+            lines.append(f"teacher: {'' if recipe is None else 'recipe '}{row.model}{seed}")
+        if len(there) == len(lines) and (ensemble := joined(self.recipe, there).ensemble) is not None:
+            lines = [ensemble.sentence()]
+        return lines
 
 
 STEPS = "steps.json"

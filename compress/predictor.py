@@ -10,14 +10,17 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from compress.contracts import Batch, Needs
+from compress.contracts import Batch, Needs, Teacher
 from compress.data.batches import evaluation_batches, in_order
 from compress.data.examples import Examples
+from compress.data.label_order import outputs_in_order
 from compress.data.table import Rows
 from compress.data.task import Task
 from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer
 from compress.encoder.inference import prepare
+from compress.encoder.model import Model
+from compress.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
 from compress.modelfolder.folder import load_model
 
 MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
@@ -44,7 +47,8 @@ class Predictor:
         self.precision: Literal["fp32", "bf16"] = precision
         loaded = load_model(self.folder, require={"task"}, device=device)
         self.meta, self.config = loaded.meta, loaded.config
-        self.model = loaded.model.eval()
+        self._own = loaded.model.eval()
+        self.model: Model | JointModel = self._own
         self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(self.folder))
         self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
         self._named = task or self.meta.task
@@ -52,11 +56,17 @@ class Predictor:
         self.head = loaded.heads["task"]
         self.task = self.task_for(paired=False)
         self.max_length = self.config.max_positions
+        self._order: list[int] | None = None
+
+    def answer_in_order_of(self, names: Sequence[str]) -> None:
+        """Answer from now on in the order of another model's labels. Raises UserError unless they are the same."""
+        self._order = outputs_in_order(self.label_names, names, where=str(self.folder))
+        self.meta = self.meta.model_copy(update={"label_names": tuple(names)})
 
     @cached_property
-    def run(self):
+    def run(self) -> Teacher:
         """The model prepared for inference; made on first use."""
-        return prepare(self.model, self.precision)
+        return prepare(self._own, self.precision)
 
     def task_for(self, *, paired: bool) -> Task:
         """The task that the model does. paired: it is given two texts, which decides where nothing else does."""
@@ -72,7 +82,7 @@ class Predictor:
         """(B, C) logits of one packed batch, fp32; (T, C) of a head that answers every token."""
         logits = self.run(batch.to(self.device), Needs(logits=True)).logits
         assert logits is not None
-        return logits.float()
+        return logits.float() if self._order is None else logits.float()[:, self._order]
 
     def logits(self, examples, *, max_tokens: int = MAX_TOKENS) -> np.ndarray:
         """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order."""
@@ -91,3 +101,38 @@ class Predictor:
         length = min(max_length or self.meta.max_length or self.max_length, self.max_length)
         examples = task.encode_texts(self.tokenizer, texts, pairs, max_length=length)
         return list(task.decode(self.logits(examples), self.label_names, examples, texts, pairs))
+
+    @property
+    def folders(self) -> list[Path]:
+        """Whose weights it needs."""
+        return [self.folder]
+
+
+class EnsemblePredictor(Predictor):
+    """Several model folders that answer together. Task, tokenizer and order of the labels are the lead's.
+
+    model: all of them side by side. Costs what all of them cost.
+    """
+
+    def __init__(self, ensemble: Ensemble, **how: Any) -> None:
+        super().__init__(ensemble.leader.folder, **how)
+        self.ensemble, self._orders = ensemble, members_in_order(ensemble)
+        self._models = [
+            self._own if m is ensemble.leader else load_model(m.folder, require={"task"}, device=self.device).model
+            for m in ensemble.members
+        ]
+        self.model = JointModel(ensemble, self._models, self._orders).eval()
+        self.max_length = min(model.config.max_positions for model in self._models)
+
+    @cached_property
+    def run(self) -> Teacher:
+        """The models prepared for inference; made on first use."""
+        prepared = [prepare(model, self.precision) for model in self._models]
+        members = list(zip(prepared, self._orders, strict=True))
+        lead, _ = members.pop(self.ensemble.lead)
+        return EnsembleTeacher(self.ensemble, self.head, lead, members)
+
+    @property
+    def folders(self) -> list[Path]:
+        """Whose weights it needs."""
+        return [m.folder for m in self.ensemble.members]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from compress.console import Console
 from compress.data.table import Table
 from compress.data.tasks import task_of
 from compress.durable import atomic
-from compress.measure import Measured
+from compress.measure import Measured, kind_of
 from compress.modelfolder import folder as modelfolder
 from compress.report import churn_sentence, churn_table, comparison, conditions, gain_sentence, markdown
 from compress.tracking import TrackedRun
@@ -29,13 +29,14 @@ def log_measured(
     *,
     table: Table,
     method: str,
-    track_teacher: bool,
+    told: Collection[str],
     child: Child,
 ) -> list[str]:
     """Tell what was measured; returns the lines under the table.
 
-    The student (or the only model) is the run's own result; the control, and a teacher that no run of ours made, become
-    child runs, so that the page shows them side by side. child: opens the tracked run of a role.
+    The student (or the only model) is the run's own result; the control, and the teachers that no run of ours made,
+    become child runs, so that the page shows them side by side. told: roles of the teachers that a run of ours made.
+    child: opens the tracked run of a role.
     """
     columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
@@ -46,15 +47,15 @@ def log_measured(
         console.result(line)
     note = markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines)
     for m in measured:
-        if m is not main and m is not teacher:
+        if m is not main and kind_of(m.subject.role) != "teacher":  # a teacher's folder is not ours to write into
             annotate(m, None)
     annotate(main, teacher if teacher is not main else None)
     _log(log, main, table, method, note)
     for m in measured:
-        if m is main or (m is teacher and not track_teacher):
+        if m is main or m.subject.role in told:
             continue
         with child(m.subject.role) as run:
-            _log(run, m, table, m.subject.role if m is teacher else method, note)
+            _log(run, m, table, "teacher" if kind_of(m.subject.role) == "teacher" else method, note)
     return lines
 
 
@@ -104,16 +105,22 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
         "student.layers": info.config.depth,
         "student.hidden": info.config.hidden,
     }
-    run.params(params)
     run.dataset(*dataset, source=table.name, context="evaluation")
-    run.model(
-        m.subject.folder,
-        name=m.subject.name,
-        model_type=method,
-        params={"role": m.subject.role, "layers": info.config.depth, "hidden": info.config.hidden, **_plain(context)},
-        metrics=m.measurement.values,
-        dataset=dataset,
-    )
+    if m.subject.ensemble is None:
+        run.params(params)
+        run.model(
+            m.subject.folder,
+            name=m.subject.name,
+            model_type=method,
+            params={
+                "role": m.subject.role, "layers": info.config.depth, "hidden": info.config.hidden, **_plain(context)
+            },
+            metrics=m.measurement.values,
+            dataset=dataset,
+        )  # fmt: skip
+    else:  # no model of its own: each of them is one
+        run.params({**params, "teachers": m.subject.ensemble.sentence()})
+        run.metrics(m.measurement.values)
     run.tags({f"measured.{key}": value for key, value in context.items()})
     if m.churn:
         columns, rows = churn_table(m.churn)

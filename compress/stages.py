@@ -28,6 +28,7 @@ from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.encoder.config import HeadConfig
 from compress.encoder.model import Model
+from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, LoadedModel, Parent, RecipeNote
@@ -45,7 +46,8 @@ class StageContext:
     """What a stage may read.
 
     folder: the stage's work folder.  model, tokenizer: folders from an earlier stage or a flag.  teacher: the folder
-    whose task head teaches; general_teacher: the one whose masked-LM head teaches.  table, corpus: opened on first use.
+    whose task head teaches; general_teacher: the one whose masked-LM head teaches.  ensemble: who teaches a task
+    together, `teacher` among them as their lead; None: `teacher` alone.  table, corpus: opened on first use.
     """
 
     recipe: Recipe
@@ -59,6 +61,7 @@ class StageContext:
     tokenizer: Path | None = None
     teacher: Path | None = None
     general_teacher: Path | None = None
+    ensemble: Ensemble | None = None
     say: Callable[[str], None] = lambda _: None
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compress.contracts import Override
+from compress.ensemble import Ensemble, Member, together
 from compress.errors import UserError, did_you_mean, nearest
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve
@@ -18,14 +19,22 @@ from compress.stages import Outline, outline_of
 
 @dataclass(frozen=True)
 class Teachers:
-    """task: the folder whose task head teaches.  general: the one with a masked-LM head.
+    """task: the folder whose task head teaches, of several the lead's.  general: the one with a masked-LM head.
 
-    told: by a run of its own, that of a teacher recipe, in the store and experiment of this run.
+    ensemble: all of several, None of one.  told: which of them (0 of one) were told by a run of their own, that of a
+    teacher recipe, in the store and experiment of this run.
     """
 
     task: Path | None = None
     general: Path | None = None
-    told: bool = False
+    told: frozenset[int] = frozenset()
+    ensemble: Ensemble | None = None
+
+    def fingerprints(self) -> dict[str, str]:
+        """What they are called → what they are."""
+        folders = {"teacher": self.task, "general teacher": self.general}
+        found = {name: modelfolder.fingerprint(folder) for name, folder in folders.items() if folder is not None}
+        return found if self.ensemble is None else {**found, "teacher": self.ensemble.fingerprint}
 
     def outlines(self) -> tuple[Outline | None, Outline | None]:
         """Of the two folders."""
@@ -38,23 +47,27 @@ def is_recipe(name: str) -> bool:
     return name in recipe_names() or name.endswith(SUFFIXES)
 
 
-def named(recipe: Recipe, inputs: Mapping[str, Path]) -> Teachers:
-    """The teachers of a recipe whose `teacher` names a model folder. inputs: may hold `general_teacher`."""
-    assert recipe.teacher is not None
-    task, general = teacher_folder(recipe.teacher), inputs.get("general_teacher")
+def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool = True) -> Teachers:
+    """The teachers of a recipe, `name` being that of a model folder. inputs: may hold `general_teacher`.
+
+    lead: False for one of several whose head alone teaches.
+    """
+    task, general = teacher_folder(name), inputs.get("general_teacher")
     if "task" not in modelfolder.inspect(task).heads and any(_level(s) == "task" for s in recipe.stages):
         raise UserError(
             "the teacher has no task head",
-            where=f"--teacher {recipe.teacher}",
-            do=f"fine-tune it first: compress finetune --model {recipe.teacher}",
+            where=f"--teacher {name}",
+            do=f"fine-tune it first: compress finetune --model {name}",
         )
+    if not lead:
+        return Teachers(task)
     if general is None and "mlm" in modelfolder.inspect(task).heads:
         general = task
     if any(_level(s) == "corpus" for s in recipe.stages):
         if general is None:
             raise UserError(
                 f"recipe {recipe.name} starts on a corpus, which needs a teacher with a masked-LM head",
-                where=f"--teacher {recipe.teacher}",
+                where=f"--teacher {name}",
                 why="this one has none",
                 do="add --general-teacher FOLDER, or use --recipe distilbert-task",
             )
@@ -65,6 +78,23 @@ def named(recipe: Recipe, inputs: Mapping[str, Path]) -> Teachers:
                 do="name a pretrained encoder",
             )
     return Teachers(task, general)
+
+
+def joined(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
+    """Those of each row of `recipe.taught_by` as the recipe's. Raises UserError for several that do not fit."""
+    if recipe.teachers is None:
+        return made[0]
+    names = [row.model if row.seed is None else f"{row.model} (seed {row.seed})" for row in recipe.teachers]
+    weights = together([row.weight for row in recipe.teachers])
+    members = []
+    for name, one, weight in zip(names, made, weights, strict=True):
+        assert one.task is not None
+        members.append(Member(name, one.task, weight))
+    ensemble = Ensemble(tuple(members), recipe.combine or "logits", recipe.lead)
+    assert recipe.data is not None
+    ensemble.check(recipe.data.max_length)
+    told = frozenset(i for i, one in enumerate(made) if one.told)
+    return replace(made[recipe.lead], told=told, ensemble=ensemble)
 
 
 def teacher_folder(name: str) -> Path:

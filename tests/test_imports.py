@@ -20,6 +20,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("registry",),
     ("encoder", "durable"),
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
+    ("ensemble",),  # several models that answer as one
     ("stages", "predictor", "modelnames", "report", "plots"),  # what several verbs or commands share
     ("corpora",),
     VERBS,

@@ -120,7 +120,12 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
     ),
     "model": (click.option("--model", type=ModelName(), help="The model folder to start from."),),
     "teacher": (
-        click.option("--teacher", type=TeacherName(), help="A model folder, or a recipe that makes the teacher."),
+        click.option(
+            "--teacher",
+            type=TeacherName(),
+            multiple=True,
+            help="A model folder, or a recipe that makes the teacher; twice or more: they teach together.",
+        ),
     ),
     "compute": (
         click.option(
@@ -217,7 +222,7 @@ _PLAIN = (
     "experiment",
 )
 _RECIPE_VALUES = {
-    "seed": "seed", "model": "model", "teacher": "teacher", "data": "data.source", "text_column": "data.text_column",
+    "seed": "seed", "model": "model", "data": "data.source", "text_column": "data.text_column",
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
@@ -235,6 +240,18 @@ def _names(flags: list[Any]) -> set[str]:
     return {parameter.name for parameter in carrier.__click_params__}  # type: ignore[attr-defined]
 
 
+def _teachers(names: tuple[str, ...]) -> Iterator[Override]:
+    """One takes the place of the recipe's one; several that of one or several."""
+    from compress.contracts import Override
+
+    origin = " ".join(f"--teacher {name}" for name in names)
+    if len(names) == 1:
+        yield Override("teacher", names[0], origin)
+    elif names:
+        yield Override("teacher", None, origin)
+        yield Override("teachers", [{"model": name} for name in names], origin)
+
+
 def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:
     """Flags first, then --set: the more exact one has the last word."""
     from compress.contracts import Override
@@ -245,6 +262,7 @@ def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:
     for name, path in _RECIPE_VALUES.items():
         if values.get(name) is not None:
             yield Override(path, values[name], f"--{name.replace('_', '-')} {values[name]}")
+    yield from _teachers(values.get("teacher") or ())
     if values.get("precision") is not None:
         origin = f"--precision {values['precision']}"
         yield Override("stages.*.training.precision", values["precision"], origin, required=False)

@@ -74,3 +74,20 @@ def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
 def show_names(names: Sequence[str], limit: int = 8) -> str:
     shown = ", ".join(printable(str(name), 40) for name in names[:limit])
     return shown + (f" … ({len(names)} in all)" if len(names) > limit else "")
+
+
+def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:
+    """For each of the labels `wanted` its place among the outputs `found` of another model.
+
+    By name; by number where one side has no names (LABEL_0 …). Raises UserError unless both hold the same labels.
+    """
+    if len(found) == len(wanted) and any(all(_GENERIC.fullmatch(n) for n in side) for side in (found, wanted)):
+        return list(range(len(wanted)))
+    if sorted(found) != sorted(wanted):
+        raise UserError(
+            "the teachers answer different labels",
+            where=where,
+            why=f"{show_names(found)} against {show_names(wanted)}",
+            do="use teachers of one task, with the same label names",
+        )
+    return [list(found).index(name) for name in wanted]

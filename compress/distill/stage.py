@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from compress import registry
-from compress.contracts import Batch, BatchSource
+from compress.contracts import Batch, BatchSource, Teacher
 from compress.corpora import corpus_batches, corpus_validation
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.distill import layers
@@ -17,6 +17,7 @@ from compress.encoder.inference import prepare as prepare_teacher
 from compress.encoder.layermaps import ModelPair
 from compress.encoder.model import Model
 from compress.encoder.students import take_layers
+from compress.ensemble import EnsembleTeacher, members_in_order
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel, load_model
@@ -137,11 +138,10 @@ class Stage:
         needs_teacher = any(row.kind != "hard_labels" for row in spec.objectives)
         source = data.source(spec.training, c.seed)
         objectives = self._objectives(student, teacher.model, source)
+        parents = {"teacher": folder} if c.ensemble is None else c.ensemble.parents()
         return Prepared(
-            finish=lambda: Finished(student, teacher.tokenizer_files, folder_meta(c, {"teacher": folder}, table)),
-            module=StageModule(
-                student, objectives, prepare_teacher(teacher.model, c.precision) if needs_teacher else None
-            ),
+            finish=lambda: Finished(student, teacher.tokenizer_files, folder_meta(c, parents, table)),
+            module=StageModule(student, objectives, self._task_teacher(teacher) if needs_teacher else None),
             source=source,
             plan=spec.training,
             validate=task_validation(data.validation, table, c),
@@ -149,10 +149,24 @@ class Stage:
             identity={
                 "data": table.fingerprint,
                 "tokenizer": data.vocabulary_sha,
-                "teacher": modelfolder.fingerprint(folder),
+                "teacher": modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint,
             },
-            params=self._params(student),
+            params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
         )
+
+    def _task_teacher(self, teacher: LoadedModel) -> Teacher:
+        """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead."""
+        ensemble, precision = self.context.ensemble, self.context.precision
+        lead = prepare_teacher(teacher.model, precision)
+        if ensemble is None:
+            return lead
+        self.context.say(ensemble.sentence())
+        others = [
+            (prepare_teacher(load_model(m.folder, keep={"task"}, device=self.context.device).model, precision), places)
+            for m, places in zip(ensemble.members, members_in_order(ensemble), strict=True)
+            if m is not ensemble.leader
+        ]
+        return EnsembleTeacher(ensemble, teacher.heads["task"], lead, others)
 
     # --- both -------------------------------------------------------------------------------------------------
 

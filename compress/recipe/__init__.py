@@ -2,7 +2,7 @@
 
 from compress.recipe.compose import load_recipe, parse_override
 from compress.recipe.library import Entry, find_recipe, list_recipes
-from compress.recipe.schema import CorpusSpec, DataSpec, EvaluationSpec, LatencySpec, Recipe, json_schema
+from compress.recipe.schema import CorpusSpec, DataSpec, EvaluationSpec, LatencySpec, Recipe, TeacherRow, json_schema
 
 __all__ = [
     "CorpusSpec",
@@ -11,6 +11,7 @@ __all__ = [
     "EvaluationSpec",
     "LatencySpec",
     "Recipe",
+    "TeacherRow",
     "find_recipe",
     "json_schema",
     "list_recipes",

@@ -7,7 +7,7 @@ import json
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from compress.contracts import Frozen, ListOf, StageSpec
@@ -90,6 +90,19 @@ class CorpusSpec(Frozen):
     """Also read the training texts of `data`: what the task is about, in its own words (2004.10964)."""
 
 
+class TeacherRow(Frozen):
+    """One of several teachers."""
+
+    model: Text
+    """A model folder, or the name of a recipe that makes one."""
+    weight: float = Field(default=1.0, gt=0)
+    """Its share of the answer, beside the weights of the others."""
+    layers: bool = False
+    """Objectives that look inside a teacher read this one, and the student starts from it; else the first."""
+    seed: int | None = Field(default=None, ge=0, lt=2**32)
+    """Of a recipe: make the teacher with this seed; null: with its own."""
+
+
 class LatencySpec(Frozen):
     """How latency is timed: batches of full rows, all models in turn."""
 
@@ -131,6 +144,11 @@ class Recipe(Frozen):
     seed: int = Field(default=0, ge=0, lt=2**32)
     model: Text | None = None
     """The model folder that the first stage starts from, where it starts from one."""
+    teachers: ListOf[TeacherRow] | None = None
+    """Several that teach a task together, in place of `teacher`: the student learns from the mean of their answers."""
+    combine: Literal["logits", "probabilities"] | None = None
+    """What the mean of several teachers is of; null: logits (1312.6184). probabilities: at temperature 1; objectives
+    soften their mean."""
     teacher: Text | None = None
     """A model folder, or the name of a recipe that makes one: it runs once and is reused by its hash."""
     data: DataSpec | None = None
@@ -151,9 +169,55 @@ class Recipe(Frozen):
                     )
         return self
 
+    @field_validator("teachers")
+    @classmethod
+    def _teachers(cls, rows: tuple[TeacherRow, ...] | None) -> tuple[TeacherRow, ...] | None:
+        if rows is None:
+            return None
+        if len(rows) < 2:
+            raise ValueError(f"{len(rows) or 'no'} teacher is named; name two or more, or one as `teacher`")
+        named = [(row.model, row.seed) for row in rows]
+        for name in named:
+            if named.count(name) > 1:
+                raise ValueError(f"'{name[0]}' is named twice; give it a larger weight instead")
+        if sum(row.layers for row in rows) > 1:
+            raise ValueError("the layers of one teacher are compared; set layers: true on one row alone")
+        return rows
+
+    @field_validator("combine")
+    @classmethod
+    def _combine(cls, combine: str | None, info: ValidationInfo) -> str | None:
+        if combine is not None and info.data.get("teachers") is None and "teachers" in info.data:
+            raise ValueError("one teacher's answers are not combined; leave it out, or name several `teachers`")
+        return combine
+
+    @field_validator("teacher")
+    @classmethod
+    def _teacher(cls, teacher: str | None, info: ValidationInfo) -> str | None:
+        if teacher is not None and info.data.get("teachers"):
+            raise ValueError(
+                f"one teacher is named ('{teacher}') where the recipe takes several; give --teacher twice or more, or "
+                "set teachers to null"
+            )
+        return teacher
+
+    @property
+    def taught_by(self) -> tuple[TeacherRow, ...]:
+        """Whoever teaches: none, one or several."""
+        return self.teachers or ((TeacherRow(model=self.teacher),) if self.teacher is not None else ())
+
+    @property
+    def lead(self) -> int:
+        """The place in `taught_by` of the teacher whose layers, labels and weights count."""
+        return next((i for i, row in enumerate(self.taught_by) if row.layers), 0)
+
     def hash(self) -> str:
         """sha256 of everything that can change a result (prose does not)."""
-        return _digest([HASH_VERSION, self.model_dump(mode="json", exclude=set(PROSE))])
+        return _digest([HASH_VERSION, self.model_dump(mode="json", exclude={*PROSE, *self._unsaid()})])
+
+    def _unsaid(self) -> set[str]:
+        """Keys about several teachers, where there are none: they came later than many a hash."""
+        return set() if self.teachers else {"teachers", "combine"}
 
     def stage_hash(self, index: int) -> str:
         """sha256 of everything that can change the output of stage `index`: it, those before it, and what they read.
@@ -162,6 +226,7 @@ class Recipe(Frozen):
         """
         done: list[StageSpec] = list(self.stages[: index + 1])
         blocks = frozenset({"model"}).union(*(stage.needs() for stage in done))
+        blocks |= {"teachers", "combine"} - self._unsaid() if "teacher" in blocks else set()
         return _digest(
             [
                 HASH_VERSION,

@@ -110,13 +110,23 @@ def _enter(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 @pytest.fixture
 def own_model(work: Path, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]) -> Path:
     """A model folder of one's own, `mine`: six layers, as the shipped recipes expect, for the toy data's labels."""
+    return _own(work / "mine", toy_tokenizer_files, len(toy_vocabulary), 6, ("negative", "positive"), 3)
+
+
+@pytest.fixture
+def other_model(work: Path, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]) -> Path:
+    """Another one of one's own, `other`: shallower, and its labels in another order."""
+    return _own(work / "other", toy_tokenizer_files, len(toy_vocabulary), 3, ("positive", "negative"), 4)
+
+
+def _own(folder: Path, tokenizer: dict[str, bytes], size: int, layers: int, labels: tuple[str, ...], seed: int) -> Path:
     config = EncoderConfig.uniform(
-        vocabulary=len(toy_vocabulary), hidden=16, layers=6, heads=2, feed_forward=32, max_positions=128
+        vocabulary=size, hidden=16, layers=layers, heads=2, feed_forward=32, max_positions=128
     )
-    heads = {"mlm": HeadConfig("masked_lm"), "task": HeadConfig("classification", labels=2)}
-    made = Model(config, heads).initialize(3)
-    meta = FolderMeta(task="classification", label_names=("negative", "positive"))
-    return save_model(work / "mine", made, tokenizer_files=toy_tokenizer_files, meta=meta)
+    heads = {"mlm": HeadConfig("masked_lm"), "task": HeadConfig("classification", labels=len(labels))}
+    made = Model(config, heads).initialize(seed)
+    meta = FolderMeta(task="classification", label_names=labels)
+    return save_model(folder, made, tokenizer_files=tokenizer, meta=meta)
 
 
 @pytest.fixture

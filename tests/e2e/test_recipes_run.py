@@ -31,7 +31,13 @@ def command(name: str) -> list[str]:
     """What the recipe's first line says to type, for the model folder `mine` and the data `data`."""
     head = (folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]
     head = head.removeprefix("# compress ")
-    for word, toy in (("FOLDER", "mine"), ("DATA", "data"), ("CORPUS", "corpus.txt"), ("WORDS", "words.txt")):
+    for word, toy in (
+        ("FOLDER", "mine"),
+        ("OTHER", "other"),
+        ("DATA", "data"),
+        ("CORPUS", "corpus.txt"),
+        ("WORDS", "words.txt"),
+    ):
         head = head.replace(word, toy)
     words = shlex.split(head)
     recipe = load_recipe(name)
@@ -49,7 +55,7 @@ def command(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in names() if not name.startswith("smoke")])
-def test_a_shipped_recipe_runs(name: str, own_model: Path, compress: Cli) -> None:
+def test_a_shipped_recipe_runs(name: str, own_model: Path, other_model: Path, compress: Cli) -> None:
     Path("words.txt").write_text("film\nplot\n", encoding="utf-8")
     done = compress(*command(name))
     assert done.code == 0, done.err
