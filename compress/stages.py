@@ -267,7 +267,7 @@ def load_for_task(
     folder: Path, table: Table, context: StageContext, *, dropout: float | None, new_head: bool
 ) -> LoadedModel:
     """A model with a task head for the table's labels: its own when it answers the same task and labels, else a new
-    one.
+    one. dropout: of the whole model, None for its own.
 
     Raises UserError when it has a head for another task or other labels and `new_head` does not say to replace it.
     """
@@ -277,7 +277,7 @@ def load_for_task(
     if new_head or "task" not in info.heads:
         kind, problem = task.head
         outputs = task.count_outputs(names)
-        wanted = HeadConfig(kind=kind, labels=outputs, problem=problem, dropout=dropout)
+        wanted = HeadConfig(kind=kind, labels=outputs, problem=problem)
         fresh = {"task": info.new_head(wanted)}
         if "task" in info.heads:
             context.say(f"the model's task head ({_told(info.heads['task'], info.label_names)}) is thrown away")
@@ -296,7 +296,9 @@ def load_for_task(
             do="use --new-head to replace it",
         )
     keep = set() if fresh else {"task"}
-    loaded = modelfolder.load_model(folder, keep=keep, new_heads=fresh, seed=context.seed, device=context.device)
+    loaded = modelfolder.load_model(
+        folder, keep=keep, new_heads=fresh, dropout=dropout, seed=context.seed, device=context.device
+    )
     for note in loaded.notes:
         context.say(note)
     guess = task.first_guess(table.split("train").labels) if fresh else None

@@ -16,7 +16,7 @@ class Spec(StageSpec):
 
     kind: Literal["finetune"]
     dropout: float | None = Field(default=None, ge=0, lt=1)
-    """null: as in the model that it starts from."""
+    """Of hidden states, of attention and of the task head; null: as in the model that it starts from."""
     new_head: bool = False
     """Replace a task head that answers other labels by a new one."""
     noise: NoiseSpec | None = None

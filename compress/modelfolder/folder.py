@@ -96,6 +96,7 @@ def load_model(
     require: Collection[str] = (),
     keep: Collection[str] | None = None,
     new_heads: Mapping[str, HeadConfig] | None = None,
+    dropout: float | None = None,
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> LoadedModel:
@@ -103,7 +104,8 @@ def load_model(
 
     require: heads that the checkpoint must hold.  keep: heads to carry over, None for all it holds.  new_heads: heads
     to initialise anew from `seed`, in place of what the checkpoint has under that name (and a pooler when one of them
-    reads it and the checkpoint has none). Both are told in `notes`. Raises UserError for anything wrong, before
+    reads it and the checkpoint has none). Both are told in `notes`.  dropout: of hidden states, of attention and of the
+    task head, None for what the checkpoint says. Raises UserError for anything wrong, before
     anything large is allocated; nothing in the folder is executed or unpickled.
     """
     opened = open_folder(Path(path))
@@ -115,6 +117,9 @@ def load_model(
         config = dataclasses.replace(config, pooler=True)
         notes.append(f"new pooler, initialised from seed {seed}: the checkpoint has none")
     heads = {**kept, **fresh}
+    if dropout is not None:
+        config = dataclasses.replace(config, dropout=dropout, attention_dropout=dropout)
+        heads |= {"task": dataclasses.replace(heads["task"], dropout=dropout)} if "task" in heads else {}
     if config.pooler and "task" in fresh and not _read_pooler(heads):
         config = dataclasses.replace(config, pooler=False)
         notes.append("the checkpoint's pooler was left behind: no head reads it")

@@ -37,6 +37,7 @@ TASKS = {
     "question-answering": ("opinions-qa", "ForQuestionAnswering"),
 }
 LENGTH = 64
+DROPOUT = 0.3
 
 
 @cache
@@ -72,7 +73,7 @@ def test_a_family_does_a_task(family: str, kind: str, checkpoints: dict[str, Pat
     table, task = table_of(kind), task_of(kind)
     names, info = list(table.label_names), inspect(checkpoints[family])
     head = HeadConfig(task.head[0], labels=task.count_outputs(names), problem=task.head[1])
-    loaded = load_model(info.path, keep=(), new_heads={"task": info.new_head(head)})
+    loaded = load_model(info.path, keep=(), new_heads={"task": info.new_head(head)}, dropout=DROPOUT)
     tokenizer = Tokenizer(loaded.tokenizer_files)
     train = task.encode(tokenizer, table.split("train"), max_length=LENGTH)
     optimizer = torch.optim.SGD(loaded.model.parameters(), lr=0.01)
@@ -101,6 +102,7 @@ def _as_transformers(folder: Path, stock: str, family: str, examples: Any, logit
     import transformers
 
     model = getattr(transformers, stock).from_pretrained(folder).eval()
+    assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {DROPOUT}
     takes_segments = family in ("albert", "bert", "electra")
     for row in range(len(examples)):
         span = slice(int(examples.offsets[row]), int(examples.offsets[row + 1]))
