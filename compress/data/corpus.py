@@ -169,16 +169,18 @@ def _with_validation(splits: dict[str, Rows], seed: int, name: str, notes: list[
 
 
 def with_task_texts(corpus: Corpus, rows: Rows) -> Corpus:
-    """The corpus with every distinct text of a labelled set's rows as a train document more.
+    """The corpus, and as train documents every distinct text of a labelled set's rows that it does not hold yet.
 
-    Task-adaptive pretraining (Gururangan et al., arXiv 2004.10964) in one go with the general text. Word-level rows
-    are joined with spaces, or without where they are ideographs.
+    Task-adaptive pretraining (Gururangan et al., arXiv 2004.10964) in one go with the general text. The texts of a row
+    follow one another, so that blocks across documents show a text beside its pair. Word-level rows are joined with
+    spaces, or without where they are ideographs.
     """
+    held = {text for split in corpus.splits for text in corpus.texts(split)}
     found: dict[str, None] = {}
-    for column in rows.columns.values():
-        for value in column.to_pylist():
+    for row in zip(*(column.to_pylist() for column in rows.columns.values()), strict=True):
+        for value in row:
             text = value if isinstance(value, str) else _joined(value)
-            if text.strip():
+            if text.strip() and text not in held:
                 found[text] = None
     train, more = corpus.splits["train"], pa.array(list(found), pa.large_string())
     chunks = [*train.columns["text"].chunks, more]

@@ -39,6 +39,19 @@ def test_the_train_texts_come_last_each_once_and_nothing_of_other_splits(texts: 
     assert both.notes[-1] == "the corpus also holds 20 texts of the labelled data"
 
 
+def test_what_the_corpus_holds_is_not_added_again_nor_what_it_holds_out(tmp_path: Path, table) -> None:
+    (tmp_path / "train.txt").write_text("评论 3\n\n其他", encoding="utf-8")
+    (tmp_path / "validation.txt").write_text("评论 7\n", encoding="utf-8")
+    both = with_task_texts(open_corpus(str(tmp_path)), table.split("train"))
+    assert list(both.texts("train")) == ["评论 3", "其他", *(f"评论 {n}" for n in range(20) if n not in (3, 7))]
+
+
+def test_the_two_texts_of_a_row_follow_one_another(texts: Path) -> None:
+    both = with_task_texts(open_corpus(str(texts)), open_table("opinions-pairs", limit=3).split("train"))
+    rows = [row for part in open_table("opinions-pairs", limit=3).split("train").contents() for row in part]
+    assert list(both.texts("train"))[-6:] == [text for row in rows for text in row]
+
+
 def test_a_recipe_without_data_has_no_such_texts() -> None:
     stages = [{"kind": "tokenizer"}]
     recipe = {"name": "r", "corpus": {"source": "a.txt", "task_texts": True}, "stages": stages}
