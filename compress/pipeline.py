@@ -41,7 +41,7 @@ from compress.modelnames import tokenizer_folder
 from compress.publish import log_measured, tell
 from compress.recipe import Recipe, TeacherRow, load_recipe
 from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
-from compress.stages import Outline, Prepared, StageContext, open_table_of, outline_of, task_choice
+from compress.stages import FINDINGS, Outline, Prepared, StageContext, open_table_of, outline_of, task_choice
 from compress.teachers import Teachers, is_recipe, joined, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY
@@ -80,14 +80,16 @@ class RunReport:
     measured: Sequence[Measured] = ()
     lines: Sequence[str] = ()
     stages: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    findings: Sequence[Mapping[str, Any]] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """What `--json` prints. stages: the figures that each gave while and after training."""
+        """What `--json` prints. stages: the figures that each gave while and after training.  findings: diagnosis."""
         return {
             "folder": str(self.folder),
             "model": str(self.model),
             "models": [m.as_json() for m in self.measured],
             "stages": {name: dict(figures) for name, figures in self.stages.items()},
+            "findings": list(self.findings),
             "notes": list(self.lines),
         }
 
@@ -238,7 +240,8 @@ class Run:
                 report = self._measured(log, teachers, made, control)
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
-            report = dataclasses.replace(report, stages=made.figures)
+            found = [row for index in self.indices for row in read_findings(self._work(index))]
+            report = dataclasses.replace(report, stages=made.figures, findings=found)
         tell(self.console, report, log)
         return report
 
@@ -307,7 +310,11 @@ class Run:
         steps, best = 0, {}
         if prepared.module is not None:
             log.params(prepared.params)
+            if prepared.diagnosis is not None:
+                prepared.diagnosis.begin(log)
             result = self._train(prepared, spec, context, log)
+            if prepared.diagnosis is not None:
+                prepared.diagnosis.close(context.folder)
             steps, best = result.steps, dict(result.best or result.last)
             if prepared.closing is not None:
                 with torch.no_grad():
@@ -342,6 +349,7 @@ class Run:
                     seed=context.seed,
                     validate=prepared.validate,
                     select=prepared.select,
+                    observe=None if prepared.diagnosis is None else prepared.diagnosis.observe,
                     log=log,
                     progress=progress,
                     stop=self.stop,
@@ -582,6 +590,14 @@ def discard_checkpoints(folder: Path) -> None:
     """Remove those of a stage whose model is written: they are many times its size."""
     Checkpoints(folder / "checkpoints", keep=1).discard()
     atomic.clean(folder / "checkpoints")
+
+
+def read_findings(folder: Path) -> list[dict[str, Any]]:
+    """What the diagnosis of the stage in `folder` found, a row each."""
+    if not (folder / FINDINGS).is_file():
+        return []
+    table = safe.read_json(folder / FINDINGS, 1 << 20)
+    return [{"stage": folder.name, **dict(zip(table["columns"], row, strict=True))} for row in table["data"]]
 
 
 def read_done(folder: Path) -> tuple[int, float, dict[str, float]]:

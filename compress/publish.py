@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from compress.console import Console
 from compress.data.table import Table
 from compress.data.tasks import task_of
-from compress.durable import atomic
 from compress.measure import Measured, kind_of
 from compress.modelfolder import folder as modelfolder
 from compress.report import churn_sentence, churn_table, comparison, conditions, gain_sentence, markdown
@@ -81,6 +79,8 @@ def annotate(m: Measured, baseline: Measured | None) -> None:
 def tell(console: Console, report: Any, log: TrackedRun) -> None:
     """The lines a person needs next: where the model is, how to use it, how to see it."""
     model = shlex.quote(str(report.model))
+    for row in report.findings:
+        console.result(f"finding  {row['stage']}: {row['finding']}; {row['do']}")
     console.result("")
     console.result(f"model    {report.model}")
     if report.measured:
@@ -123,12 +123,7 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
         run.metrics(m.measurement.values)
     run.tags({f"measured.{key}": value for key, value in context.items()})
     if m.churn:
-        columns, rows = churn_table(m.churn)
-        file = run.folder / CHURN
-        atomic.write_json(file, {"columns": list(columns), "data": [list(row) for row in rows]})
-        run.artifact(file)
-        # What mlflow.log_table leaves: with this tag the page shows the file as a table.
-        run.tags({"mlflow.loggedArtifacts": json.dumps([{"path": CHURN, "type": "table"}])})
+        run.table(run.folder / CHURN, *churn_table(m.churn))
     run.note(note)
 
 

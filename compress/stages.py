@@ -39,6 +39,8 @@ from compress.training.precision import autocast
 from compress.training.schedule import total_steps
 
 VALIDATION_TOKENS = 8192
+FINDINGS = "findings.json"
+"""What a stage's diagnosis found, in its folder: a table as MLflow shows it."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Diagnosis(Protocol):
         ...
 
     def close(self, folder: Path) -> None:
-        """Training has ended; what was found is written into the stage's folder."""
+        """Training has ended; what was found is written to FINDINGS in the stage's folder."""
         ...
 
 

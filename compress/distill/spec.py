@@ -84,6 +84,9 @@ class Spec(StageSpec):
     noise: NoiseSpec | None = None
     """Typing mistakes in the training texts, anew for each epoch. Student, teacher and control read the same mistyped
     text, so that tokens and layers can be compared; held-out text stays clean."""
+    checks: Literal["stop", "tell", "off"] = "stop"
+    """Of what keeps a student from learning. stop: findings are told, and the run stops where going on makes no sense
+    (labels of teacher and data in different orders).  tell: it never stops.  off: no check runs."""
     training: TrainingPlan
 
     def needs(self) -> frozenset[str]:

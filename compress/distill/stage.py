@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import cast
 
 from torch import nn
 
@@ -12,6 +13,7 @@ from compress.contracts import Batch, BatchSource, Teacher
 from compress.corpora import corpus_batches, corpus_validation
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.distill import layers
+from compress.distill.diagnosis import diagnosed_corpus, diagnosed_task
 from compress.distill.spec import Spec, StudentSpec
 from compress.encoder.inference import prepare as prepare_teacher
 from compress.encoder.layermaps import ModelPair
@@ -82,6 +84,7 @@ class Stage:
         hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
         plan = self.spec.training.model_copy(update={"steps": steps, "epochs": None})
         changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan}
+        changes["checks"] = "off"  # the student was told of already
         return self.spec.model_copy(update=changes)
 
     # --- on a corpus ------------------------------------------------------------------------------------------
@@ -104,7 +107,7 @@ class Stage:
             return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length, noise=spec.noise)
 
         source = batches("train")
-        return Prepared(
+        prepared = Prepared(
             finish=lambda: Finished(
                 student, teacher.tokenizer_files, folder_meta(c, {"teacher": folder}, None, corpus)
             ),
@@ -124,6 +127,8 @@ class Stage:
             },
             params=self._params(student),
         )
+        live = cast(StageModule, prepared.module).teacher
+        return diagnosed_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, live)
 
     # --- on the task ------------------------------------------------------------------------------------------
 
@@ -139,7 +144,7 @@ class Stage:
         source = data.source(spec.training, c.seed)
         objectives = self._objectives(student, teacher.model, source)
         parents = {"teacher": folder} if c.ensemble is None else c.ensemble.parents()
-        return Prepared(
+        prepared = Prepared(
             finish=lambda: Finished(student, teacher.tokenizer_files, folder_meta(c, parents, table)),
             module=StageModule(student, objectives, self._task_teacher(teacher) if needs_teacher else None),
             source=source,
@@ -153,6 +158,7 @@ class Stage:
             },
             params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
         )
+        return diagnosed_task(spec, c, prepared, table, teacher, cast(StageModule, prepared.module).teacher)
 
     def _task_teacher(self, teacher: LoadedModel) -> Teacher:
         """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from compress.durable import atomic
 from compress.durable.journal import Journal
 from compress.durable.lock import run_lock
 from compress.errors import Stopped, printable
@@ -34,6 +36,7 @@ from compress.tracking.view import DEFAULT_QUALITY, ui_lines
 log = logging.getLogger("compress.tracking")
 
 FLUSH_SECONDS = 30.0
+TABLES = "mlflow.loggedArtifacts"
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,10 @@ class TrackedRun:
         warn: Callable[[str], None],
         store: Store,
         held: ExitStack,
+        tables: Sequence[str] = (),
     ) -> None:
         self._held = held
+        self._tables = list(tables)
         self.folder, self.store = folder, store
         self.key: str = start["key"]
         self.name: str = start["name"]
@@ -116,6 +121,16 @@ class TrackedRun:
     def artifact(self, path: Path, folder: str = "") -> None:
         """A file or folder, read when it is sent: leave it where it is."""
         self._append({"op": "artifact", "path": relative_to(self.folder, Path(path)), "folder": folder})
+
+    def table(self, path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Write a JSON file that the run's page shows as a table; it becomes an artifact."""
+        atomic.write_json(path, {"columns": list(columns), "data": [list(row) for row in rows]})
+        self.artifact(path)
+        if path.name not in self._tables:
+            self._tables.append(path.name)
+        # What mlflow.log_table leaves: with this tag the page shows the files as tables.
+        shown = [{"path": name, "type": "table"} for name in self._tables]
+        self._append({"op": "tags", "values": {TABLES: json.dumps(shown)}})
 
     def note(self, markdown: str) -> None:
         """The description on the run's page."""
@@ -252,21 +267,23 @@ def open_run(
     with ExitStack() as scope:
         scope.enter_context(run_lock(folder / rec.FOLDER))
         journal = rec.open_journal(folder)
-        start, written = _begin(folder, journal, start)
+        start, written, tables = _begin(folder, journal, start)
         held = scope.pop_all()
     sender = _sender(folder, store, warn, interval)
-    return TrackedRun(folder, start, journal, written, sender, warn, store, held)
+    return TrackedRun(folder, start, journal, written, sender, warn, store, held, tables)
 
 
-def _begin(folder: Path, journal: Journal, start: rec.Record) -> tuple[rec.Record, int]:
-    """Writes the first record of a new journal, or the one that goes on; (the run's start, records so far)."""
+def _begin(folder: Path, journal: Journal, start: rec.Record) -> tuple[rec.Record, int, list[str]]:
+    """Writes the first record of a new journal, or the one that goes on; (the run's start, records so far, its
+    tables)."""
     if not rec.has_journal(folder):
         journal.append(start)
-        return start, 1
+        return start, 1, []
     known = rec.read(folder)
     not_beyond(rec.state_path(folder), len(known.records))
     journal.append(rec.resume_record(start["store"]))
-    return known.start, len(known.records) + 1
+    shown = [r["values"][TABLES] for r in known.records if r["op"] == "tags" and TABLES in r["values"]]
+    return known.start, len(known.records) + 1, [row["path"] for row in json.loads(shown[-1])] if shown else []
 
 
 def _sender(folder: Path, store: Store, warn: Callable[[str], None], interval: float) -> Sender | None:

@@ -1,0 +1,360 @@
+"""Each check on a case made for it, and on the healthy case beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from compress import registry
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.data.sources import open_table
+from compress.data.table import Table
+from compress.data.tokenizer import Tokenizer
+from compress.distill.checks._check import Check, Course, Finding, Start
+from compress.distill.checks.still_projections import matrices
+from compress.distill.diagnosis import PACKAGE
+from compress.distill.probe import CorpusProbe, TaskProbe
+from compress.distill.spec import Spec
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.inference import prepare
+from compress.encoder.model import Model
+from compress.training.module import StageModule
+
+ROWS = 64
+NAMES = ("negative", "positive")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(toy_tokenizer_files: dict[str, bytes]) -> Tokenizer:
+    return Tokenizer.from_files(toy_tokenizer_files, where="toy")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Films that are good or bad; `good` is the word that tells."""
+    folder = tmp_path_factory.mktemp("films")
+    words = ["the", "a", "i", "he", "she", "it", "plot", "actor"]
+    rows = [
+        {"text": f"{words[i % 8]} film was {word} {words[i // 8]}", "label": label}
+        for i in range(ROWS)
+        for word, label in (("good", "positive"), ("bad", "negative"))
+    ]
+    for split, part in (("train", rows), ("validation", rows), ("test", rows[:8])):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in part), encoding="utf-8")
+    return open_table(str(folder))
+
+
+@pytest.fixture(scope="module")
+def probe(table: Table, tokenizer: Tokenizer) -> TaskProbe:
+    return TaskProbe(table, tokenizer, 16, "fp32", "cpu")
+
+
+def knows(tokenizer: Tokenizer, scale: float = 2.0, order: tuple[int, int] = (0, 1)) -> Callable[..., EncoderOutput]:
+    """A teacher that is always right. order: of its outputs."""
+    good = tokenizer.encode_batch(["good"], None, max_length=8).ids[1]
+
+    def teacher(batch: Batch, needs: Needs) -> EncoderOutput:
+        rows = torch.repeat_interleave(torch.arange(batch.rows), batch.cu_seqlens.diff())
+        said = torch.zeros(batch.rows).index_add(0, rows, (batch.input_ids == int(good)).float())
+        logits = torch.stack([1 - 2 * said, 2 * said - 1], 1)[:, list(order)] * scale
+        return EncoderOutput(last_hidden=torch.zeros(batch.tokens, 4), logits=logits)
+
+    return teacher
+
+
+def student(seed: int = 1, trained: bool = True, **changes: Any) -> Model:
+    config = EncoderConfig.uniform(
+        vocabulary=200, hidden=16, layers=2, heads=2, feed_forward=24, max_positions=32, dropout=0.1, **changes
+    )
+    model = Model(config, {"task": HeadConfig("classification", labels=2)}).initialize(seed)
+    if trained:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.01 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
+    return model
+
+
+def spec(**changes: Any) -> Spec:
+    given: dict[str, Any] = {
+        "kind": "distill",
+        "level": "task",
+        "student": {"layers": [0, 1]},
+        "objectives": [{"kind": "soft_targets"}, {"kind": "hard_labels", "weight": 0.5}],
+        "training": {"steps": 100},
+    }
+    return Spec.model_validate(given | changes)
+
+
+def start(probe: Any, teacher: Any, model: Model | None = None, **changes: Any) -> Start:
+    said: Spec = changes.pop("said", None) or spec()
+    model = model or student()
+    objectives = changes.pop("objectives", None) or {
+        f"{row.kind}": (row.weight, registry.build("compress.objectives", row)) for row in said.objectives
+    }
+    module = StageModule(model, objectives, teacher or knows)  # pyright: ignore[reportArgumentType]
+    given: dict[str, Any] = {
+        "ours": probe.ask(model.eval()),
+        "theirs": None if teacher is None else probe.ask(teacher),
+        "projections": matrices(module.objectives),
+        "steps": 100,
+        "label_names": NAMES,
+    }
+    return Start(said, module, probe, teacher, **(given | changes))
+
+
+def before(kind: str, at: Start) -> Finding | None:
+    return made(kind).before(at)
+
+
+def during(kind: str, at: Start, ours: np.ndarray, *readings: Mapping[str, float]) -> Finding | None:
+    rows = readings or ({"step": 0, "probe_loss": 1.0}, {"step": 100, "probe_loss": 0.5})
+    return made(kind).during(Course(at, ours, rows))
+
+
+def made(kind: str) -> Check:
+    return registry.load(PACKAGE, kind)()
+
+
+# --- what they share ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", registry.parts(PACKAGE))
+def test_a_check_bears_its_file_s_name_and_looks(kind: str) -> None:
+    check = made(kind)
+    assert isinstance(check, Check)
+    assert check.kind == kind
+    assert {"before", "during"} & vars(type(check)).keys()
+
+
+@pytest.mark.parametrize("kind", registry.parts(PACKAGE))
+def test_a_healthy_start_and_course_give_no_finding(kind: str, probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    healthy = start(probe, knows(tokenizer))
+    assert before(kind, healthy) is None
+    assert healthy.theirs is not None
+    good = {"probe_loss": 1.0, "agreement": 0.5, "kl": 0.5, "probe/soft_targets": 1.0, "probe/hard_labels": 1.0}
+    better = dict.fromkeys(good, 0.1) | {"agreement": 0.95}
+    assert during(kind, healthy, 0.9 * healthy.theirs, {"step": 0, **good}, {"step": 100, **better}) is None
+
+
+@pytest.mark.parametrize("kind", registry.parts(PACKAGE))
+def test_without_a_teacher_nothing_is_said_of_one(kind: str, probe: TaskProbe) -> None:
+    said = spec(objectives=[{"kind": "hard_labels"}])
+    assert before(kind, start(probe, None, said=said)) is None
+
+
+# --- the teacher --------------------------------------------------------------------------------------------------
+
+
+def test_a_teacher_in_training_mode(probe: TaskProbe) -> None:
+    model = student()
+    found = before("teacher_mode", start(probe, model.train()))
+    assert found is not None
+    assert found.line.startswith(
+        "the teacher is not in evaluation mode: asked twice for the same rows, its answers differ"
+    )
+    assert before("teacher_mode", start(probe, student().eval())) is None
+    assert before("teacher_mode", start(probe, prepare(student().train()))) is None, "a prepared one never drops out"
+
+
+def test_a_teacher_that_guesses(probe: TaskProbe) -> None:
+    found = before("teacher_quality", start(probe, student(5).eval()))
+    assert found is not None
+    assert found.text.startswith(
+        "the teacher is no better than chance on 128 validation rows of this data: accuracy 0."
+    )
+    assert "matthews" in found.text
+
+
+def test_a_good_teacher_on_uneven_data_is_no_guesser(table: Table, tokenizer: Tokenizer) -> None:
+    """Always the commonest label would be nearly as often right."""
+    held = table.splits["validation"]
+    rows = np.concatenate([np.flatnonzero(held.labels == 0)[:60], np.flatnonzero(held.labels == 1)[:4]])
+    uneven = replace(table, splits={**table.splits, "validation": held.take(rows)})
+    probe = TaskProbe(uneven, tokenizer, 16, "fp32", "cpu")
+    assert before("teacher_quality", start(probe, knows(tokenizer))) is None
+
+
+def test_a_teacher_whose_labels_stand_in_another_order(probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    at = start(probe, knows(tokenizer, order=(1, 0)))
+    found = before("label_order", at)
+    assert found is not None
+    assert found.stops
+    assert found.line == (
+        "the labels of teacher and data stand in different orders: 'negative' rows get 'positive', 'positive' rows get "
+        "'negative'; the teacher is right on 0.0 % of 128 validation rows as they stand, on 100.0 % so; correct "
+        "id2label in the teacher's config.json to positive, negative, or go on with --set 'stages.*.checks=tell'"
+    )
+    by_number = before("label_order", replace(at, by_number=True))
+    assert by_number is not None
+    assert by_number.do == "name the data's labels in the teacher's order: --set 'data.labels=[positive, negative]'"
+
+
+def test_a_teacher_of_text_that_guesses() -> None:
+    config = EncoderConfig.uniform(vocabulary=40, layers=1, heads=2, hidden=16, feed_forward=32)
+    block = text_block()
+    probe = CorpusProbe([block], 40, "fp32", "cpu")
+    model = Model(config, {"mlm": HeadConfig("masked_lm")}).initialize(1).eval()
+    said = spec(level="corpus", objectives=[{"kind": "soft_targets", "on": "vocabulary"}])
+    at = start(probe, model, model, said=said, label_names=())
+    assert at.theirs is not None
+    worse = before("teacher_quality", replace(at, theirs=-10 * np.eye(40)[block.mlm_labels]))
+    assert worse is not None
+    assert worse.text.startswith(
+        "the teacher is no better than chance on 12 hidden pieces of held-out text: masked-LM "
+    )
+    assert "guessing gives 3.69" in worse.text
+    assert before("teacher_quality", replace(at, theirs=10 * np.eye(40)[block.mlm_labels])) is None
+
+
+def text_block() -> Batch:
+    random = torch.Generator().manual_seed(0)
+    ids = torch.randint(4, 40, (40,), generator=random)
+    return Batch(
+        input_ids=ids,
+        segment_ids=torch.zeros_like(ids),
+        position_ids=torch.arange(10).repeat(4),
+        cu_seqlens=torch.arange(0, 41, 10),
+        max_length=10,
+        row_ids=torch.arange(4),
+        mlm_positions=torch.arange(0, 36, 3),
+        mlm_labels=ids[0:36:3],
+    )
+
+
+def test_logits_ten_times_too_large_make_hard_labels_of_soft_ones(probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    found = before("logit_scales", start(probe, knows(tokenizer, scale=20.0)))
+    assert found is not None
+    assert (
+        "its probabilities at temperature 2 are hard labels: above 0.995 on 100 % of 128 validation rows" in found.text
+    )
+    assert found.do.startswith("raise the temperature, to about 14,")
+    softer = spec(objectives=[{"kind": "soft_targets", "temperature": 14.0}])
+    assert before("logit_scales", start(probe, knows(tokenizer, scale=20.0), said=softer)) is None
+
+
+# --- the student --------------------------------------------------------------------------------------------------
+
+
+def test_a_student_of_random_weights(probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    found = before("random_student", start(probe, knows(tokenizer), student(trained=False)))
+    assert found is not None
+    assert found.text == "the student's weights are random in all layers: they were never trained"
+    said = spec(student={"layers": [0, 1], "start": "random"})
+    found = before("random_student", start(probe, knows(tokenizer), student(trained=False), said=said))
+    assert found is not None
+    assert found.text == "the student starts from random weights in all layers, as the recipe says"
+
+
+def test_one_layer_of_random_weights(probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    model, fresh = student(), student(trained=False)
+    model.encoder.layers[1].load_state_dict(fresh.encoder.layers[1].state_dict())
+    found = before("random_student", start(probe, knows(tokenizer), model))
+    assert found is not None
+    assert found.text == "the student's weights are random in layers 1: they were never trained"
+
+
+@pytest.mark.parametrize(("times", "word"), [(10.0, "larger"), (0.1, "smaller")])
+def test_student_logits_of_another_scale(times: float, word: str, probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    at = start(probe, knows(tokenizer))
+    assert at.theirs is not None
+    found = during("logit_scales", at, times * at.theirs)
+    assert found is not None
+    assert f"after step 100 the student's logits are 10 times {word} than the teacher's" in found.text
+    early = ({"step": 0, "probe_loss": 1.0}, {"step": 5, "probe_loss": 0.9})
+    assert during("logit_scales", at, times * at.theirs, *early) is None, "a new head begins small"
+    hidden = spec(objectives=[{"kind": "hidden_mse"}])
+    assert during("logit_scales", start(probe, knows(tokenizer), said=hidden), times * at.theirs) is None, "not trained"
+
+
+def test_one_answer_for_all_rows(probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    at = start(probe, knows(tokenizer))
+    found = during("one_answer", at, np.tile([1.0, 0.0], (128, 1)))
+    assert found is not None
+    assert found.text == (
+        "after step 100 the student answers 'negative' to 100 % of 128 validation rows, the teacher to 50 %"
+    )
+
+
+# --- the objectives -----------------------------------------------------------------------------------------------
+
+
+class Projecting(nn.Module):
+    """What objectives with a projection are to the check."""
+
+    student_needs, teacher_needs = Needs(hidden_states=True), None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(8, 6)
+        self.choice = nn.Parameter(torch.zeros(2, 3))
+
+    def count(self, batch: Batch) -> int:
+        return batch.tokens
+
+
+def moved(rate: float, decay: float = 0.0, weight: float = 1.0, steps: int = 100) -> tuple[Start, StageModule]:
+    module = StageModule(student(), {"hidden_mse": (weight, Projecting())})
+    said = spec(objectives=[{"kind": "hidden_mse", "weight": weight}, {"kind": "hard_labels"}])
+    given = Start(said, module, None, None, np.zeros((1, 2)), None, matrices(module.objectives), 100)  # pyright: ignore
+    objective = module.objectives["hidden_mse"]
+    optimizer = torch.optim.AdamW(objective.parameters(), lr=rate, weight_decay=decay)
+    for _ in range(steps):
+        for parameter in objective.parameters():
+            parameter.grad = torch.ones_like(parameter) if rate > 0 and not decay else torch.zeros_like(parameter)
+        optimizer.step()
+    return given, module
+
+
+def test_projections_that_stand_still() -> None:
+    for at, _ in (moved(0.0), moved(1e-8), moved(1e-3, decay=0.5)):
+        found = during("still_projections", at, np.zeros((1, 2)))
+        assert found is not None
+        assert found.text == "after step 100 the projections of hidden_mse have not moved (2 of 2 matrices)"
+    assert during("still_projections", moved(1e-5)[0], np.zeros((1, 2))) is None
+    assert during("still_projections", moved(0.0, weight=0.0)[0], np.zeros((1, 2))) is None, "weight 0 is meant so"
+    early = ({"step": 0, "probe_loss": 1.0}, {"step": 5, "probe_loss": 0.9})
+    assert during("still_projections", moved(0.0)[0], np.zeros((1, 2)), *early) is None
+
+
+def readings(*rows: tuple[int, float, float]) -> list[dict[str, float]]:
+    return [
+        {"step": step, "agreement": same, "probe_loss": loss, "probe/hard_labels": loss**2, "probe/soft_targets": loss}
+        for step, same, loss in rows
+    ]
+
+
+def test_agreement_that_falls_while_the_loss_falls(probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    at = start(probe, knows(tokenizer))
+    falls = readings((0, 0.5, 1.0), (40, 0.95, 0.6), (80, 0.7, 0.3))
+    found = during("falling_agreement", at, at.ours, *falls)
+    assert found is not None
+    assert found.text == (
+        "after step 80 agreement with the teacher has fallen from 0.950 (step 40) to 0.700 on 128 validation rows, "
+        "while the loss on training rows fell from 0.6 to 0.3"
+    )
+    assert found.do.startswith("lower the weight of hard_labels, which fell most")
+    for healthy in (
+        readings((0, 0.5, 1.0), (40, 0.95, 0.6), (80, 0.93, 0.3)),  # no more than the noise of 128 rows
+        readings((0, 0.5, 1.0), (40, 0.95, 0.6), (80, 0.7, 0.9)),  # the loss rises too: nothing is hidden
+    ):
+        assert during("falling_agreement", at, at.ours, *healthy) is None
+
+
+def test_objectives_that_do_not_fall(probe: TaskProbe, tokenizer: Tokenizer) -> None:
+    at = start(probe, knows(tokenizer))
+    rows = [
+        {"step": 0, "probe_loss": 1.5, "probe/soft_targets": 1.0, "probe/hard_labels": 1.0},
+        {"step": 100, "probe_loss": 0.6, "probe/soft_targets": 0.1, "probe/hard_labels": 1.01},
+    ]
+    found = during("standing_objectives", at, at.ours, *rows)
+    assert found is not None
+    assert found.text == "did not fall in 100 steps: hard_labels (1 → 1.01)"
+    rows[1]["step"] = 50
+    assert during("standing_objectives", at, at.ours, *rows) is None, "there is time left"
