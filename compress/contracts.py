@@ -164,36 +164,53 @@ class Batch:
         return dataclasses.replace(self, **moved)
 
 
+Layers = bool | frozenset[int]
+"""Of which layers something is read: of none, of all, or of these, counted from 0."""
+
+
 @dataclass(frozen=True)
 class Needs:
-    """What a caller reads of the encoder's output; nothing else is computed or kept.
+    """What a caller reads of the encoder's output; nothing else need be computed or kept.
 
+    hidden_states: of layers, -1 the embedding output.  last_hidden: an encoder gives it unasked; who answers from
+    memory keeps it only when it is named.
     mlm: vocabulary logits: None (none), "masked" (at batch.mlm_positions) or "all" (every real token).
+    temperatures: at which the probabilities of those logits are read, where that is known.
     """
 
-    hidden_states: bool = False
-    attentions: bool = False
-    attention_scores: bool = False
-    projections: bool = False  # queries, keys, values
+    hidden_states: Layers = False
+    attentions: Layers = False
+    attention_scores: Layers = False
+    projections: Layers = False  # queries, keys, values
     pooled: bool = False
     logits: bool = False  # the task head
     pair_logits: bool = False  # the NSP/SOP head
     mlm: str | None = None
     replaced: bool = False  # the replaced-token head
+    last_hidden: bool = False
+    temperatures: frozenset[float] = frozenset()
 
     def __or__(self, other: Needs) -> Needs:
         mlm = "all" if "all" in (self.mlm, other.mlm) else self.mlm or other.mlm
         return Needs(
-            self.hidden_states or other.hidden_states,
-            self.attentions or other.attentions,
-            self.attention_scores or other.attention_scores,
-            self.projections or other.projections,
+            _either(self.hidden_states, other.hidden_states),
+            _either(self.attentions, other.attentions),
+            _either(self.attention_scores, other.attention_scores),
+            _either(self.projections, other.projections),
             self.pooled or other.pooled,
             self.logits or other.logits,
             self.pair_logits or other.pair_logits,
             mlm,
             self.replaced or other.replaced,
+            self.last_hidden or other.last_hidden,
+            self.temperatures | other.temperatures,
         )
+
+
+def _either(first: Layers, second: Layers) -> Layers:
+    if isinstance(first, bool) or isinstance(second, bool):
+        return True if True in (first, second) else first or second
+    return first | second
 
 
 @dataclass
@@ -226,6 +243,22 @@ class VocabularyOutput:
         return kept
 
 
+@dataclass
+class LikeliestPieces:
+    """The k largest vocabulary logits of a position, and how much all others weigh together.
+
+    ids: (M, k) int64.  logits: (M, k), less the position's largest.  tails: temperature t → (M,) log of the sum of
+    exp(logit / t) over all other pieces, less the position's largest logit / t; -inf where k is the whole vocabulary.
+    positions: as in VocabularyOutput.  vocabulary: V.
+    """
+
+    ids: Tensor
+    logits: Tensor
+    tails: Mapping[float, Tensor]
+    vocabulary: int
+    positions: Tensor | None = None
+
+
 def _cast(bias: Tensor | None, like: Tensor) -> Tensor | None:
     return None if bias is None else bias.to(like.dtype)
 
@@ -238,6 +271,7 @@ class EncoderOutput:
     attentions: per layer, a list of B tensors (H, l, l) of probabilities; attention_scores the same before softmax.
     queries, keys, values: per layer (T, H, K).  pooled: (B, D).
     logits: (B, C), or (T, C) for token tasks.  pair_logits: (B, 2).  replaced: (T,).
+    vocabulary: of the masked-LM head; `likeliest` stands in its place where only the largest logits were kept.
     """
 
     last_hidden: Tensor
@@ -252,6 +286,7 @@ class EncoderOutput:
     pair_logits: Tensor | None = None
     vocabulary: VocabularyOutput | None = None
     replaced: Tensor | None = None
+    likeliest: LikeliestPieces | None = None
 
 
 class Teacher(Protocol):

@@ -253,9 +253,35 @@ class CorpusBatches(_Ordered):
         where[done.positions] = True
         return done.ids, where
 
+    @property
+    def is_static(self) -> bool:
+        """Whether a row is the same in every epoch, hidden pieces and all."""
+        return self._static
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,) int64 tokens of each row, of sources without sentence pairs."""
+        assert self._pairer is None
+        return self.blocks.ends - self.blocks.starts + self._special_count
+
+    def content(self) -> Sequence[np.ndarray]:
+        """What the rows of a static source are made of: where they begin and end in the ids that follow, hidden ones
+        replaced."""
+        assert self._hidden is not None
+        return self.blocks.starts, self.blocks.ends, *self._hidden
+
     def step(self, epoch: int, index: int) -> Sequence[Batch]:
         """The micro-batches of one optimizer step. Masking is drawn over the whole step, then divided."""
         rows = self.step_rows(epoch, index)
+        return self._batches(rows, self._own(np.arange(len(rows))), self.max_tokens, epoch, index)
+
+    def batches_of(self, rows: np.ndarray, max_tokens: int) -> Sequence[Batch]:
+        """Any rows of a static source, as every epoch gives them."""
+        assert self._static
+        return self._batches(rows, np.arange(len(rows)), max_tokens, 0, 0)
+
+    def _batches(self, rows: np.ndarray, own: np.ndarray, max_tokens: int, epoch: int, index: int) -> Sequence[Batch]:
+        """The micro-batches of those of `rows` that are at the places `own`."""
         if self._pairer is None:
             ranges, labels = [(self.blocks.starts[rows], self.blocks.ends[rows])], None
         else:
@@ -272,8 +298,7 @@ class CorpusBatches(_Ordered):
             ids[whole.text] = self._hidden[0][whole.source]
             chosen[whole.text] = self._hidden[1][whole.source]
         lengths = np.diff(whole.offsets)
-        own = self._own(np.arange(len(rows)))
-        parts = micro_batches(own, lengths, self.max_tokens) if len(own) else []
+        parts = micro_batches(own, lengths, max_tokens) if len(own) else []
         return [whole.batch(part, rows, ids, chosen, labels) for part in parts]
 
     def _row_draws(self, epoch: int, rows: np.ndarray) -> np.ndarray:

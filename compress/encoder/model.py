@@ -54,7 +54,7 @@ class Encoder(nn.Module):
         config = self.config
         turns = self._turns(position_ids)
         for group, pattern, turn in zip(config.groups, config.patterns, turns, strict=True):
-            trace = LayerTrace(needs.attentions or needs.attention_scores, needs.projections)
+            trace = LayerTrace(bool(needs.attentions or needs.attention_scores), bool(needs.projections))
             if needs.hidden_states:
                 states.append(x)
             x = self.layers[group](x, layout, trace, pattern, turn)

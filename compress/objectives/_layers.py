@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import torch
@@ -22,12 +23,14 @@ class Layerwise(nn.Module):
 
     kind = ""
     pair: ModelPair | None = None
+    teacher_needs: Needs | None = None
 
     def bind(self, pair: ModelPair) -> None:
         """Be told of the two models; makes what trains along. Raises UserError when they cannot be compared."""
         self.pair = pair
         if pair.choice == "learned":
             self.choice = nn.Parameter(torch.zeros(pair.student.depth, pair.teacher.depth))
+        self.teacher_needs = of_layers(self.teacher_needs, (t for _, t in self.needed_pairs()))
 
     def bound(self) -> ModelPair:
         """The models, which must have been told."""
@@ -53,6 +56,15 @@ class Layerwise(nn.Module):
         if pair.choice == "fixed":
             return list(pair.pairs)
         return [(s, t) for s in range(pair.student.depth) for t in range(pair.teacher.depth)]
+
+
+def of_layers(needs: Needs | None, layers: Iterable[int]) -> Needs | None:
+    """`needs`, with what they ask of every layer asked of `layers` alone."""
+    if needs is None:
+        return None
+    chosen = frozenset(layers)
+    asked = ("hidden_states", "attentions", "attention_scores", "projections")
+    return dataclasses.replace(needs, **{name: chosen for name in asked if getattr(needs, name)})
 
 
 class Projections(nn.Module):

@@ -9,7 +9,7 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.layermaps import ModelPair
 from compress.errors import UserError
 from compress.objectives._common import nothing, teacher_of, wide
-from compress.objectives._layers import end_layer, runs
+from compress.objectives._layers import end_layer, of_layers, runs
 
 ROLES = ("queries", "keys", "values")
 
@@ -29,6 +29,7 @@ class OneLayer(nn.Module):
         """Be told of the two models. Raises UserError when their layers cannot be compared."""
         s = end_layer(self.layers[0], pair.student.depth, "student_layer", self.kind)
         t = end_layer(self.layers[1], pair.teacher.depth, "teacher_layer", self.kind)
+        self.teacher_needs = of_layers(self.teacher_needs, [t])
         self.fit(pair, s, t)
 
     def fit(self, pair: ModelPair, student: int, teacher: int) -> None:

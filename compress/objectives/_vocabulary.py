@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from compress.contracts import VocabularyOutput
+from compress.contracts import LikeliestPieces, VocabularyOutput
 from compress.errors import UserError
 from compress.objectives._common import wide
 
@@ -49,22 +49,21 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return _mean_loss(logits, block)
 
 
-def divergence(logits: Tensor, teacher: VocabularyOutput, rows: Tensor | None, temperature: float) -> Tensor:
+def divergence(
+    logits: Tensor, teacher: VocabularyOutput | LikeliestPieces, rows: Tensor | None, temperature: float
+) -> Tensor:
     """T²·KL(softmax(teacher/T) ‖ softmax(student/T)), mean over rows; logits (R, V) of the student.
 
     rows: (R,) which of the teacher's tokens the student's rows are, None: all that the teacher computed, in order.
+    Of a teacher whose likeliest pieces alone are known the others count as one outcome, see `_of_likeliest`.
     """
+    if isinstance(teacher, LikeliestPieces):
+        return _of_likeliest(logits, teacher, rows, temperature)
     features = teacher.features
     if rows is not None and teacher.positions is None:
         features = features.index_select(0, rows)
     vocabulary = teacher.weight.shape[0]
-    if (features.shape[0], vocabulary) != tuple(logits.shape):
-        raise UserError(
-            "teacher and student differ in their vocabulary",
-            why=f"the teacher gives {features.shape[0]} × {vocabulary} logits, the student "
-            f"{logits.shape[0]} × {logits.shape[1]}",
-            do="distil between models with the same tokenizer",
-        )
+    _same_vocabulary(logits, features.shape[0], vocabulary)
     theirs = _TeacherRows(dataclasses.replace(teacher, features=features))
 
     def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
@@ -77,6 +76,58 @@ def divergence(logits: Tensor, teacher: VocabularyOutput, rows: Tensor | None, t
         return rows_kl.sum() * temperature**2, p.sub_(q).mul_(temperature)
 
     return _mean_loss(logits, block)
+
+
+def _of_likeliest(logits: Tensor, teacher: LikeliestPieces, rows: Tensor | None, temperature: float) -> Tensor:
+    """T²·KL over k + 1 outcomes, the teacher's k likeliest pieces K and "any other", mean over rows.
+
+    With q the teacher's and p the student's probabilities at temperature T, and Q, P what they leave to the others:
+
+        T²·(Σ_K q·log(q/p) + Q·log(Q/P)),  gradient in the student's logits  T·(p − q̃)
+
+    where q̃ is q on K, and on the others Q shared out as the student shares P out: the student learns how much the
+    others weigh together, not which of them. Joining outcomes only takes away from a divergence, so this is at most the
+    full one, and equal to it where k is the whole vocabulary. Q is not what rounding leaves of 1: the teacher told it.
+    """
+    if temperature not in teacher.tails:
+        known = ", ".join(f"{t:g}" for t in sorted(teacher.tails))
+        raise UserError(
+            f"the teacher's answers were kept for temperatures {known}, not {temperature:g}",
+            do="make the cache with this recipe, or keep all logits (cache.top_k: null)",
+        )
+    ids, top, tail = teacher.ids, wide(teacher.logits), wide(teacher.tails[temperature])
+    if rows is not None and teacher.positions is None:
+        ids, top, tail = (part.index_select(0, rows) for part in (ids, top, tail))
+    _same_vocabulary(logits, ids.shape[0], teacher.vocabulary)
+    scaled = torch.cat([top / temperature, tail[:, None]], dim=1)
+    known_log_q = scaled.log_softmax(1)
+
+    def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
+        at, log_q = ids[first:last], known_log_q[first:last]
+        log_q = log_q.to(z.dtype)
+        if temperature != 1.0:
+            z = z.mul_(1 / temperature)
+        p, log_sum = _softmax(z)
+        others = p.scatter(1, at, 0.0)
+        rest = others.sum(1, keepdim=True)
+        tiny = torch.finfo(rest.dtype).tiny
+        log_p = torch.cat([z.gather(1, at) - log_sum, rest.clamp_min(tiny).log()], dim=1)
+        q = log_q.exp()
+        # No teacher's mass on the others, or none to speak of: 0·log 0 is 0.
+        terms = torch.where(q > 0, q * (log_q - log_p), 0.0)
+        shared_out = others.mul_(q[:, -1:] / rest.clamp_min(tiny)).scatter_(1, at, q[:, :-1])
+        return terms.sum() * temperature**2, p.sub_(shared_out).mul_(temperature)
+
+    return _mean_loss(logits, block)
+
+
+def _same_vocabulary(logits: Tensor, rows: int, vocabulary: int) -> None:
+    if (rows, vocabulary) != tuple(logits.shape):
+        raise UserError(
+            "teacher and student differ in their vocabulary",
+            why=f"the teacher gives {rows} × {vocabulary} logits, the student {logits.shape[0]} × {logits.shape[1]}",
+            do="distil between models with the same tokenizer",
+        )
 
 
 def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:

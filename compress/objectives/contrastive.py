@@ -37,8 +37,8 @@ class Objective(nn.Module):
         super().__init__()
         self.temperature = positive(temperature, "temperature", _KIND)
         self.rows: Literal["first", "mean"] = rows
-        self.student_needs = Needs()
-        self.teacher_needs: Needs | None = Needs()
+        self.student_needs = Needs(last_hidden=True)
+        self.teacher_needs: Needs | None = Needs(last_hidden=True)
 
     def bind(self, pair: ModelPair) -> None:
         """Be told of the two models; makes a projection where their widths differ."""

@@ -20,8 +20,8 @@ class Objective(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.student_needs = Needs()
-        self.teacher_needs: Needs | None = Needs()
+        self.student_needs = Needs(last_hidden=True)
+        self.teacher_needs: Needs | None = Needs(last_hidden=True)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens

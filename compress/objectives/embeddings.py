@@ -22,8 +22,8 @@ class Objective(nn.Module):
     def __init__(self, *, projection: Projection = "auto") -> None:
         super().__init__()
         self.projection: Projection = projection
-        self.student_needs = Needs(hidden_states=True)
-        self.teacher_needs: Needs | None = Needs(hidden_states=True)
+        self.student_needs = Needs(hidden_states=frozenset({-1}))
+        self.teacher_needs: Needs | None = self.student_needs
 
     def bind(self, pair: ModelPair) -> None:
         """Be told of the two models; makes the projection."""

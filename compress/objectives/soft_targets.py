@@ -71,6 +71,8 @@ class Objective(nn.Module):
         self.temperature = positive(temperature, "temperature", _KIND)
         self.student_needs = Needs(logits=True) if on == "task" else Needs(mlm=positions)
         self.teacher_needs: Needs | None = self.student_needs
+        if on == "vocabulary":
+            self.teacher_needs = Needs(mlm=positions, temperatures=frozenset({self.temperature}))
 
     def count(self, batch: Batch) -> int:
         if self.on == "vocabulary":
@@ -115,7 +117,7 @@ class Objective(nn.Module):
         return between(ours, theirs, self.temperature, self.divergence)
 
     def _words(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
-        ours, theirs = vocabulary(student, _KIND), vocabulary(teacher, _KIND, "teacher")
+        ours, theirs = vocabulary(student, _KIND), teacher.likeliest or vocabulary(teacher, _KIND, "teacher")
         rows = self._masked(batch) if self.positions == "masked" else None
         if self.count(batch) == 0:
             return nothing(ours.features)
