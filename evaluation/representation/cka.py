@@ -1,11 +1,12 @@
 """Centred kernel alignment (Kornblith et al., arXiv 1905.00414), unbiased and in one pass.
 
-HSIC is Song et al.'s unbiased estimate (2012), which is 0 on average for independent data, where the biased one is
-√(pq/((n+p)(n+q))). All sums are kept in fp64. Two ways, both with memory that does not grow with the examples:
+The HSIC in it is Song et al.'s (see `hsic`). All sums are kept in fp64. Two ways, both with memory that does not grow
+with the examples:
 
 `LinearCKA`   two representations, exact: the value of all rows at once, from sums over batches, in O(p·q) memory.
 `LayerCKA`    every layer of one model against every layer of another (or of itself): the three HSIC are summed over
-              minibatches and then divided (Nguyen et al., arXiv 2010.15327), in O(n²) per minibatch of n rows.
+              minibatches and then divided (Nguyen et al., arXiv 2010.15327), in O(n²) per minibatch of n rows; with a
+              bootstrap interval of every entry.
 
 Where a representation is constant CKA is 0/0: `undefined`, never NaN.
 """
@@ -13,34 +14,25 @@ Where a representation is constant CKA is 0/0: `undefined`, never NaN.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-LEAST_ROWS = 4
+from evaluation.representation.hsic import (
+    LEAST_ROWS,
+    UndefinedError,
+    finite,
+    linear_gram,
+    median_distance,
+    rbf_gram,
+    u_centred,
+)
+
 MINIBATCH = 256  # rows whose Gram matrices are made at once
-
-
-class UndefinedError(ValueError):
-    """CKA has no value here; the message says why."""
-
-
-def hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741 - the names of the literature
-    """Unbiased HSIC of two Gram matrices (.., n, n), fp64, n ≥ 4 → (..). Their diagonals are not read."""
-    n = k.shape[-1]
-    if n < LEAST_ROWS:
-        raise UndefinedError(f"CKA needs at least {LEAST_ROWS} rows, found {n}")
-    k, l = _hollow(k), _hollow(l)  # noqa: E741
-    rows_k, rows_l = k.sum(-1), l.sum(-1)
-    cross = (k * l).sum((-2, -1))
-    means = rows_k.sum(-1) * rows_l.sum(-1) / ((n - 1) * (n - 2))
-    return (cross + means - 2 / (n - 2) * (rows_k * rows_l).sum(-1)) / (n * (n - 3))
-
-
-def _hollow(gram: Tensor) -> Tensor:
-    gram = gram.double()
-    return gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))
+BLOCKS = 64  # at least as many stay apart for the bootstrap once there are so many minibatches, at most twice as many
+LEAST_BLOCKS = 8  # fewer say nothing about how a figure varies
 
 
 class LinearCKA:
@@ -55,8 +47,8 @@ class LinearCKA:
         self._sums: dict[str, Tensor] = {}
 
     def update(self, x: Tensor, y: Tensor) -> None:
-        """Add rows: x (n, p), y (n, q). Raises UndefinedError for a value that is not finite."""
-        x, y = _finite(x), _finite(y)
+        """Add rows: x (n, p), y (n, q). Raises NonFiniteError for a value that is not finite."""
+        x, y = finite(x), finite(y)
         if self._shift is None:
             self._shift = x.mean(0), y.mean(0)
         x, y = x - self._shift[0], y - self._shift[1]
@@ -97,29 +89,41 @@ class LinearCKA:
         return float((c - torch.outer(sx, sy) / self.rows).square().sum() / (self.rows - 1) ** 2)
 
 
-def _finite(values: Tensor) -> Tensor:
-    values = values.detach().double()
-    if not values.isfinite().all():
-        raise UndefinedError("a representation is not finite")
-    return values
-
-
 class LayerCKA:
-    """Debiased linear CKA of every layer of one model with every layer of another, in one pass.
+    """Debiased CKA of every layer of one model with every layer of another, in one pass.
 
-    Rows wait until MINIBATCH of them are there, so the value does not depend on how they were batched.
+    Rows wait until `minibatch` of them are there, so the value does not depend on how they were batched.
+    kernel: "linear", or "rbf" of `bandwidth` times each layer's median distance between rows.  without: leave out so
+    many dimensions of each layer, those that vary most: one that all layers share hides what else they compute.
+    Median distances and variances are those of the first minibatch.
     """
 
-    def __init__(self, minibatch: int = MINIBATCH) -> None:
+    def __init__(
+        self,
+        minibatch: int = MINIBATCH,
+        *,
+        kernel: Literal["linear", "rbf"] = "linear",
+        bandwidth: float = 1.0,
+        without: int = 0,
+    ) -> None:
         if minibatch < LEAST_ROWS:
             raise ValueError(f"a minibatch needs at least {LEAST_ROWS} rows, found {minibatch}")
+        if not bandwidth > 0:
+            raise ValueError(f"a bandwidth is above 0, found {bandwidth}")
         self.minibatch, self.rows = minibatch, 0
+        self._kernel, self._bandwidth, self._without = kernel, bandwidth, without
         self._waiting: list[list[Tensor]] = []
         self._split = 0
-        self._hsic: Tensor | None = None
+        self._kept: list[Tensor] | None = None  # dimensions of each layer
+        self._scales: list[float | None] | None = None  # bandwidth of each layer, None where it is constant
+        self._blocks: list[Tensor] = []  # HSIC summed over `_size` minibatches each, the last over up to so many
+        self._size, self._last = 1, 0
 
     def update(self, xs: Sequence[Tensor], ys: Sequence[Tensor] | None = None) -> None:
-        """Add rows: one (n, width) a layer, of the first model and of the second (None: the first again)."""
+        """Add rows: one (n, width) a layer, of the first model and of the second (None: the first again).
+
+        Raises NonFiniteError, which names the layer, the second model's counted after the first's.
+        """
         layers = [*xs, *(ys or ())]
         self._split = len(xs)
         if not self._waiting:
@@ -136,44 +140,97 @@ class LayerCKA:
 
         Raises UndefinedError when there were fewer than 4 rows in all.
         """
-        total = self._hsic
+        total = torch.stack(self._all_blocks()).sum(0)
+        values, bad = _ratios(total)
+        return np.ma.MaskedArray(values.numpy()[self._places], bad.numpy()[self._places])
+
+    def interval(
+        self, *, resamples: int = 1000, seed: int = 0, level: float = 0.95
+    ) -> tuple[np.ma.MaskedArray, np.ma.MaskedArray]:
+        """(low, high) of every entry of `matrix`: percentiles over resampled blocks of minibatches (rows of one text
+        are alike, blocks of neighbouring rows hardly). Raises UndefinedError for too few minibatches."""
+        blocks = torch.stack(self._all_blocks())
+        if len(blocks) < LEAST_BLOCKS:
+            need = LEAST_BLOCKS * self.minibatch
+            raise UndefinedError(f"an interval of CKA needs {need:,} rows in minibatches of {self.minibatch}")
+        draws = np.random.default_rng(seed).multinomial(len(blocks), [1 / len(blocks)] * len(blocks), size=resamples)
+        totals = torch.einsum("rb,bij->rij", torch.from_numpy(draws).double(), blocks)
+        values, bad = _ratios(totals)
+        kept = np.where(bad.numpy(), np.nan, values.numpy())
+        _, never = _ratios(blocks.sum(0))
+        whole = np.where(never.numpy(), 0.0, kept)  # nothing to say there, and numpy would say that
+        ends = np.nanquantile(whole, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        low, high = (np.ma.MaskedArray(end[self._places], never.numpy()[self._places]) for end in ends)
+        here = self.matrix()
+        return np.ma.minimum(low, here), np.ma.maximum(high, here)
+
+    @property
+    def _places(self) -> tuple[slice, slice]:
+        """Where first against second model stands in the matrix of all layers."""
+        total = len(self._waiting)
+        return slice(None, self._split), slice(self._split, None) if self._split < total else slice(None)
+
+    def _all_blocks(self) -> list[Tensor]:
+        """What was summed so far, and a rest that is not small (a small one would only add noise)."""
         left = sum(part.shape[0] for part in self._waiting[0]) if self._waiting else 0
-        if total is None or left >= max(LEAST_ROWS, self.minibatch // 2):
-            # A rest that is not small counts too; a small one would only add noise.
-            total = self._sum([torch.cat(parts) for parts in self._waiting], total) if self._waiting else total
-        if total is None:
-            raise UndefinedError(f"CKA needs at least {LEAST_ROWS} rows, found none")
-        own = total.diagonal()
-        scale = own.abs().max()
-        bad = (own <= 1e-14 * scale) | (own <= 0)
-        safe = torch.where(bad, torch.ones_like(own), own).sqrt()
-        values = (total / safe[:, None] / safe[None, :]).numpy()
-        mask = (bad[:, None] | bad[None, :]).numpy()
-        second = slice(self._split, None) if self._split < len(own) else slice(None)
-        return np.ma.MaskedArray(values[: self._split, second], mask[: self._split, second])
+        if left >= LEAST_ROWS and (not self._blocks or left >= self.minibatch // 2):
+            return [*self._blocks, self._sums([torch.cat(parts) for parts in self._waiting])]
+        if not self._blocks:
+            raise UndefinedError(f"CKA needs at least {LEAST_ROWS} rows, found {left or 'none'}")
+        return self._blocks
 
     def _take(self, layers: Sequence[Tensor]) -> None:
-        self._hsic = self._sum(layers, self._hsic)
+        found = self._sums(layers)
+        if self._blocks and self._last < self._size:
+            self._blocks[-1] = self._blocks[-1] + found
+            self._last += 1
+        else:
+            self._blocks.append(found)
+            self._last = 1
+        if len(self._blocks) == 2 * BLOCKS and self._last == self._size:
+            self._blocks = [a + b for a, b in zip(self._blocks[::2], self._blocks[1::2], strict=True)]
+            self._size, self._last = 2 * self._size, 2 * self._size
         self.rows += layers[0].shape[0]
 
-    def _sum(self, layers: Sequence[Tensor], total: Tensor | None) -> Tensor:
-        grams = []
-        for layer in layers:
-            x = _finite(layer)
-            x = x - x.mean(0)
-            grams.append((x @ x.T).cpu())
-        n = grams[0].shape[0]
-        if n < LEAST_ROWS:
-            raise UndefinedError(f"CKA needs at least {LEAST_ROWS} rows, found {n}")
+    def _sums(self, layers: Sequence[Tensor]) -> Tensor:
+        """Unbiased HSIC of every layer with every layer on these rows."""
+        xs = [finite(layer, number) for number, layer in enumerate(layers)]
+        if self._kept is None and self._without:
+            self._kept = [_quiet_dimensions(x, self._without) for x in xs]
+        if self._kept is not None:
+            xs = [x[:, kept] for x, kept in zip(xs, self._kept, strict=True)]
+        grams = [self._gram(number, x, xs) for number, x in enumerate(xs)]
         # Centred in the sense of the unbiased estimate, HSIC is a plain inner product of what is off the diagonal.
-        flat = torch.stack([_u_centred(gram).flatten() for gram in grams])
-        found = flat @ flat.T / (n * (n - 3))
-        return found if total is None else total + found
+        flat = torch.stack([u_centred(gram).flatten() for gram in grams])
+        n = len(xs[0])
+        return flat @ flat.T / (n * (n - 3))
+
+    def _gram(self, number: int, x: Tensor, xs: Sequence[Tensor]) -> Tensor:
+        if self._kernel == "linear":
+            return linear_gram(x).cpu()
+        if self._scales is None:
+            self._scales = [_scale(layer) for layer in xs]
+        scale = self._scales[number]
+        return torch.ones(len(x), len(x)) if scale is None else rbf_gram(x, self._bandwidth * scale).cpu()
 
 
-def _u_centred(gram: Tensor) -> Tensor:
-    """Székely and Rizzo's U-centring: ⟨K̃, L̃⟩/(n(n−3)) is then the unbiased HSIC."""
-    n = gram.shape[0]
-    gram = _hollow(gram)
-    rows = gram.sum(0) / (n - 2)
-    return _hollow(gram - rows[:, None] - rows[None, :] + gram.sum() / ((n - 1) * (n - 2)))
+def _ratios(total: Tensor) -> tuple[Tensor, Tensor]:
+    """(.., n, n) sums of HSIC → CKA, and where it is undefined."""
+    own = total.diagonal(dim1=-2, dim2=-1)
+    scale = own.abs().amax(-1, keepdim=True)
+    bad = (own <= 1e-14 * scale) | (own <= 0)
+    safe = torch.where(bad, torch.ones_like(own), own).sqrt()
+    return total / safe[..., :, None] / safe[..., None, :], bad[..., :, None] | bad[..., None, :]
+
+
+def _quiet_dimensions(x: Tensor, without: int) -> Tensor:
+    if without >= x.shape[1]:
+        raise UndefinedError(f"{without} of {x.shape[1]} dimensions cannot be left out")
+    return x.var(0).argsort()[: x.shape[1] - without]
+
+
+def _scale(x: Tensor) -> float | None:
+    try:
+        return median_distance(x)
+    except UndefinedError:
+        return None

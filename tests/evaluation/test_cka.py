@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from evaluation.representation.cka import LayerCKA, LinearCKA, UndefinedError, hsic
+from evaluation.representation.cka import LayerCKA, LinearCKA
+from evaluation.representation.hsic import UndefinedError, hsic
 
 
 def normal(rows: int, width: int, seed: int) -> Tensor:
