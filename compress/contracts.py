@@ -60,17 +60,21 @@ class StageSpec(Frozen):
         return self.reads
 
 
-class ObjectiveRow(Frozen):
-    """One objective of a stage: `kind` is a file of compress/objectives, the other keys its constructor's keywords."""
+class PartRow(Frozen):
+    """One part of a stage: `kind` is a file of a folder of parts, the other keys its constructor's keywords."""
 
     kind: str
-    weight: float = Field(default=1.0, ge=0)
-    """Factor of this objective in the total."""
 
     def options(self) -> dict[str, Any]:
         """The keywords for the constructor."""
-        own = type(self).model_fields.keys() - ObjectiveRow.model_fields.keys()
-        return {name: getattr(self, name) for name in type(self).model_fields if name in own}
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in ("kind", "weight")}
+
+
+class ObjectiveRow(PartRow):
+    """One objective of a stage: a file of compress/objectives, and its weight among the others."""
+
+    weight: float = Field(default=1.0, ge=0)
+    """Factor of this objective in the total."""
 
 
 @dataclass(frozen=True)
@@ -422,6 +426,36 @@ class Objective(Protocol):
     def count(self, batch: Batch) -> int: ...
 
     def __call__(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """Which layers of a model a criterion keeps, and why the others go.
+
+    keep: ascending, counted from 0.  reasons: layer that goes → why, in the order in which they go.  scores: layer →
+    its score, of criteria that give each layer one.  of_sets: layers kept → score, of criteria that try whole sets.
+    score: what those numbers are, in words.
+    """
+
+    keep: tuple[int, ...]
+    reasons: Mapping[int, str]
+    scores: Mapping[int, float] = field(default_factory=dict)
+    of_sets: Mapping[tuple[int, ...], float] = field(default_factory=dict)
+    score: str = ""
+
+
+class LayerCriterion(Protocol):
+    """A way to choose the layers that stay. reads_text, reads_labels: what it cannot choose without."""
+
+    reads_text: ClassVar[bool]
+    reads_labels: ClassVar[bool]
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        """`keep` layers of the studied model (a `prune_layers.study.LayerStudy`), all of `protected` among them.
+
+        Raises UserError where it cannot choose.
+        """
+        ...
 
 
 class BatchSource(Protocol):

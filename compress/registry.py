@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
-    from compress.contracts import ObjectiveRow, StageSpec
+    from compress.contracts import PartRow, StageSpec
 
 ROOT = Path(__file__).parent
 
@@ -42,6 +42,8 @@ def parts(package: str) -> dict[str, str]:
 def noun(package: str) -> str:
     """What one part of `package` is called: the folder's name in the singular (objectives → objective)."""
     plural = package.rpartition(".")[2]
+    if plural == "criteria":
+        return "criterion"
     return plural[:-3] + "y" if plural.endswith("ies") else plural.removesuffix("s")
 
 
@@ -63,7 +65,7 @@ def load(package: str, kind: str) -> type:
 
 
 @cache
-def schema(package: str, kind: str) -> type[ObjectiveRow]:
+def schema(package: str, kind: str) -> type[PartRow]:
     """What a recipe row of this part may say: its constructor's keyword-only arguments, with their types and defaults.
 
     Bounds are written in the signature: `temperature: Annotated[float, Field(gt=0)] = 2.0`. Arguments before the `*`
@@ -71,16 +73,17 @@ def schema(package: str, kind: str) -> type[ObjectiveRow]:
     """
     from pydantic import create_model
 
-    from compress.contracts import ObjectiveRow
+    from compress.contracts import ObjectiveRow, PartRow
 
     part = load(package, kind)
     fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
     fields.update(_keywords(part))
     name = "".join(word.capitalize() for word in kind.split("_")) + noun(package).capitalize()
-    return create_model(name, __base__=ObjectiveRow, __doc__=inspect.getdoc(part), **fields)
+    base = ObjectiveRow if noun(package) == "objective" else PartRow
+    return create_model(name, __base__=base, __doc__=inspect.getdoc(part), **fields)
 
 
-def build(package: str, row: ObjectiveRow, *given: Any) -> Any:
+def build(package: str, row: PartRow, *given: Any) -> Any:
     """The part that `row` describes; `given` are the constructor's arguments before its keywords."""
     return load(package, row.kind)(*given, **row.options())
 
@@ -200,9 +203,9 @@ class RowOf:
     def validate(self, value: Any) -> Any:
         from pydantic_core import PydanticCustomError, PydanticKnownError
 
-        from compress.contracts import ObjectiveRow, StageSpec
+        from compress.contracts import PartRow, StageSpec
 
-        if isinstance(value, StageSpec | ObjectiveRow):
+        if isinstance(value, StageSpec | PartRow):
             return value
         if not isinstance(value, Mapping):
             raise PydanticKnownError("dict_type")
