@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -86,6 +87,13 @@ class _Ordered:
         if self._held is None or self._held[0] != epoch:
             self._held = (epoch, order(self.rows, self._purpose, self.seed, epoch))
         return self._held[1][index * self.rows_per_step : (index + 1) * self.rows_per_step]
+
+    def shard(self, rank: int, world: int) -> Self:
+        """The same steps as read by one of `world` processes, under the same fingerprint."""
+        assert 0 <= rank < world, (rank, world)
+        twin = copy.copy(self)
+        twin._rank, twin._world = rank, world
+        return twin
 
     def _own(self, rows: np.ndarray) -> np.ndarray:
         """Those of a step's rows that this process reads; fewer rows than processes leave the last ones without."""

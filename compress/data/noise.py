@@ -6,6 +6,7 @@ is measured under. Every draw comes from the generator that is passed in, so tha
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -138,6 +139,12 @@ class EachEpoch:
             self._held = None  # freed before the next is made
             self._held = (epoch, self._made(epoch))
         return self._held[1]
+
+    def shard(self, rank: int, world: int) -> EachEpoch:
+        """The same steps as read by one of `world` processes, under the same fingerprint."""
+        twin = copy.copy(self)
+        twin._made, twin._held = lambda epoch: self._made(epoch).shard(rank, world), None
+        return twin
 
     def masked_otherwise(self, mask_seed: int) -> EachEpoch:
         """The same text in the same steps with other pieces hidden, of sources that hide pieces."""

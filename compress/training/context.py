@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from compress.contracts import Progress, RunLog
+from compress.training.distributed import Team
 from compress.training.precision import Precision
 
 
@@ -46,6 +47,8 @@ class TrainingContext:
     resume: bool = False
     identity: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    team: Team | None = None
+    """The processes that train together; None: this one alone."""
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,27 @@ class Keeper:
         return self.state.step, self.state.validated
 
 
+class Onlooker:
+    """A Keeper that keeps nothing: of the processes that train together, the first one writes for all."""
+
+    last: Path | None = None
+
+    def __init__(self, state: TrainState) -> None:
+        self.state = state
+
+    def start(self, resume: bool) -> list[str]:
+        return []
+
+    def save(self) -> bool:
+        return True
+
+    def offer_best(self, metrics: dict[str, float], value: float) -> None:
+        """Note it, so that later ones are judged as the first process judges them."""
+        self.state.best = Best(self.state.step, value, metrics)
+
+    def restore_best(self) -> None: ...
+
+
 def _from_the_disk(error: BaseException | None) -> bool:
     """Whether an OSError is at the root: a file's error may be retold as its folder's."""
     while error is not None and not isinstance(error, OSError):

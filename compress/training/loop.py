@@ -24,7 +24,8 @@ from compress.contracts import Batch, BatchSource, TrainingPlan
 from compress.errors import Stopped, UserError
 from compress.training import environment, memory, precision, rng
 from compress.training.context import StopRequest, TrainingContext, TrainResult
-from compress.training.keeper import Keeper
+from compress.training.distributed import Alone
+from compress.training.keeper import Keeper, Onlooker
 from compress.training.meter import LOSS, NORM, Meter, StepReport
 from compress.training.module import Term, Trainable
 from compress.training.optimizer import Optimizer
@@ -50,7 +51,9 @@ def train(module: nn.Module, source: BatchSource, plan: TrainingPlan, context: T
 
 class _Run:
     def __init__(self, module: nn.Module, source: BatchSource, plan: TrainingPlan, context: TrainingContext) -> None:
-        self.source, self.plan, self.context = source, plan, context
+        self.whole, self.plan, self.context = source, plan, context
+        self.team = context.team or Alone()
+        self.source = self.team.own(source, plan.batch_rows)
         self.device = context.device
         self.precision: precision.Resolved = precision.resolve(context.precision or plan.precision, self.device)
         self.module = module.to(self.device)
@@ -58,18 +61,25 @@ class _Run:
         self.epoch_steps = 0
         self.state = TrainState(self.module, Optimizer(self.module, plan), self.device)
         self.meter = Meter(self.state, plan.max_bad_steps)
-        here = {**environment.describe(self.device, self.precision), **context.environment}
-        self.keeper = Keeper(context.folder, plan.keep_checkpoints, self.state, self._identity(), here)
+        self.keeper = self._keeper()
 
     # --- the course of a run ---
 
     def run(self) -> TrainResult:
+        try:
+            return self._run()
+        except BaseException as error:
+            self.team.report(error)
+            raise
+
+    def _run(self) -> TrainResult:
         if self.device.type == "cpu":
             memory.keep_pages()
         rng.seed(self.context.seed)
         notes = self.keeper.start(self.context.resume)
         for note in notes:
             self.context.log.tags({"compress.resumed": note})
+        self.team.align(self.state, self._terms, self._identity())
         self.epoch_steps = self.source.steps(self.state.epoch)
         self.module.train()
         while True:
@@ -88,6 +98,7 @@ class _Run:
         self._stop_if_asked()
 
     def _finish(self, notes: Sequence[str]) -> TrainResult:
+        self.team.finish()
         self.keeper.restore_best()
         self.module.eval()
         state, best = self.state, self.state.best
@@ -110,11 +121,12 @@ class _Run:
         state, plan, began = self.state, self.plan, time.perf_counter()
         batches = self.source.step(state.epoch, state.index)
         rate = learning_rate(plan, state.step, self.total)
+        self.team.seed(self.context.seed, state.step)
         with memory.told(batches, self.device):
-            figures = self._descend(batches, rate)
+            figures, tokens = self._descend(batches, rate)
         self._advance()
-        rows = torch.cat([batch.row_ids for batch in batches])
-        self.meter.add(StepReport(state.step, figures, rows, sum(batch.tokens for batch in batches)))
+        rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(batch.row_ids for batch in batches)])
+        self.meter.add(StepReport(state.step, figures, rows, tokens))
         log_now = state.step % plan.log_every == 0 or state.step == self.total
         if log_now or self.device.type == "cpu":
             self._drain()
@@ -128,9 +140,10 @@ class _Run:
         loss = {"loss": self.meter.last_loss} if math.isfinite(self.meter.last_loss) else {}
         self.context.progress.update(self.state.step, **loss, rate=self.meter.tokens_per_second)
 
-    def _descend(self, batches: Sequence[Batch], rate: float) -> dict[str, Tensor]:
-        """Gradients of all micro-batches added exactly, then the optimizer; returns the step's figures."""
-        totals = self._totals(batches)
+    def _descend(self, batches: Sequence[Batch], rate: float) -> tuple[dict[str, Tensor], int]:
+        """Gradients of all micro-batches added exactly, then the optimizer; returns the step's figures and tokens."""
+        asked = bool(self.context.stop.requested)
+        totals, tokens = self.team.totals(self._totals(batches), sum(batch.tokens for batch in batches), asked)
         self.state.optimizer.clear()
         values: dict[str, Tensor] = {}
         loss = torch.zeros((), device=self.device)
@@ -145,8 +158,10 @@ class _Run:
             loss = loss + share.detach()
             for name, part in parts.items():
                 values[name] = values[name] + part.detach() if name in values else part.detach()
-        norm = self.state.optimizer.step(loss, rate)
-        return {**values, LOSS: loss, NORM: norm}
+        parameters = list(self.state.optimizer.parameters.values())
+        figures = self.team.add(parameters, {**values, LOSS: loss}, [*totals, LOSS])
+        norm = self.state.optimizer.step(figures[LOSS], rate)
+        return {**figures, NORM: norm}, tokens
 
     def _totals(self, batches: Sequence[Batch]) -> dict[str, int]:
         """What each term counts in the whole step: a micro-batch's mean times its share of that adds up exactly."""
@@ -178,7 +193,7 @@ class _Run:
 
     def _validate(self) -> None:
         self._drain()
-        metrics = self._ask_validation()
+        metrics = self.team.lead(self._ask_validation)
         state = self.state
         state.validated = state.step
         state.history.append({"step": state.step, **metrics})
@@ -219,7 +234,7 @@ class _Run:
         return self.keeper.save()
 
     def _stop_if_asked(self) -> None:
-        if self.context.stop.requested:
+        if self.team.stopping(bool(self.context.stop.requested)):
             self._stop()
 
     def _stop(self, when: str = "") -> NoReturn:
@@ -230,6 +245,19 @@ class _Run:
             raise Stopped(f"{here}; the state is saved")
         kept = self.keeper.last.name if self.keeper.last else "the beginning"
         raise Stopped(f"{here}; the state could not be saved, so it continues from {kept}")
+
+    def _keeper(self) -> Keeper | Onlooker:
+        team, plan = self.context.team, self.plan
+        if team is not None and not team.place.leads:
+            return Onlooker(self.state)
+        here = {**environment.describe(self.device, self.precision), **self.context.environment}
+        if team is not None:  # sums are rounded, and dropout drawn, by process
+            here["processes"] = str(team.place.world)
+        return Keeper(self.context.folder, plan.keep_checkpoints, self.state, self._identity(), here)
+
+    def _terms(self) -> list[str]:
+        """Names of the terms of the loss, of which a process without rows cannot tell."""
+        return list(cast(Trainable, self.module).counts(self.whole.step(0, 0)[0]))
 
     def _identity(self) -> dict[str, str]:
         plan = {f"training.{name}": str(value) for name, value in self.plan.model_dump().items() if name not in _FREE}

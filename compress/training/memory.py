@@ -40,7 +40,7 @@ def told(batches: Sequence[Batch], device: torch.device) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         # On a CPU torch raises a plain RuntimeError; on a GPU a class of its own.
         plain = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not plain and not any(sign in str(error) for sign in _CPU_SIGNS):
+        if not batches or (not plain and not any(sign in str(error) for sign in _CPU_SIGNS)):
             raise
         raise _explained(batches, device) from error
 

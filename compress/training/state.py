@@ -81,8 +81,12 @@ class TrainState:
     def restore(self, tensors: Mapping[str, Mapping[str, Tensor]], counters: Mapping[str, Any]) -> None:
         """Become the state that `tensors` and `counters` were taken from."""
         load_model(self.module, tensors["model"])
-        self.optimizer.load(tensors["optimizer"])
+        self.adopt(tensors["optimizer"], counters)
         rng.restore(tensors["rng"], self.device)
+
+    def adopt(self, moments: Mapping[str, Tensor], counters: Mapping[str, Any]) -> None:
+        """Take over moments and counters; weights and random generators stay."""
+        self.optimizer.load(moments)
         best, window = counters["best"], counters["window"]
         self.best = None if best is None else _best(best)
         self.window = Window(window["steps"], window["tokens"], window["seconds"], dict(window["sums"]))

@@ -1,0 +1,362 @@
+"""Several processes that train one model: each reads its own rows of every step, gradients are added over all.
+
+`torchrun --nproc-per-node N -m compress …` starts them. The first one (rank 0) leads: it alone validates, writes and
+talks, and what it knows the others are told. A loss is a mean over what the whole step counts, so a process's share is
+weighed by its part of that count, and the sum over the processes is the gradient of one process that reads all rows.
+
+The gradients are added once a step, by torch's collectives, rather than by DistributedDataParallel, which wants as many
+backward passes in every process and the same parameters in each: rows are cut into micro-batches by their tokens, and
+the last step of an epoch may leave a process without any. What is agreed upon between processes travels between CPUs
+(gloo), so that an accelerator is not waited for; gradients travel where they are (NCCL on GPUs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from compress.contracts import BatchSource
+from compress.errors import ExitCode, Stopped, UserError
+from compress.training import rng
+from compress.training.ranks import Ranks, ranks
+from compress.training.state import TrainState, model_tensors
+
+BUCKET = 32 << 20  # bytes of gradients that travel together
+PATIENCE = timedelta(days=30)  # whoever waits is told of a death by the closed connection; validation may take long
+
+
+class PeerError(Exception):
+    """Another process failed, and says itself why. code: the exit code that it leaves with."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"another process failed with code {code}")
+        self.code = code
+
+
+@runtime_checkable
+class Shardable(Protocol):
+    """A BatchSource whose rows of a step can be shared out."""
+
+    def shard(self, rank: int, world: int) -> BatchSource:
+        """The same steps with every world-th of their rows, from `rank` on, under the fingerprint of the whole."""
+        ...
+
+
+_current: Team | None = None
+
+
+def current() -> Team | None:
+    """The team that this process is in; None where it works alone."""
+    return _current
+
+
+@contextlib.contextmanager
+def launched(device: str) -> Iterator[Team | None]:
+    """Inside this block, this process is in the team that torchrun started; None, and nothing done, without it.
+
+    device: "cpu" or "cuda", where each process takes the GPU of its place. What ends the block in the leading process
+    ends the others: they hear its exit code. Raises UserError (environment) for a process without a GPU of its own.
+    """
+    global _current
+    place = ranks()
+    if place.world == 1:
+        yield None
+        return
+    if device == "cuda":
+        count = torch.cuda.device_count()
+        if place.local >= count:
+            raise UserError(
+                f"{place.beside} processes and {count} GPUs on this machine",
+                where="torchrun --nproc-per-node",
+                do=f"start {count} processes, or use --device cpu",
+                code=ExitCode.ENVIRONMENT,
+            )
+        torch.cuda.set_device(place.local)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
+    team = _current = Team(place)
+    code: int = ExitCode.OK
+    try:
+        yield team
+    except PeerError as error:
+        code = error.code
+        raise SystemExit(code) from None
+    except BaseException as error:
+        code = code_of(error)
+        raise
+    finally:
+        _current = None
+        if place.leads:
+            team.dismiss(code)
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code that a process leaves with because of `error`, never 0."""
+    if isinstance(error, UserError | PeerError):
+        return int(error.code)
+    if isinstance(error, Stopped | KeyboardInterrupt):
+        return int(ExitCode.STOPPED)
+    return int(ExitCode.RESOURCES if isinstance(error, MemoryError) else ExitCode.BUG)
+
+
+class Team:
+    """The processes of a run, as one of them sees them.
+
+    Whatever may fail in one process is followed by an exchange, in which it can say so: all leave at the same place.
+    """
+
+    def __init__(self, place: Ranks) -> None:
+        self.place = place
+        self.lost = False
+        """Whether the connection to the others is no more, or in a state that nobody can speak in."""
+        self.tells = False
+        """Whether this process is the first of those that failed, and so the one to say why."""
+        self._asked = self._over = False
+        self._room = 0
+        self._names: list[str] = []
+
+    # --- what a run is made of ---
+
+    def own(self, source: BatchSource, batch_rows: int) -> BatchSource:
+        """This process's share of `source`. Raises UserError for data and steps that cannot be shared out."""
+        if batch_rows < self.place.world:
+            raise UserError(
+                f"{batch_rows} rows a step cannot be shared by {self.place.world} processes",
+                where="training.batch_rows",
+                do=f"use {self.place.world} or more",
+            )
+        if not isinstance(source, Shardable):
+            raise UserError(
+                "this stage's data cannot be shared by several processes", do="run it without torchrun, or on one"
+            )
+        return source.shard(self.place.rank, self.place.world)
+
+    def align(self, state: TrainState, names: Callable[[], Sequence[str]], identity: Mapping[str, str]) -> None:
+        """Make every process continue from the state of the leading one.
+
+        names: of the terms of the loss.  identity: what must be the same in all processes. Raises UserError where it
+        is not, e.g. because a machine has other data.
+        """
+        self._asked = self._over = False
+        self._room = 0
+        self._exchange()
+        self._names = list(names())
+        self._room = max(len(self._names) + 1, len(state.optimizer.parameters))
+        told = self._told({"identity": dict(identity), "counters": state.counters()})
+        wrong = next((name for name, value in identity.items() if told["identity"].get(name) != value), None)
+        if wrong is not None:
+            raise UserError(
+                f"process {self.place.rank} does not have the {wrong} of the first process",
+                why=f"{identity[wrong]} against {told['identity'].get(wrong)}",
+                do="give every machine the same files",
+            )
+        self._exchange()
+        weights, moments = model_tensors(state.module), state.optimizer.state()
+        shapes = self._told({name: [list(t.shape), str(t.dtype)] for name, t in moments.items()})
+        if not self.place.leads:
+            kinds = {str(kind): kind for kind in (torch.float32, torch.float64, torch.bfloat16, torch.float16)}
+            moments = {n: torch.empty(s, dtype=kinds[d], device=state.device) for n, (s, d) in shapes.items()}
+        with _peers(self), torch.no_grad():
+            for tensor in (*weights.values(), *moments.values()):
+                dist.broadcast(tensor, src=0)
+        if not self.place.leads:
+            state.adopt(moments, told["counters"])
+
+    # --- a step ---
+
+    def seed(self, seed: int, step: int) -> None:
+        """Set the random generators for a step: others in each process, the same whenever the step is made again."""
+        parts = f"{seed} {self.place.rank} {step}".encode()
+        rng.seed(int.from_bytes(hashlib.blake2b(parts, digest_size=7).digest(), "little"))
+
+    def totals(self, counts: Mapping[str, int], tokens: int, stop: bool) -> tuple[dict[str, int], int]:
+        """What the whole step counts, by term, and its tokens. stop: whether this process was asked to stop."""
+        mine = [counts.get(name, 0) for name in self._names]
+        *sums, tokens = self._exchange([*mine, tokens], stop=stop)[: len(mine) + 1]
+        return {name: total for name, total in zip(self._names, sums, strict=True) if total}, tokens
+
+    def add(self, parameters: Sequence[Tensor], figures: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+        """Add gradients, in place, and figures over the processes; returns the figures under `names`, in their order.
+
+        A parameter that no process used keeps no gradient, as with one process.
+        """
+        used = self._exchange([int(p.grad is not None) for p in parameters])
+        chosen = [p for p, count in zip(parameters, used) if count]
+        self.lost = True  # until all is added: who runs out of memory now cannot say so
+        for p in chosen:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        nothing = torch.zeros((), device=parameters[0].device)
+        line = torch.stack([figures[name].detach().float() if name in figures else nothing for name in names])
+        buckets = [_Bucket(part) for part in _parts([cast(Tensor, p.grad) for p in chosen])]
+        with _peers(self):
+            for bucket in buckets:
+                bucket.send()
+            dist.all_reduce(line)
+            for bucket in buckets:
+                bucket.arrive()
+        self.lost = False
+        return dict(zip(names, line.unbind(), strict=True))
+
+    def stopping(self, requested: bool) -> bool:
+        """Whether all stop here: what was said at the last step, since all must stop at the same one."""
+        self._over = self._asked
+        return self._asked
+
+    def finish(self) -> None:
+        """The last word of a training: no process failed."""
+        self._exchange()
+        self._over = True
+
+    def lead(self, make: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """What `make` gives in the leading process, which alone calls it; the others are told."""
+        made = make() if self.place.leads else {}
+        self._exchange()
+        if self._asked:  # the leading process was stopped in `make`
+            self._over = True
+            raise Stopped("stopped with the first process")
+        return {name: float(value) for name, value in self._told(made).items()}
+
+    # --- orders, failures, the end ---
+
+    def announce(self, order: Mapping[str, Any]) -> None:
+        """Tell the others, who `hear`, what to train next."""
+        self._object(dict(order))
+
+    def hear(self) -> dict[str, Any]:
+        """What the leading process announces; `{"end": code}` when there is nothing more to do."""
+        return self._object(None)
+
+    def report(self, error: BaseException) -> None:
+        """Say that this process cannot go on because of an error that the others do not know of."""
+        if self.lost or self._over or isinstance(error, PeerError):
+            return
+        self._over = True
+        stopped = isinstance(error, Stopped)
+        with contextlib.suppress(PeerError, Stopped):
+            self._exchange(stop=stopped, error=0 if stopped else code_of(error))
+
+    def dismiss(self, code: int) -> None:
+        """Of the leading process: tell the others, who `hear`, that the run is over."""
+        if self.lost:
+            return
+        with contextlib.suppress(Stopped):
+            self._object({"end": int(code)})
+            dist.destroy_process_group()
+
+    def linger(self) -> None:
+        """Of the others: wait until the leading process is gone, since torchrun ends all when one ends badly."""
+        with contextlib.suppress(RuntimeError):
+            dist.broadcast(torch.zeros(1), src=0)
+
+    def _exchange(self, payload: Sequence[int] = (), *, stop: bool = False, error: int = 0) -> list[int]:
+        """Numbers of this process → their sums over all. Raises PeerError when another process failed."""
+        world = self.place.world
+        vector = torch.zeros(1 + world + self._room, dtype=torch.int64)
+        vector[0] = int(stop)
+        vector[1 + self.place.rank] = error
+        if payload:
+            vector[1 + world : 1 + world + len(payload)] = torch.tensor(payload)
+        with _peers(self):
+            dist.all_reduce(vector)
+        found = vector.tolist()
+        self._asked = self._asked or found[0] > 0
+        failed = {rank: code for rank, code in enumerate(found[1 : 1 + world]) if code}
+        if failed:
+            self._over = True
+            self.tells = min(failed) == self.place.rank
+            raise PeerError(failed[min(failed)])
+        return found[1 + world :]
+
+    def _told(self, values: Any) -> Any:
+        """JSON values of the leading process, in all."""
+        data = json.dumps(values).encode() if self.place.leads else b""
+        size = torch.tensor([len(data)])
+        with _peers(self):
+            dist.broadcast(size, src=0)
+            raw = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+            raw = raw if self.place.leads else torch.empty(int(size), dtype=torch.uint8)
+            dist.broadcast(raw, src=0)
+        return json.loads(bytes(raw.tolist()))
+
+    def _object(self, value: Any) -> Any:
+        box = [value]
+        with _peers(self):
+            dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+
+@contextlib.contextmanager
+def _peers(team: Team) -> Iterator[None]:
+    """Inside this block, a connection that breaks means that a process died: Stopped, since the run can go on."""
+    try:
+        yield
+    except RuntimeError as error:
+        team.lost = True
+        raise Stopped("another process of this run died; the last checkpoint stands") from error
+
+
+def _parts(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Gradients of one kind, in order, as many as fit into a bucket."""
+    held: list[Tensor] = []
+    size = 0
+    for gradient in gradients:
+        if held and (gradient.dtype != held[0].dtype or size + gradient.nbytes > BUCKET):
+            yield held
+            held, size = [], 0
+        held.append(gradient)
+        size += gradient.nbytes
+    if held:
+        yield held
+
+
+class _Bucket:
+    """Gradients that travel together."""
+
+    def __init__(self, gradients: list[Tensor]) -> None:
+        self._gradients = gradients
+        self._flat = torch.cat([g.reshape(-1) for g in gradients])
+
+    def send(self) -> None:
+        self._work = dist.all_reduce(self._flat, async_op=True)
+
+    def arrive(self) -> None:
+        """Wait for the sums, and put them back."""
+        assert self._work is not None
+        self._work.wait()
+        for gradient, part in zip(self._gradients, self._flat.split([g.numel() for g in self._gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+class Alone:
+    """One process by itself: what a `Team` is asked, answered without anybody else."""
+
+    def own(self, source: BatchSource, batch_rows: int) -> BatchSource:
+        return source
+
+    def align(self, state: TrainState, names: Callable[[], Sequence[str]], identity: Mapping[str, str]) -> None: ...
+
+    def seed(self, seed: int, step: int) -> None: ...
+
+    def totals(self, counts: Mapping[str, int], tokens: int, stop: bool) -> tuple[Mapping[str, int], int]:
+        return counts, tokens
+
+    def add(self, parameters: Sequence[Tensor], figures: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+        return figures
+
+    def stopping(self, requested: bool) -> bool:
+        return requested
+
+    def lead(self, make: Callable[[], dict[str, float]]) -> dict[str, float]:
+        return make()
+
+    def finish(self) -> None: ...
+
+    def report(self, error: BaseException) -> None: ...

@@ -1,0 +1,137 @@
+"""Two processes learn what one learns from the same steps, stop together, fail together, and go on where they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ranks_toy import BATCH, ROWS, Server
+
+from compress.training.ranks import Ranks, ranks
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.close()
+
+
+def weights(folder: Path, rank: int = 0) -> np.ndarray:
+    return np.load(folder / f"weights-{rank}.npy")
+
+
+def report(folder: Path, rank: int = 0) -> dict[str, Any]:
+    return json.loads((folder / f"report-{rank}.json").read_text())
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_several_processes_learn_what_one_learns(world: int, server: Server, tmp_path: Path) -> None:
+    one, many = tmp_path / "one", tmp_path / "many"
+    last = {"keep_best": False}  # the best weights are put back in the first process alone
+    assert server.ask(one, 1, plan=last) == ([0], "")
+    assert server.ask(many, world, plan=last) == ([0] * world, "")
+    alone = report(one)["read"]
+    assert any(len(rows) < world for rows in alone), "a step that leaves a process without rows"
+    parts = [report(many, rank)["read"] for rank in range(world)]
+    for number, rows in enumerate(alone):
+        shared = [row for part in parts for row in part[number]]
+        assert sorted(shared) == sorted(rows), "each row once, none left out"
+    for rank in range(world):
+        np.testing.assert_allclose(weights(many, rank), weights(one), rtol=2e-4, atol=2e-6)
+        np.testing.assert_array_equal(weights(many, rank), weights(many), "bit for bit the same in all")
+    ours, theirs = report(one)["log"], report(many)["log"]
+    assert [step for step, _ in ours] == [step for step, _ in theirs]
+    for (_, a), (_, b) in zip(ours, theirs):
+        for name in ("train/loss", "train/hard_labels", "train/cosine_hidden", "train/grad_norm", "val/early"):
+            assert (name in a) == (name in b)
+            assert a.get(name, 0.0) == pytest.approx(b.get(name, 0.0), rel=1e-4, abs=1e-6)
+    assert report(many, 1)["log"] != [], "the toy's log hears every process; the pipeline gives the others none"
+
+
+def test_dropout_differs_by_process_and_a_run_can_be_repeated(server: Server, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert server.ask(tmp_path / name, 2, dropout=0.3) == ([0, 0], "")
+    np.testing.assert_array_equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert server.ask(tmp_path / "one", 1, dropout=0.3) == ([0], "")
+    assert not np.allclose(weights(tmp_path / "a"), weights(tmp_path / "one"), atol=1e-4)
+
+
+@pytest.mark.parametrize("at_rank", [0, 1])
+def test_a_signal_to_one_stops_all_at_the_same_step_and_the_run_goes_on(
+    at_rank: int, server: Server, tmp_path: Path
+) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert server.ask(whole, 2, dropout=0.3) == ([0, 0], "")
+    codes, said = server.ask(cut, 2, dropout=0.3, happens="SIGTERM", at_rank=at_rank, at_step=4)
+    assert codes == [75, 75]
+    assert "after step 5 of 12; the state is saved" in said
+    (newest,) = (cut / "checkpoints").glob("step-00000005")
+    assert json.loads((newest / "state.json").read_text())["environment"]["processes"] == "2"
+    assert server.ask(cut, 2, dropout=0.3, resume=True) == ([0, 0], "")
+    for rank in (0, 1):
+        np.testing.assert_array_equal(weights(cut, rank), weights(whole, rank))
+        assert report(cut, rank)["read"] == report(whole, rank)["read"][5:]
+
+
+def test_a_run_goes_on_with_another_number_of_processes_and_says_so(server: Server, tmp_path: Path) -> None:
+    assert server.ask(tmp_path / "one", 1) == ([0], "")
+    codes, _ = server.ask(tmp_path / "cut", 2, happens="SIGTERM", at_rank=0, at_step=4)
+    assert codes == [75, 75]
+    codes, said = server.ask(tmp_path / "cut", 1, resume=True)
+    assert (codes, "not bit-exact: processes 2 → (none)" in said) == ([0], True)
+    np.testing.assert_allclose(weights(tmp_path / "cut"), weights(tmp_path / "one"), rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("at_rank", [0, 1])
+def test_an_error_in_one_ends_all_and_is_told_once(at_rank: int, server: Server, tmp_path: Path) -> None:
+    codes, said = server.ask(tmp_path / "x", 2, happens="error", at_rank=at_rank, at_step=4)
+    assert codes == [5, 5]
+    told = [line for line in said.splitlines() if "(tells)" in line]
+    assert told == [f"{at_rank}: UserError: here: the disk is gone (tells)"]
+
+
+def test_numbers_that_go_bad_are_told_once(server: Server, tmp_path: Path) -> None:
+    plan = {"learning_rate": 0.9, "clip_norm": None, "eps": 1e-30, "weight_decay": 1e30, "max_bad_steps": 0}
+    codes, said = server.ask(tmp_path / "x", 2, plan=plan)
+    assert codes == [4, 4], said
+    assert [line[:2] for line in said.splitlines() if "(tells)" in line] == ["0:"]
+
+
+@pytest.mark.parametrize("at_rank", [0, 1])
+def test_a_process_that_is_killed_ends_the_others(at_rank: int, server: Server, tmp_path: Path) -> None:
+    codes, said = server.ask(tmp_path / "x", 2, happens="SIGKILL", at_rank=at_rank, at_step=4)
+    assert codes[at_rank] == -9
+    assert codes[1 - at_rank] == 75
+    assert "another process of this run died; the last checkpoint stands" in said
+    assert server.ask(tmp_path / "x", 2, resume=True) == ([0, 0], "")
+    assert server.ask(tmp_path / "whole", 2) == ([0, 0], "")
+    np.testing.assert_array_equal(weights(tmp_path / "x"), weights(tmp_path / "whole"))
+
+
+def test_other_data_on_another_machine_is_refused(server: Server, tmp_path: Path) -> None:
+    codes, said = server.ask(tmp_path / "x", 2, other_data=1)
+    assert codes == [2, 2]
+    assert "process 1 does not have the data of the first process: other against" in said
+    assert not list((tmp_path / "x" / "checkpoints").glob("step-*"))
+
+
+def test_fewer_rows_a_step_than_processes_are_refused(server: Server, tmp_path: Path) -> None:
+    codes, said = server.ask(tmp_path / "x", BATCH + 1)
+    assert codes == [2] * (BATCH + 1)
+    assert f"training.batch_rows: {BATCH} rows a step cannot be shared by {BATCH + 1} processes" in said
+    assert ROWS > BATCH + 1
+
+
+def test_only_torchrun_makes_a_process_one_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert ranks() == Ranks()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert ranks() == Ranks(1, 4, 1, 2)
+    assert ranks().launcher == ["torchrun", "--nproc-per-node", "2", "-m", "compress"]
+    assert Ranks().launcher == ["compress"]
