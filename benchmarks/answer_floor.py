@@ -4,7 +4,7 @@
 
 Words are weighed by how rare they are among the sentences of all contexts (inverse document frequency), so that "the"
 does not decide. Prints exact match and F1 by the rules of SQuAD, or of CMRC 2018 for Chinese, with 95 % intervals over
-questions; also for the whole context as the answer.
+questions; also for the whole context as the answer. Rows without a question are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     p.add_argument("--data", required=True)
     p.add_argument("--split", default="test")
     args = p.parse_args()
-    rows = open_table(args.data, task="question-answering").split(args.split)
+    rows = open_table(args.data, task="question-answering", bad_rows="drop").split(args.split)
     questions, contexts = (rows.columns[role].to_pylist() for role in ("question", "context"))
     assert isinstance(rows.labels, Ragged)
     gold = cut(rows.labels, contexts)

@@ -57,4 +57,6 @@ def test_a_recipe_without_data_has_no_such_texts() -> None:
     recipe = {"name": "r", "corpus": {"source": "a.txt", "task_texts": True}, "stages": stages}
     with pytest.raises(UserError, match=r"corpus\.task_texts reads the texts of `data`, and there is none; name it"):
         load_recipe(recipe)
-    assert load_recipe({**recipe, "data": {"source": "opinions"}}).corpus.task_texts
+    corpus = load_recipe({**recipe, "data": {"source": "opinions"}}).corpus
+    assert corpus is not None
+    assert corpus.task_texts
