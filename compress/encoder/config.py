@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from compress.encoder import checks
 from compress.encoder.headconfig import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Pooling, Problem
 from compress.encoder.pattern import AttentionPattern, check_windows
+from compress.encoder.sharing import Sharing, check_sharing, count_layers
 from compress.encoder.wiring import check_groups, check_rotary
 from compress.errors import UserError
 
@@ -51,8 +52,11 @@ class EncoderConfig:
 
     vocabulary, hidden: sizes V and D.  layers: the shape of each layer, first to last.
     embedding: width E of the embedding tables where it is not `hidden`: a projection follows (ALBERT, 1909.11942).
+    project_first: the projection comes before the embeddings' norm and dropout, as in a BERT whose tables were
+        factorized, and not after them, as in ALBERT.
     layer_groups: for each layer, which group of parameters it uses, numbered 0.. in order of appearance; layers of one
         group are one module, stored once.  None: every layer has its own.
+    sharing: layers that share matrices and keep something of their own; in place of layer_groups.
     norm: "post" as in BERT, or "pre" (2002.04745), which ends with one more norm.
     first_norm: of pre: false where the first layer's attention reads the embeddings as they are, since they were
         normalised just before (ModernBERT, 2412.13663).
@@ -73,7 +77,9 @@ class EncoderConfig:
     hidden: int
     layers: tuple[LayerShape, ...]
     embedding: int | None = None
+    project_first: bool = False
     layer_groups: tuple[int, ...] | None = None
+    sharing: Sharing | None = None
     norm: Norm = "post"
     first_norm: bool = True
     norm_eps: float = 1e-12
@@ -98,6 +104,8 @@ class EncoderConfig:
         # One spelling for one encoder, so that equal encoders have equal configs and `dataclasses.replace` is safe.
         if self.embedding == self.hidden:
             object.__setattr__(self, "embedding", None)
+        if self.embedding is None:
+            object.__setattr__(self, "project_first", False)
         if self.layer_groups is not None:
             groups = tuple(self.layer_groups)
             object.__setattr__(self, "layer_groups", None if groups == tuple(range(self.depth)) else groups)
@@ -108,6 +116,12 @@ class EncoderConfig:
             object.__setattr__(self, "rotary_bases", tuple(self.rotary_bases))
         _check_sizes(self)
         _check_choices(self)
+        check_sharing(self)
+        if self.sharing is not None and not self.sharing.shares:
+            object.__setattr__(self, "sharing", None)
+        elif self.sharing is not None and self.sharing.whole_layers:
+            object.__setattr__(self, "layer_groups", self.sharing.attention)
+            object.__setattr__(self, "sharing", None)
         check_rotary(self)
         check_groups(self)
         check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
@@ -180,11 +194,10 @@ class EncoderConfig:
     def count_parameters(self) -> int:
         """Parameters of the encoder with its pooler, without heads; a shared group counts once."""
         norm = 2 if self.bias else 1  # numbers for each dimension
-        total = self.count_embeddings() + norm * self.width
+        total = self.count_embeddings() + norm * (self.hidden if self.project_first else self.width)
         if self.width != self.hidden:
             total += self.width * self.hidden + (self.hidden if self.bias else 0)
-        for shape in self.group_shapes:
-            total += shape.count_parameters(self.hidden, bias=self.bias, gated=self.gated)
+        total += count_layers(self)
         if self.norm == "pre":
             total += norm * self.hidden * (1 if self.first_norm else 0)  # the last norm, less the first layer's
         if self.pooler:
@@ -210,7 +223,13 @@ class EncoderConfig:
         windows = values.get("windows")
         if windows is not None and not checks.is_list(windows):
             raise UserError("windows must be a list of integers and nulls", where="encoder.windows")
-        return cls(**{**values, "layers": tuple(LayerShape(**row) for row in rows)})
+        sharing = values.get("sharing")
+        if sharing is not None:
+            if not isinstance(sharing, Mapping):
+                raise UserError("sharing must be an object", where="encoder.sharing")
+            checks.known_keys(Sharing, sharing, "encoder.sharing")
+            sharing = Sharing(**sharing)
+        return cls(**{**values, "sharing": sharing, "layers": tuple(LayerShape(**row) for row in rows)})
 
 
 # --- checks of the whole: each raises UserError, naming the key, what was found and what is allowed --------------
@@ -248,8 +267,9 @@ def _check_choices(config: EncoderConfig) -> None:
         checks.probability(name, getattr(config, name))
     checks.epsilon("norm_eps", config.norm_eps)
     checks.epsilon("initializer_range", config.initializer_range)
-    if not isinstance(config.pooler, bool):
-        raise UserError(f"pooler must be true or false, not {config.pooler!r}", where="encoder.pooler")
+    for name in ("pooler", "project_first"):
+        if not isinstance(value := getattr(config, name), bool):
+            raise UserError(f"{name} must be true or false, not {value!r}", where=f"encoder.{name}")
 
 
 __all__ = [

@@ -46,6 +46,8 @@ class HeadConfig:
         "distilbert" (1910.01108) with relu, "roberta" (1907.11692) with tanh, "electra" (2003.10555) with gelu;
         "modernbert" (2412.13663) has the transform of the masked-LM head, also where it answers every token.
     pooling: what a modernbert classification reads: the "first" token or the "mean" of all.
+    tied_projection: of a masked-LM head over factorized embeddings: its transform keeps the hidden width, and the
+        embeddings' projection, transposed, leads to the word table; else the transform itself goes to that width.
     dropout: None takes the encoder's (a sentence-pair head: none).  feature_norm_eps, activation: of the transform of a
         masked-LM or modernbert head; None takes the encoder's.
     """
@@ -58,6 +60,7 @@ class HeadConfig:
     feature_norm_eps: float | None = None
     activation: Activation | None = None
     pooling: Pooling = "first"
+    tied_projection: bool = False
 
     def __post_init__(self) -> None:
         where = "head"
@@ -66,6 +69,8 @@ class HeadConfig:
         checks.choice("style", self.style, get_args(HeadStyle), where)
         checks.choice("pooling", self.pooling, get_args(Pooling), where)
         checks.positive("labels", self.labels, where=where)
+        if not isinstance(self.tied_projection, bool) or (self.tied_projection and self.kind != "masked_lm"):
+            raise UserError("only a masked-LM head has a tied projection", where="head.tied_projection")
         if self.dropout is not None:
             checks.probability("dropout", self.dropout, where)
         if self.feature_norm_eps is not None:
@@ -115,7 +120,8 @@ class HeadConfig:
         """Parameters of the head itself; the tied matrix of masked_lm belongs to the encoder."""
         hidden = config.hidden
         if self.kind == "masked_lm":
-            return self._count_transform(config, config.width) + config.vocabulary
+            width = config.hidden if self.tied_projection else config.width
+            return self._count_transform(config, width) + config.vocabulary
         total = hidden * self.outputs + self.outputs
         if self.transforms:
             total += self._count_transform(config, hidden)

@@ -25,18 +25,33 @@ def _transform(config: EncoderConfig, head: HeadConfig, width: int) -> tuple[nn.
 
 
 class MaskedLMHead(nn.Module):
-    """Dense → activation → norm; then the word table (given at call time, so it is one tensor) and a bias."""
+    """Dense → activation → norm; then the word table (given at call time, so it is one tensor) and a bias.
+
+    With `tied_projection` the transform keeps the hidden width, and the embeddings' projection stands between it and
+    the table, transposed, so that the logits are those of the product of both.
+    """
 
     def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
         super().__init__()
-        self.dense, self.act, self.norm = _transform(config, head, config.width)
+        self.tied_projection = head.tied_projection and config.width != config.hidden
+        width = config.hidden if self.tied_projection else config.width
+        self.dense, self.act, self.norm = _transform(config, head, width)
         self.bias = nn.Parameter(torch.empty(config.vocabulary))
 
-    def forward(self, hidden: Tensor, table: Tensor, positions: Tensor | None) -> VocabularyOutput:
-        """hidden (.., D), table (V, E) → features (M, E) at `positions`, or (.., E) everywhere when None."""
+    def forward(
+        self, hidden: Tensor, table: Tensor, positions: Tensor | None, projection: nn.Linear | None = None
+    ) -> VocabularyOutput:
+        """hidden (.., D), table (V, E) → features (M, E) at `positions`, or (.., E) everywhere when None.
+
+        projection: E → D, the embeddings' own.
+        """
         if positions is not None:
             hidden = hidden.index_select(0, positions)
-        return VocabularyOutput(self.norm(self.act(self.dense(hidden))), table, self.bias, positions)
+        features = self.norm(self.act(self.dense(hidden)))
+        if self.tied_projection:
+            assert projection is not None
+            features = F.linear(features, projection.weight.T)
+        return VocabularyOutput(features, table, self.bias, positions)
 
 
 class SequenceHead(Protocol):

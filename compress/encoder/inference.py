@@ -8,7 +8,8 @@ on another device, the same copy runs with plain matrices.
 from __future__ import annotations
 
 import functools
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.model import NOTHING, Model
+from compress.encoder.tied import SharedLinear
 
 Precision = Literal["fp32", "bf16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -71,55 +73,103 @@ def can_pack(precision: Precision) -> bool:
     return bool(torch.allclose(got.double(), want, atol=1e-5 if precision == "fp32" else 5e-2))
 
 
+Packs = dict[tuple[int, ...], Tensor]
+"""Addresses of plain matrices → what was packed of them: what layers share is packed once, and stays one tensor."""
+
+
 class PackedLinear(nn.Module):
     """weight (out, in), bias (out,): packed on construction; forward fuses the activation into the product."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, fused: tuple[str, str] = ("none", "")) -> None:
         super().__init__()
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
-        self.bias = bias
+        self._set(_pack_matrix(weight), bias, fused)
+
+    @classmethod
+    def of(cls, parts: Sequence[Any], packs: Packs, fused: tuple[str, str] = ("none", "")) -> PackedLinear:
+        """Linear layers side by side as one, without their residuals."""
+        key = tuple(part.weight.data_ptr() for part in parts)
+        if key not in packs:
+            packs[key] = _pack_matrix(torch.cat([part.weight for part in parts]))
+        made = cls.__new__(cls)
+        nn.Module.__init__(made)
+        made._set(packs[key], None if parts[0].bias is None else torch.cat([part.bias for part in parts]), fused)
+        return made
+
+    def _set(self, packed: Tensor, bias: Tensor | None, fused: tuple[str, str]) -> None:
+        self.packed, self.bias = packed, bias
         self.attribute, self.algorithm = fused
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, self.attribute, [], self.algorithm)
 
 
+def _pack_matrix(weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
+
+
+class _PackedShared(nn.Module):
+    """The packed product that layers share, and beside it what this layer adds."""
+
+    def __init__(self, plain: SharedLinear, packs: Packs) -> None:
+        super().__init__()
+        self.product, self.own = PackedLinear.of([plain], packs), (plain,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x) + self.own[0].residual(x)
+
+
+def _packed(plain: Any, packs: Packs, fused: tuple[str, str] = ("none", "")) -> nn.Module:
+    return _PackedShared(plain, packs) if _has_residual(plain) else PackedLinear.of([plain], packs, fused)
+
+
+def _has_residual(plain: object) -> bool:
+    return isinstance(plain, SharedLinear) and plain.rank > 0
+
+
 class PackedAttention(Attention):
     """Queries, keys and values as one product."""
 
-    def __init__(self, plain: Attention) -> None:
+    def __init__(self, plain: Attention, packs: Packs) -> None:
         nn.Module.__init__(self)
         self.heads, self.head_width, self.dropout = plain.heads, plain.head_width, plain.dropout
         parts = (plain.query, plain.key, plain.value)
-        bias = None if plain.query.bias is None else torch.cat([p.bias for p in parts])
-        self.projection = PackedLinear(torch.cat([p.weight for p in parts]), bias)
-        self.output = PackedLinear(plain.output.weight, plain.output.bias)
+        self.projection = PackedLinear.of(parts, packs)
+        self.own: tuple[Any, ...] = tuple(part for part in parts if _has_residual(part))
+        self.output = _packed(plain.output, packs)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.projection(x).chunk(3, dim=-1)
+        if self.own:
+            q, k, v = (made + part.residual(x) for made, part in zip((q, k, v), self.own, strict=True))
         return q, k, v
 
 
 class PackedFeedForward(FeedForward):
-    """The activation fused into the first product."""
+    """The activation fused into the first product, where nothing is added between them."""
 
-    def __init__(self, plain: FeedForward, activation: str) -> None:
+    def __init__(self, plain: FeedForward, activation: str, packs: Packs) -> None:
         nn.Module.__init__(self)
-        self.up = PackedLinear(plain.up.weight, plain.up.bias, FUSED[activation])
-        self.down = PackedLinear(plain.down.weight, plain.down.bias)
+        self.up = _packed(plain.up, packs, FUSED[activation])
+        self.down = _packed(plain.down, packs)
+        self.then = (plain.act if _has_residual(plain.up) else None,)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.up(x))
+        inner = self.up(x)
+        (then,) = self.then
+        return self.down(inner if then is None else then(inner))
 
 
 def _pack(model: Model) -> None:
     """Replace the parts of `model` by packed ones, in place, releasing the plain matrices as it goes."""
+    packs: Packs = {}  # every plain matrix was there before the first was packed, so no two have one address
     for layer in model.encoder.layers:
         assert isinstance(layer, EncoderLayer)
-        layer.attention = PackedAttention(layer.attention)
+        layer.attention = PackedAttention(layer.attention, packs)
         if not model.config.gated:  # a gate comes between the activation and the second product
-            layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation)
+            layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation, packs)
+    tied = any(head.tied_projection for head in model.head_configs.values())
+    plain = model.encoder.embeddings.projection if tied else None  # whose matrix the masked-LM head reads
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear):
+            if isinstance(child, nn.Linear) and child is not plain:
                 setattr(module, name, PackedLinear(child.weight, child.bias))

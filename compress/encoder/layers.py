@@ -68,7 +68,7 @@ class FixedPositions(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Word + position + segment → norm → dropout, and a projection when E ≠ D."""
+    """Word + position + segment → norm → dropout, and a projection when E ≠ D: after them as in ALBERT, or first."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -81,7 +81,8 @@ class Embeddings(nn.Module):
             fixed = config.positions == "sinusoidal"
             self.position = FixedPositions(rows, width) if fixed else empty(nn.Embedding, rows, width)
         self.segment = empty(nn.Embedding, config.segments, width) if config.segments else None
-        self.norm = layer_norm(width, config.norm_eps, config.bias)
+        self.project_first = config.project_first
+        self.norm = layer_norm(config.hidden if config.project_first else width, config.norm_eps, config.bias)
         self.dropout = Dropout(config.dropout)
         self.projection = linear(width, config.hidden, config.bias) if width != config.hidden else None
 
@@ -93,8 +94,11 @@ class Embeddings(nn.Module):
         if self.segment is not None:
             alike = segment_ids is None or self.segment.num_embeddings == 1
             x = x + (self.segment.weight[0] if alike else self.segment(segment_ids))
-        x = self.dropout(self.norm(x))
-        return x if self.projection is None else self.projection(x)
+        if self.projection is None:
+            return self.dropout(self.norm(x))
+        if self.project_first:
+            return self.dropout(self.norm(self.projection(x)))
+        return self.projection(self.dropout(self.norm(x)))
 
 
 class Attention(nn.Module):

@@ -15,6 +15,7 @@ from compress.encoder.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead
 from compress.encoder.layers import Embeddings, EncoderLayer, LayerTrace, Pooler, fill, layer_norm, sinusoids
 from compress.encoder.layout import Layout, PackedLayout, PaddedLayout
 from compress.encoder.rotary import Rotation, rotations
+from compress.encoder.tied import tie
 from compress.errors import ExitCode, UserError
 
 NOTHING = Needs()
@@ -23,7 +24,8 @@ NOTHING = Needs()
 class Encoder(nn.Module):
     """Embeddings, layers, and the pooler if the config has one.
 
-    `layers` holds one module per parameter group; layers that share a group call the same module.
+    `layers` holds one module per parameter group; layers that share a group call the same module. Layers that share
+    matrices alone (`config.sharing`) are modules of their own, which read them in the first layer of their group.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -34,6 +36,7 @@ class Encoder(nn.Module):
             EncoderLayer(config, shape, attention_norm=config.first_norm or group > 0)
             for group, shape in enumerate(config.group_shapes)
         )
+        tie(self.layers, config)
         self.final_norm = layer_norm(config.hidden, config.norm_eps, config.bias) if config.norm == "pre" else None
         self.pooler = Pooler(config.hidden) if config.pooler else None
 
@@ -192,7 +195,8 @@ class Model(nn.Module):
             head = cast(MaskedLMHead, self._head("mlm"))
             at = positions if needs.mlm == "masked" else None
             flat = x.flatten(0, -2) if at is not None else x
-            output.vocabulary = head(flat, self.encoder.embeddings.word.weight, at)
+            embeddings = self.encoder.embeddings
+            output.vocabulary = head(flat, embeddings.word.weight, at, embeddings.projection)
         if needs.replaced:
             output.replaced = cast(ReplacedTokenHead, self._head("rtd"))(x)
         wanted = [name for name, asked in (("task", needs.logits), ("pair", needs.pair_logits)) if asked]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Literal
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal, cast
 
 import torch
 
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
+from compress.encoder.sharing import PARTS, Sharing, numbered
+from compress.encoder.tied import dense_weight
 from compress.errors import UserError, did_you_mean
 
 Segments = Literal["keep", "drop", "fold"]
@@ -39,8 +42,9 @@ def take_layers(
     with torch.device("meta"):
         student = Model(config, carried)
     state = {}
-    for name in student.state_dict():
-        state[name] = _source(model, name, groups).detach().clone()
+    names = student.state_dict().keys()
+    for name in names:
+        state[name] = _source(model, name, groups, names).detach().clone()
     if segments == "fold" and model.encoder.embeddings.segment is not None:
         state["encoder.embeddings.position.weight"] += model.encoder.embeddings.segment.weight[0].detach()
     student.load_state_dict(state, assign=True)
@@ -96,6 +100,7 @@ def _student_config(
         windows=windows if local else None,
         global_tokens=config.global_tokens if local else 0,
         layer_groups=tuple(renumbered) if shared else None,
+        sharing=_sharing(config.sharing, keep),
         first_norm=config.first_norm or keep[0] > 0,
         rotary_bases=tuple(config.rotary_bases[i] for i in keep) if config.rotary_bases else None,
         segments=config.segments if segments == "keep" else 0,
@@ -103,10 +108,23 @@ def _student_config(
     ), source
 
 
-def _source(model: Model, name: str, groups: Sequence[int]) -> torch.Tensor:
-    """The tensor of `model` that the student's tensor `name` starts from."""
+def _sharing(sharing: Sharing | None, keep: Sequence[int]) -> Sharing | None:
+    """What is still shared by the layers that are kept."""
+    if sharing is None:
+        return None
+    chosen = {part: numbered([sharing.groups(part)[i] for i in keep]) for part in PARTS}
+    return dataclasses.replace(sharing, **chosen)
+
+
+def _source(model: Model, name: str, groups: Sequence[int], names: Collection[str]) -> torch.Tensor:
+    """The tensor of `model` that the student's tensor `name`, one of `names`, starts from."""
     prefix = "encoder.layers."
     if name.startswith(prefix):
         index, rest = name[len(prefix) :].split(".", 1)
-        name = f"{prefix}{groups[int(index)]}.{rest}"
+        # Read from the layer, not by the tensor's name: what layers share has the name of the first of them alone.
+        *path, last = rest.split(".")
+        module = functools.reduce(getattr, path, cast(Any, model.encoder.layers[groups[int(index)]]))
+        if last == "weight" and name.replace("weight", "residual_up") not in names:
+            return dense_weight(module)  # shared with nobody any more, it takes up its residual
+        return getattr(module, last)
     return model.get_parameter(name) if name in dict(model.named_parameters()) else model.get_buffer(name)

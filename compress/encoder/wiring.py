@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compress.encoder import checks
+from compress.encoder.sharing import check_numbering
 from compress.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,19 +52,8 @@ def check_groups(config: EncoderConfig) -> None:
     if groups is None:
         return
     where = "encoder.layer_groups"
-    if len(groups) != config.depth:
-        raise UserError(f"{len(groups)} entries for {config.depth} layers", where=where)
-    seen = 0
+    check_numbering(groups, config.depth, where)
     for layer, group in enumerate(groups):
-        checks.integer(f"entry {layer}", group, least=0, where=where)
-        if group > seen:
-            raise UserError(
-                f"entry {layer} is {group}",
-                where=where,
-                why="groups are numbered 0, 1, 2.. as they appear",
-                do=f"use {seen}",
-            )
-        seen = max(seen, group + 1)
         first = groups.index(group)
         if config.layers[layer] != config.layers[first]:
             raise UserError(

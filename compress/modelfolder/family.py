@@ -13,6 +13,7 @@ from typing import Any
 
 from compress import registry
 from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.sharing import Sharing
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.fields import Fields
 
@@ -166,8 +167,12 @@ def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None
         return f"its {shape.heads} heads of width {shape.head_width} do not make up the hidden size {config.hidden}"
     if "groups" not in expresses and config.groups != tuple(range(config.depth)):
         return "its layers share parameters"
+    if config.sharing is not None:
+        return "its layers share matrices and keep " + _own(config.sharing)
     if "embedding" not in expresses and config.width != config.hidden:
         return f"its embedding width {config.width} is not its hidden size {config.hidden}"
+    if config.project_first:
+        return "its embeddings are normalised after their projection"
     if "pre" not in expresses and config.norm != "post":
         return "it normalises before each block"
     if "rotary" not in expresses and config.positions == "rotary":
@@ -181,6 +186,14 @@ def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None
     if "windows" not in expresses and config.windows is not None:
         return "its tokens see only a window of their sequence"
     return None
+
+
+def _own(sharing: Sharing) -> str:
+    own = ["norms and biases"] if sharing.own_vectors else []
+    own += [f"residuals of rank {sharing.residual_rank}"] if sharing.residual_rank else []
+    if sharing.attention != sharing.feed_forward:
+        return "attention and feed-forward parts in groups apart" + "".join(f", {kind} of their own" for kind in own)
+    return " and ".join(own) + " of their own"
 
 
 def layered(table: Mapping[str, str], depth: int, parts: Sequence[str] = ("weight", "bias")) -> dict[str, str]:

@@ -15,6 +15,7 @@ import compress
 from compress.durable import atomic, safe
 from compress.encoder.config import HeadConfig
 from compress.encoder.model import Model
+from compress.encoder.tied import check_tied
 from compress.errors import UserError
 from compress.modelfolder import card as cards
 from compress.modelfolder import family as families
@@ -26,6 +27,7 @@ from compress.modelfolder.opening import CONFIG, open_folder
 
 README = "README.md"
 _WIRING = ("vocabulary", "hidden", "width", "layers", "groups", "norm", "first_norm", "bias", "gated", "activation")
+_WIRING += ("sharing", "project_first")
 _WIRING += ("rotary_bases", "patterns", "max_positions", "position_offset", "segments", "pooler")
 _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -101,6 +103,8 @@ def annotate(path: Path | str, meta: FolderMeta, card: str | None = None) -> Non
 
 def _state(model: Model, where: str) -> dict[str, Tensor]:
     """The model's tensors, each under one name; finite."""
+    with torch.device("meta"):
+        check_tied(model, Model(model.config, model.head_configs), where)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     seen: dict[int, str] = {}
     for name, tensor in state.items():

@@ -251,6 +251,8 @@ class Stock(family.Family):
             if head.name == "task" and head.style != self.style and (head.transforms or not head.per_token):
                 return f"its task head is {head.style}'s"
         mlm = heads.get("mlm")
+        if mlm is not None and mlm.tied_projection and config.width != config.hidden:
+            return "its masked-LM head goes through the embeddings' projection"
         if mlm is not None and mlm.feature_norm_eps not in (None, config.norm_eps):
             return "its masked-LM head has a norm epsilon of its own"
         if mlm is not None and (mlm.activation or config.activation) != (self.mlm_activation or config.activation):

@@ -172,11 +172,14 @@ def _settle_copy(tensors: dict[str, Tensor], stored: Mapping[str, Stored], alias
     if kept not in tensors:
         tensors[kept] = tensors[alias]
     elif not torch.equal(tensors[alias], tensors[kept]):
+        layer = alias.startswith("encoder.layers.")
         raise UserError(
             f"'{_shown(stored[alias].name)}' differs from '{_shown(stored[kept].name)}'",
             where=_file_of(stored, alias),
-            why="the vocabulary matrix must be the word table (tied)",
-            do="untied models are not supported",
+            why="config.json says that these layers share it: tied tensors came apart"
+            if layer
+            else "the vocabulary matrix must be the word table (tied)",
+            do="restore the file that was written here" if layer else "untied models are not supported",
         )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from compress.contracts import Batch, Needs
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.model import Model
+from compress.encoder.sharing import Sharing
 
 EVERYTHING = Needs(True, True, True, True, True, True, True, "all")
 
@@ -47,17 +48,34 @@ VARIATIONS: dict[str, EncoderConfig] = {
         pooler=False,
     ),
 }
+RELAXED: dict[str, EncoderConfig] = {
+    "own vectors": dataclasses.replace(UNIFORM, sharing=Sharing((0, 0, 1), (0, 0, 1))),
+    "attention": dataclasses.replace(UNIFORM, sharing=Sharing((0, 0, 0), (0, 1, 2), own_vectors=False)),
+    "feed-forward": dataclasses.replace(UNIFORM, norm="pre", sharing=Sharing((0, 1, 2), (0, 1, 0))),
+    "residuals": dataclasses.replace(UNIFORM, sharing=Sharing((0, 0, 0), (0, 0, 0), residual_rank=3)),
+    "residuals alone": dataclasses.replace(UNIFORM, sharing=Sharing((0, 1, 0), (0, 1, 0), False, 2)),
+    "gated": dataclasses.replace(
+        VARIATIONS["modernbert"], sharing=Sharing((0, 0, 0), (0, 0, 1), own_vectors=True, residual_rank=2)
+    ),
+    "projected first": dataclasses.replace(UNIFORM, embedding=8, project_first=True),
+    "all of it": dataclasses.replace(
+        UNIFORM, embedding=8, project_first=True, sharing=Sharing((0, 0, 0), (0, 0, 1), residual_rank=1)
+    ),
+}
+"""Layers that share matrices alone, and embeddings that are projected before their norm."""
 STYLES = {"roberta": "roberta", "rotary": "electra", "modernbert": "modernbert"}
 
 
 def heads(config: EncoderConfig) -> dict[str, HeadConfig]:
     """Every head that this encoder can carry."""
     if not config.pooler:
-        style: Any = next((STYLES[name] for name in STYLES if VARIATIONS[name] == config), "distilbert")
+        plain = dataclasses.replace(config, sharing=None)
+        style: Any = next((STYLES[name] for name in STYLES if VARIATIONS[name] == plain), "distilbert")
         pooling = "mean" if style == "modernbert" else "first"
         chosen = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3, style=style, pooling=pooling)]
     else:
-        chosen = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3), HeadConfig("sentence_pair")]
+        mlm = HeadConfig("masked_lm", tied_projection=config.project_first)
+        chosen = [mlm, HeadConfig("classification", labels=3), HeadConfig("sentence_pair")]
     return {head.name: head for head in chosen}
 
 

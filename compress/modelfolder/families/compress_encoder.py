@@ -14,12 +14,33 @@ import torch
 
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
+from compress.encoder.sharing import NORMS, PARTS
 from compress.errors import UserError
 from compress.modelfolder import family
 from compress.modelfolder.family import Description, Shapes
 from compress.modelfolder.fields import Fields
 
 VERSION = 1
+
+
+def tied_copies(config: EncoderConfig) -> dict[str, str]:
+    """Name that a shared tensor would have in a layer that reads it → its name in the layer that holds it.
+
+    Files of ours never hold the first kind; one that another tool wrote may, and must agree with the second.
+    """
+    sharing, found = config.sharing, {}
+    for layer in range(config.depth if sharing is not None else 0):
+        assert sharing is not None
+        for part, matrices in PARTS.items():
+            owner = sharing.owner(part, layer)
+            if owner in (None, layer):
+                continue
+            names = [f"{part}.{name}.weight" for name in matrices]
+            if not sharing.own_vectors:
+                names += [f"{part}.{name}.bias" for name in matrices if config.bias]
+                names += [f"{NORMS[part]}.{end}" for end in ("weight", "bias")[: 1 + config.bias]]
+            found |= {f"encoder.layers.{layer}.{name}": f"encoder.layers.{owner}.{name}" for name in names}
+    return found
 
 
 class Family(family.Family):
@@ -41,7 +62,7 @@ class Family(family.Family):
             raise UserError("encoder, heads and each head must be objects", where=fields.where)
         config = EncoderConfig.from_dict(encoder)
         built = {name: HeadConfig.from_dict(values) for name, values in heads.items()}
-        return Description(config, built, self.names(config, built))
+        return Description(config, built, self.names(config, built), tied_copies(config))
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
         return None
