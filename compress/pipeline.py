@@ -41,7 +41,7 @@ from compress.modelnames import tokenizer_folder
 from compress.publish import log_measured, tell
 from compress.recipe import Recipe, TeacherRow, load_recipe
 from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
-from compress.stages import FINDINGS, Outline, Prepared, StageContext, open_table_of, outline_of, task_choice
+from compress.stages import FINDINGS, Outline, Prepared, StageContext, Workshop, open_table_of, outline_of, task_choice
 from compress.teachers import Teachers, is_recipe, joined, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY
@@ -374,6 +374,7 @@ class Run:
             general_teacher=teachers.general,
             ensemble=teachers.ensemble,
             say=self.console.note,
+            workshop=Workshop(self.console.progress, lambda: self._stop_if_asked(f"the first step of {folder.name}")),
         )
 
     def _work(self, index: int, suffix: str = "") -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -16,14 +17,14 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
-from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, TrainingPlan
+from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, Progress, TrainingPlan
 from compress.data.batches import TaskBatches, evaluation_batches, in_order
 from compress.data.corpus import Corpus
 from compress.data.examples import Examples, join
 from compress.data.noise import EachEpoch, noisy_rows
 from compress.data.randomness import stream
 from compress.data.sources import open_table
-from compress.data.table import Table
+from compress.data.table import Rows, Table
 from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.encoder.config import HeadConfig
@@ -49,7 +50,8 @@ class StageContext:
 
     folder: the stage's work folder.  model, tokenizer: folders from an earlier stage or a flag.  teacher: the folder
     whose task head teaches; general_teacher: the one whose masked-LM head teaches.  ensemble: who teaches a task
-    together, `teacher` among them as their lead; None: `teacher` alone.  table, corpus: opened on first use.
+    together, `teacher` among them as their lead; None: `teacher` alone.  table, corpus: opened on first use.  workshop:
+    for long work while a stage is prepared.
     """
 
     recipe: Recipe
@@ -65,6 +67,7 @@ class StageContext:
     general_teacher: Path | None = None
     ensemble: Ensemble | None = None
     say: Callable[[str], None] = lambda _: None
+    workshop: Workshop = field(default_factory=lambda: Workshop(_unwatched, lambda: None))
 
 
 @dataclass
@@ -74,6 +77,26 @@ class Finished:
     model: Model | None
     files: Mapping[str, bytes]
     meta: FolderMeta | None = None
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where a stage works before its first step. progress: (label, how many) → a context that is told of progress.
+
+    stop: raises Stopped where a signal asked for it.
+    """
+
+    progress: Callable[[str, int | None], AbstractContextManager[Progress]]
+    stop: Callable[[], None]
+
+
+class _Unwatched:
+    def update(self, done: int, **figures: float | str) -> None:
+        """Nobody looks on."""
+
+
+def _unwatched(label: str, total: int | None) -> AbstractContextManager[Progress]:
+    return nullcontext(_Unwatched())
 
 
 @dataclass
@@ -120,17 +143,20 @@ class Diagnosis(Protocol):
 
 @dataclass(frozen=True)
 class Outline:
-    """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown."""
+    """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
+    masked_lm: whether it can tell hidden pieces."""
 
     depth: int
     positions: int
     vocabulary: str | None = None
+    masked_lm: bool = True
 
 
 def outline_of(folder: Path) -> Outline:
     """The outline of a model that is there."""
-    config = modelfolder.inspect(folder).config
-    return Outline(config.depth, config.max_positions, modelfolder.vocabulary_digest(folder))
+    info = modelfolder.inspect(folder)
+    digest = modelfolder.vocabulary_digest(folder)
+    return Outline(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads)
 
 
 class Stage(Protocol):
@@ -200,7 +226,8 @@ def settings_asked(recipe: Recipe) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TaskData:
-    """A table, encoded for one model. train: labelled rows, then the unlabelled ones where they are asked for.
+    """A table, encoded for one model. train: labelled rows, then the unlabelled and the augmented ones that are asked
+    for.
 
     mistyped: epoch → the same rows as `train` with that epoch's noise.
     """
@@ -218,9 +245,10 @@ class TaskData:
         context: StageContext,
         *,
         unlabelled: bool = False,
+        augmented: Rows | None = None,
         noise: NoiseSpec | None = None,
     ) -> TaskData:
-        """noise: of all of these texts but the validation's, anew for each epoch.
+        """augmented: more rows to learn from.  noise: of all texts but the validation's, anew for each epoch.
 
         Raises UserError when the lengths or the tokenizer do not fit the model, or there are no unlabelled rows.
         """
@@ -230,8 +258,9 @@ class TaskData:
         length = task_max_length(context.recipe)
         check_length(length, loaded.config.max_positions, where="data.max_length")
         task = task_of(table.task, table.settings)
-        splits = ("train", "unlabelled") if unlabelled else ("train",)
-        train = join(*(task.encode(tokenizer, table.split(name), max_length=length) for name in splits))
+        sources = [table.split("train"), *([table.split("unlabelled")] if unlabelled else [])]
+        sources += [] if augmented is None else [augmented]
+        train = join(*(task.encode(tokenizer, rows, max_length=length) for rows in sources))
         if train.cut:
             context.say(f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were cut")
         for note in train.notes:
@@ -242,8 +271,8 @@ class TaskData:
 
         def mistyped(epoch: int) -> Examples:
             random = stream("task-noise", context.seed, epoch)
-            rows = [noisy_rows(table.split(name), noise, random) for name in splits]
-            return join(*(task.encode(tokenizer, part, max_length=length) for part in rows))
+            noisy = [noisy_rows(rows, noise, random) for rows in sources]
+            return join(*(task.encode(tokenizer, rows, max_length=length) for rows in noisy))
 
         return cls(train, validation, tokenizer.vocabulary_sha, mistyped)
 

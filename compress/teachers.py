@@ -63,15 +63,18 @@ def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool =
         return Teachers(task)
     if general is None and "mlm" in modelfolder.inspect(task).heads:
         general = task
-    if any(_level(s) == "corpus" for s in recipe.stages):
+    corpus = [s for s in recipe.stages if _level(s) == "corpus"]
+    if corpus:
+        reads = any(s.reads_vocabulary() for s in corpus)
         if general is None:
+            needed = "a teacher with a masked-LM head" if reads else "the pretrained encoder that yours was made from"
             raise UserError(
-                f"recipe {recipe.name} starts on a corpus, which needs a teacher with a masked-LM head",
+                f"recipe {recipe.name} starts on a corpus, which needs {needed}",
                 where=f"--teacher {name}",
-                why="this one has none",
-                do="add --general-teacher FOLDER, or use --recipe distilbert-task",
+                why="this one has none" if reads else "this one is fine-tuned",
+                do=f"add --general-teacher FOLDER, or use --recipe {_of_the_task_alone(recipe.name)}",
             )
-        if "mlm" not in modelfolder.inspect(general).heads:
+        if reads and "mlm" not in modelfolder.inspect(general).heads:
             raise UserError(
                 "the general teacher has no masked-LM head",
                 where=f"--general-teacher {general}",
@@ -117,6 +120,11 @@ def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
             if key != "unlabelled_split" and value != other[key]:
                 found.append(Override(f"{block}.{key}", value, f"the student's {block}.{key}"))
     return found
+
+
+def _of_the_task_alone(name: str) -> str:
+    """The recipe that does without a corpus."""
+    return f"{name}-task" if f"{name}-task" in recipe_names() else "distilbert-task"
 
 
 def _level(stage: object) -> str:

@@ -9,9 +9,10 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
+from compress.distill.augmentspec import AugmentationSpec
 from compress.encoder import layermaps
 from compress.errors import describe, nearest
-from compress.registry import RowOf
+from compress.registry import RowOf, build
 
 LAYER_RULES = ("every-other", "first", "last", "uniform")
 
@@ -81,6 +82,8 @@ class Spec(StageSpec):
     level task, when the stage is the recipe's last."""
     use_unlabelled: bool = False
     """Also learn from the unlabelled split, where only the teacher speaks."""
+    augmentation: AugmentationSpec | None = None
+    """Also learn from copies of the training texts in which words are replaced."""
     noise: NoiseSpec | None = None
     """Typing mistakes in the training texts, anew for each epoch. Student, teacher and control read the same mistyped
     text, so that tokens and layers can be compared; held-out text stays clean."""
@@ -91,6 +94,10 @@ class Spec(StageSpec):
 
     def needs(self) -> frozenset[str]:
         return self.reads | {"corpus" if self.level == "corpus" else "data"}
+
+    def reads_vocabulary(self) -> bool:
+        """Whether an objective reads vocabulary logits, which models without a masked-LM head do not have."""
+        return any(build("compress.objectives", row).student_needs.mlm is not None for row in self.objectives)
 
     def masking_or_default(self) -> MaskingSpec:
         return self.masking or MaskingSpec()
@@ -117,6 +124,7 @@ class Spec(StageSpec):
     def _level(self) -> Spec:
         corpus = self.level == "corpus"
         wrong = [name for name in ("control", "use_unlabelled") if corpus and getattr(self, name)]
+        wrong += ["augmentation"] if corpus and self.augmentation is not None else []
         wrong += ["masking"] if not corpus and self.masking is not None else []
         if wrong:
             raise ValueError(f"{wrong[0]} belongs to level {'task' if corpus else 'corpus'}, this is {self.level}")

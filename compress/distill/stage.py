@@ -13,6 +13,7 @@ from compress.contracts import Batch, BatchSource, Teacher
 from compress.corpora import corpus_batches, corpus_validation
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.distill import layers
+from compress.distill.augmentation import augmented, model_folder, no_masked_lm
 from compress.distill.diagnosis import diagnosed_corpus, diagnosed_task
 from compress.distill.spec import Spec, StudentSpec
 from compress.encoder.inference import prepare as prepare_teacher
@@ -52,6 +53,7 @@ class Stage:
         if donor is None or block is None:
             return None
         check_length(block.max_length, donor.positions, where=where)
+        self._check_augmentation(general)
         if self.spec.student is not None:
             return dataclasses.replace(donor, depth=len(layers.resolve(self.spec.student, donor.depth)))
         if start is not None:
@@ -59,6 +61,16 @@ class Stage:
             if None not in (start.vocabulary, donor.vocabulary) and start.vocabulary != donor.vocabulary:
                 raise _other_vocabulary("the student of the stage before", "the teacher of this stage")
         return start
+
+    def _check_augmentation(self, general: Outline | None) -> None:
+        """Raise UserError, before any stage has run, for a model that cannot say what else a word could be."""
+        asked = self.spec.augmentation
+        if asked is None:
+            return
+        if asked.model is not None:
+            model_folder(asked, None, None)
+        elif asked.method == "masked-lm" and (general is None or not general.masked_lm):
+            raise no_masked_lm("that of the teacher")
 
     def plan(self) -> list[str]:
         s, t = self.spec, self.spec.training
@@ -69,7 +81,9 @@ class Stage:
             born = f"a student of teacher layers {chosen}" + (f" x {s.student.count}" if s.student.count else "")
             born += ", random weights" if s.student.start == "random" else ""
         losses = " + ".join(f"{row.weight:g} {row.kind}" for row in s.objectives)
-        return [f"distil on the {s.level}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows"]
+        a = s.augmentation
+        more = "" if a is None else f"; up to {a.copies} copies of each text, {a.rate:.0%} of the words by {a.method}"
+        return [f"distil on the {s.level}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
 
     def prepare(self) -> Prepared:
         return self._corpus() if self.spec.level == "corpus" else self._task()
@@ -85,16 +99,22 @@ class Stage:
         plan = self.spec.training.model_copy(update={"steps": steps, "epochs": None})
         changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan}
         changes["checks"] = "off"  # the student was told of already
+        if self.spec.augmentation is not None and not self.spec.augmentation.keep_labels:
+            changes["augmentation"] = None  # its rows have no labels
         return self.spec.model_copy(update=changes)
 
     # --- on a corpus ------------------------------------------------------------------------------------------
 
     def _corpus(self) -> Prepared:
         c, spec = self.context, self.spec
-        what = "a teacher with a masked-LM head (a pretrained encoder)"
+        reads = spec.reads_vocabulary()
+        what = "a pretrained encoder as teacher" + (", with a masked-LM head" if reads else "")
         folder = require_folder(c.general_teacher, what, "--general-teacher", "distill")
-        teacher = load_model(folder, require={"mlm"}, device=c.device)
-        student = self._student(teacher, "mlm")
+        teacher = load_model(folder, require={"mlm"} if reads else (), device=c.device)
+        head = "mlm" if "mlm" in teacher.heads else None
+        if head is None:
+            c.say("the general teacher has no masked-LM head: nothing is validated, the student's last weights count")
+        student = self._student(teacher, head)
         tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
         tokenizer.check_fits(teacher.config.vocabulary, where=str(folder))
         corpus = c.corpus()
@@ -118,8 +138,8 @@ class Stage:
             ),
             source=source,
             plan=spec.training,
-            validate=corpus_validation(batches("validation"), c),
-            select=("mlm_loss", "min"),
+            validate=None if head is None else corpus_validation(batches("validation"), c),
+            select=None if head is None else ("mlm_loss", "min"),
             identity={
                 "corpus": corpus.fingerprint,
                 "tokenizer": tokenizer.vocabulary_sha,
@@ -128,6 +148,8 @@ class Stage:
             params=self._params(student),
         )
         live = cast(StageModule, prepared.module).teacher
+        if head is None:
+            return prepared
         return diagnosed_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, live)
 
     # --- on the task ------------------------------------------------------------------------------------------
@@ -139,11 +161,16 @@ class Stage:
         table = c.table()
         check_same_labels(teacher, table)
         student = self._student(teacher, "task")
-        data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled, noise=spec.noise)
+        parents = {"teacher": folder} if c.ensemble is None else c.ensemble.parents()
+        more = None
+        if spec.augmentation is not None:
+            source_of_words = model_folder(spec.augmentation, folder, c.general_teacher)
+            more = augmented(spec.augmentation, table, c, source_of_words)
+            parents |= {"words of the augmentation": source_of_words}
+        data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
         needs_teacher = any(row.kind != "hard_labels" for row in spec.objectives)
         source = data.source(spec.training, c.seed)
         objectives = self._objectives(student, teacher.model, source)
-        parents = {"teacher": folder} if c.ensemble is None else c.ensemble.parents()
         prepared = Prepared(
             finish=lambda: Finished(student, teacher.tokenizer_files, folder_meta(c, parents, table)),
             module=StageModule(student, objectives, self._task_teacher(teacher) if needs_teacher else None),
@@ -176,7 +203,8 @@ class Stage:
 
     # --- both -------------------------------------------------------------------------------------------------
 
-    def _student(self, teacher: LoadedModel, head: str) -> Model:
+    def _student(self, teacher: LoadedModel, head: str | None) -> Model:
+        """head: the one that it has, None for an encoder alone."""
         if self.spec.student is not None:
             return self._born(self.spec.student, teacher, head)
         folder = require_folder(self.context.model, "the student of a stage before", "--model", "distill")
@@ -184,17 +212,18 @@ class Stage:
             raise _other_vocabulary(str(folder), str(teacher.path))
         info = modelfolder.inspect(folder)
         fresh = None
-        if head not in info.heads:
+        if head is not None and head not in info.heads:
             fresh = {head: info.new_head(teacher.heads[head])}
-        student = load_model(folder, keep=() if fresh else {head}, new_heads=fresh, device=self.context.device).model
-        if fresh:
+        kept = () if fresh or head is None else {head}
+        student = load_model(folder, keep=kept, new_heads=fresh, device=self.context.device).model
+        if fresh and head is not None:
             self._take_head(student, teacher.model, head)
         return student
 
-    def _born(self, how: StudentSpec, teacher: LoadedModel, head: str) -> Model:
+    def _born(self, how: StudentSpec, teacher: LoadedModel, head: str | None) -> Model:
         keep = layers.resolve(how, teacher.config.depth)
         self.context.say(layers.sentence(keep, teacher.config.depth))
-        student = take_layers(teacher.model, keep, {head}, pooler=how.pooler)
+        student = take_layers(teacher.model, keep, () if head is None else {head}, pooler=how.pooler)
         if how.start == "random":
             self.context.say("the student starts from random weights, as the recipe says")
             student.initialize(self.context.seed)

@@ -22,11 +22,12 @@ from compress.tracking.store import silence
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """mlflow's and sqlalchemy's own warnings are named in `silence`; pytest resets the filters before each test."""
     silence()
     for name in ("MLFLOW_TRACKING_URI", "COMPRESS_FAULT"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(autouse=True)
