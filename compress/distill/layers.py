@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from compress.contracts import Batch
 from compress.distill.matching import most_alike
-from compress.distill.spec import StudentSpec
+from compress.distill.studentspec import StudentSpec
 from compress.encoder import layermaps
 from compress.encoder.layermaps import ModelPair
 from compress.encoder.model import Model
@@ -15,7 +15,9 @@ from compress.errors import UserError
 
 
 def resolve(student: StudentSpec, depth: int) -> list[int]:
-    """The teacher layers (0..depth-1, ascending) that the student keeps; UserError naming the legal range."""
+    """The layers (0..depth-1, ascending) of its model that the student keeps; UserError naming the legal range."""
+    if student.layers is None:
+        return list(range(depth))
     if not isinstance(student.layers, str):
         layers = list(student.layers)
     else:
@@ -55,11 +57,11 @@ _RULES = {
 }
 
 
-def sentence(layers: Sequence[int], depth: int) -> str:
-    """The map as people read it."""
+def sentence(layers: Sequence[int], depth: int, donor: str = "teacher") -> str:
+    """The map as people read it. donor: whose layers they are."""
     pairs = ", ".join(f"{i} from {layer}" for i, layer in enumerate(layers))
     left = ", ".join(str(i) for i in range(depth) if i not in layers) or "none"
-    return f"layer map (student from teacher, of 0..{depth - 1}): {pairs}; left out: {left}"
+    return f"layer map (student from {donor}, of 0..{depth - 1}): {pairs}; left out: {left}"
 
 
 def compared(
