@@ -19,7 +19,7 @@ from commands import evaluated, finished
 from compress.recipe import load_recipe
 
 BASE = "distilbert-task"
-RECIPES = (BASE, "pkd", "tinybert", "minilm", "minilmv2", "geometry", "contrastive", "decoupled")
+RECIPES = (BASE, "pkd", "tinybert-task", "minilm", "minilmv2", "geometry", "contrastive", "decoupled")
 
 
 def main() -> None:
