@@ -6,8 +6,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_embedding_loss
 
 from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.layermaps import ModelPair
 from compress.errors import UserError
 from compress.objectives._common import nothing, teacher_of, wide
+from compress.objectives._layers import Projection, Projections
 
 _KIND = "cosine_hidden"
 
@@ -15,13 +17,22 @@ _KIND = "cosine_hidden"
 class Objective(nn.Module):
     """1 − cos(student, teacher) of the last hidden state, mean over all real tokens.
 
-    The `cos` part of DistilBERT's loss (Sanh et al., arXiv 1910.01108). Both models must have the same width.
+    The `cos` part of DistilBERT's loss (Sanh et al., arXiv 1910.01108), where both models have the same width.
+    projection: "shared" or "per-layer" (one matrix), "none", or "auto": one where the widths differ. It trains along
+        and is dropped at the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, projection: Projection = "auto") -> None:
         super().__init__()
+        self.projection: Projection = projection
+        self.maps: Projections | None = None
         self.student_needs = Needs(last_hidden=True)
         self.teacher_needs: Needs | None = Needs(last_hidden=True)
+
+    def bind(self, pair: ModelPair) -> None:
+        """Be told of the two models; makes the projection. Raises UserError for none between two widths."""
+        where = f"objective {_KIND}.projection"
+        self.maps = Projections(self.projection, pair.student.hidden, pair.teacher.hidden, 1, where)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens
@@ -29,6 +40,8 @@ class Objective(nn.Module):
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """last_hidden (T, D) of both → scalar."""
         ours, theirs = wide(student.last_hidden), wide(teacher_of(teacher, _KIND).last_hidden)
+        if self.maps is not None:
+            ours = self.maps(ours, 0)
         if ours.shape != theirs.shape:
             raise UserError(
                 "teacher and student differ in width",
