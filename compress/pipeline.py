@@ -188,6 +188,10 @@ class Run:
         read = teachers.fingerprints()
         if self.recipe.model:
             read["model"] = modelfolder.fingerprint(resolve_model(self.recipe.model))
+        for index in self.indices:
+            own = getattr(getattr(self.recipe.stages[index], "student", None), "model", None)
+            if own is not None:
+                read[f"student of stage {index}"] = modelfolder.fingerprint(resolve_model(own))
         if "table" in self.__dict__:
             read["data"] = self.table.fingerprint
         if "corpus" in self.__dict__:

@@ -27,7 +27,7 @@ from compress.data.sources import open_table
 from compress.data.table import Rows, Table
 from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer, check_length
-from compress.encoder.config import HeadConfig
+from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
 from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
@@ -144,19 +144,20 @@ class Diagnosis(Protocol):
 @dataclass(frozen=True)
 class Outline:
     """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
-    masked_lm: whether it can tell hidden pieces."""
+    masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown."""
 
     depth: int
     positions: int
     vocabulary: str | None = None
     masked_lm: bool = True
+    config: EncoderConfig | None = None
 
 
 def outline_of(folder: Path) -> Outline:
     """The outline of a model that is there."""
     info = modelfolder.inspect(folder)
     digest = modelfolder.vocabulary_digest(folder)
-    return Outline(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads)
+    return Outline(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config)
 
 
 class Stage(Protocol):

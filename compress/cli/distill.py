@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._student import student_flags
 from compress.cli._verbs import run_stages
 from compress.cli.options import shared
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     help="Repeat the run with so many seeds, each in a folder of its own, and tell mean and spread.",
 )
 @click.option("--no-control", is_flag=True, help="Leave out the same student on hard labels alone.")
+@student_flags
 def command(options: RunOptions, general_teacher: Path | None, no_control: bool, seeds: int | None) -> None:
     """Distil a teacher into a smaller student, and measure both.
 

@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core.core_schema import ValidationInfo
 
-from compress.contracts import Frozen, ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
+from compress.contracts import ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
 from compress.distill.augmentspec import AugmentationSpec
+from compress.distill.studentspec import StudentSpec
 from compress.encoder import layermaps
 from compress.errors import describe, nearest
 from compress.registry import RowOf, build
-
-LAYER_RULES = ("every-other", "first", "last", "uniform")
-
-
-class StudentSpec(Frozen):
-    """How the student is cut from the teacher."""
-
-    layers: str | ListOf[int]
-    """Teacher layers to keep, counted from 0, or a rule that picks `count` of them:
-    every-other (0, 2, 4 …), first, last, uniform (spread from the first to the last)."""
-    count: int | None = Field(default=None, gt=0, le=512, validate_default=True)
-    """How many layers a rule keeps."""
-    start: Literal["teacher", "random"] = "teacher"
-    """teacher: copies of its weights.  random: only the shape is the teacher's."""
-    pooler: bool = True
-    """Take the teacher's pooler along, if it has one."""
-    head: Literal["teacher", "new"] = "teacher"
-    """The task head: a copy of the teacher's, or a new one."""
-
-    @field_validator("layers", mode="before")
-    @classmethod
-    def _layers(cls, layers: Any) -> Any:
-        """Checked by hand, since a union of two types would give two errors for one mistake."""
-        if isinstance(layers, str) and layers in LAYER_RULES:
-            return layers
-        if not isinstance(layers, list | tuple):
-            what = f"found {describe(layers)}, allowed: {', '.join(LAYER_RULES)} or a list of layer numbers"
-            near = nearest(layers, LAYER_RULES) if isinstance(layers, str) else None
-            raise ValueError(f"{what}; did you mean '{near}'?" if near else what)
-        _check_numbers(layers)
-        return tuple(layers)
-
-    @field_validator("count")
-    @classmethod
-    def _count(cls, count: int | None, info: ValidationInfo) -> int | None:
-        layers = info.data.get("layers")
-        if isinstance(layers, str) and count is None:
-            raise ValueError(f"layers '{layers}' needs a number of layers")
-        if isinstance(layers, tuple) and count not in (None, len(layers)):
-            raise ValueError(f"found {count}, but {len(layers)} layers are listed; leave it out")
-        return count
 
 
 class Spec(StageSpec):
@@ -134,16 +92,3 @@ class Spec(StageSpec):
 
 def _is_layer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _check_numbers(layers: list[Any] | tuple[Any, ...]) -> None:
-    if not layers:
-        raise ValueError("found an empty list; a student needs at least one layer")
-    for number in layers:
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"found {number!r} among the layers, allowed: whole numbers from 0")
-    for before, after in pairwise(layers):
-        if after == before:
-            raise ValueError(f"layer {after} is named twice")
-        if after < before:
-            raise ValueError(f"layer {after} stands after {before}; list the layers in rising order")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from torch import nn
@@ -12,14 +11,13 @@ from compress import registry
 from compress.contracts import Batch, BatchSource, Teacher
 from compress.corpora import corpus_batches, corpus_validation
 from compress.data.tokenizer import Tokenizer, check_length
-from compress.distill import layers
+from compress.distill import birth, layers
 from compress.distill.augmentation import augmented, model_folder, no_masked_lm
 from compress.distill.diagnosis import diagnosed_corpus, diagnosed_task
-from compress.distill.spec import Spec, StudentSpec
+from compress.distill.spec import Spec
 from compress.encoder.inference import prepare as prepare_teacher
 from compress.encoder.layermaps import ModelPair
 from compress.encoder.model import Model
-from compress.encoder.students import take_layers
 from compress.ensemble import EnsembleTeacher, members_in_order
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
@@ -55,7 +53,7 @@ class Stage:
         check_length(block.max_length, donor.positions, where=where)
         self._check_augmentation(general)
         if self.spec.student is not None:
-            return dataclasses.replace(donor, depth=len(layers.resolve(self.spec.student, donor.depth)))
+            return birth.outlined(self.spec.student, donor)
         if start is not None:
             check_length(block.max_length, start.positions, where=where)
             if None not in (start.vocabulary, donor.vocabulary) and start.vocabulary != donor.vocabulary:
@@ -77,9 +75,7 @@ class Stage:
         if s.student is None:
             born = "the student of the stage before"
         else:
-            chosen = s.student.layers if isinstance(s.student.layers, str) else list(s.student.layers)
-            born = f"a student of teacher layers {chosen}" + (f" x {s.student.count}" if s.student.count else "")
-            born += ", random weights" if s.student.start == "random" else ""
+            born = s.student.sentence()
         losses = " + ".join(f"{row.weight:g} {row.kind}" for row in s.objectives)
         a = s.augmentation
         more = "" if a is None else f"; up to {a.copies} copies of each text, {a.rate:.0%} of the words by {a.method}"
@@ -114,7 +110,8 @@ class Stage:
         head = "mlm" if "mlm" in teacher.heads else None
         if head is None:
             c.say("the general teacher has no masked-LM head: nothing is validated, the student's last weights count")
-        student = self._student(teacher, head)
+        begun = birth.origin(spec.student, c, teacher, head)
+        self._check_vocabulary(begun, teacher)
         tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
         tokenizer.check_fits(teacher.config.vocabulary, where=str(folder))
         corpus = c.corpus()
@@ -127,13 +124,14 @@ class Stage:
             return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length, noise=spec.noise)
 
         source = batches("train")
+        student = birth.born(begun, c, head, lambda: self._sample(source))
         prepared = Prepared(
             finish=lambda: Finished(
-                student, teacher.tokenizer_files, folder_meta(c, {"teacher": folder}, None, corpus)
+                student, begun.tokenizer_files, folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus)
             ),
             module=StageModule(
                 student,
-                self._objectives(student, teacher.model, source),
+                self._objectives(student, teacher.model, source, begun.copied),
                 prepare_teacher(teacher.model, c.precision),
             ),
             source=source,
@@ -160,8 +158,9 @@ class Stage:
         teacher = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
         table = c.table()
         check_same_labels(teacher, table)
-        student = self._student(teacher, "task")
-        parents = {"teacher": folder} if c.ensemble is None else c.ensemble.parents()
+        begun = birth.origin(spec.student, c, teacher, "task")
+        self._check_vocabulary(begun, teacher)
+        parents = begun.parents() | ({"teacher": folder} if c.ensemble is None else c.ensemble.parents())
         more = None
         if spec.augmentation is not None:
             source_of_words = model_folder(spec.augmentation, folder, c.general_teacher)
@@ -170,9 +169,10 @@ class Stage:
         data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
         needs_teacher = any(row.kind != "hard_labels" for row in spec.objectives)
         source = data.source(spec.training, c.seed)
-        objectives = self._objectives(student, teacher.model, source)
+        student = birth.born(begun, c, "task", lambda: birth.first_rows(data.train, len(table.split("train")), c))
+        objectives = self._objectives(student, teacher.model, source, begun.copied)
         prepared = Prepared(
-            finish=lambda: Finished(student, teacher.tokenizer_files, folder_meta(c, parents, table)),
+            finish=lambda: Finished(student, begun.tokenizer_files, folder_meta(c, parents, table)),
             module=StageModule(student, objectives, self._task_teacher(teacher) if needs_teacher else None),
             source=source,
             plan=spec.training,
@@ -203,64 +203,29 @@ class Stage:
 
     # --- both -------------------------------------------------------------------------------------------------
 
-    def _student(self, teacher: LoadedModel, head: str | None) -> Model:
-        """head: the one that it has, None for an encoder alone."""
-        if self.spec.student is not None:
-            return self._born(self.spec.student, teacher, head)
-        folder = require_folder(self.context.model, "the student of a stage before", "--model", "distill")
-        if not modelfolder.same_vocabulary(folder, teacher.path):
-            raise _other_vocabulary(str(folder), str(teacher.path))
-        info = modelfolder.inspect(folder)
-        fresh = None
-        if head is not None and head not in info.heads:
-            fresh = {head: info.new_head(teacher.heads[head])}
-        kept = () if fresh or head is None else {head}
-        student = load_model(folder, keep=kept, new_heads=fresh, device=self.context.device).model
-        if fresh and head is not None:
-            self._take_head(student, teacher.model, head)
-        return student
+    @staticmethod
+    def _check_vocabulary(begun: birth.Origin, teacher: LoadedModel) -> None:
+        if begun.folder is not None and not modelfolder.same_vocabulary(begun.folder, teacher.path):
+            raise _other_vocabulary(str(begun.folder), str(teacher.path))
 
-    def _born(self, how: StudentSpec, teacher: LoadedModel, head: str | None) -> Model:
-        keep = layers.resolve(how, teacher.config.depth)
-        self.context.say(layers.sentence(keep, teacher.config.depth))
-        student = take_layers(teacher.model, keep, () if head is None else {head}, pooler=how.pooler)
-        if how.start == "random":
-            self.context.say("the student starts from random weights, as the recipe says")
-            student.initialize(self.context.seed)
-        elif how.head == "new" and head == "task":
-            self.context.say("the student's task head starts from random weights, as the recipe says")
-            fresh = Model(student.config, student.head_configs).initialize(self.context.seed)
-            student.heads["task"].load_state_dict(fresh.heads["task"].state_dict())
-        return student
-
-    def _take_head(self, student: Model, donor: Model, head: str) -> None:
-        """Copy the teacher's head, and its pooler where the head reads one, if the widths agree."""
-        same_style = student.head_configs[head].style == donor.head_configs[head].style
-        if student.config.hidden != donor.config.hidden or not same_style:
-            self.context.say(f"the student's {head} head is new: its shape is not the teacher's")
-            return
-        student.heads[head].load_state_dict(donor.heads[head].state_dict())
-        if donor.head_configs[head].needs_pooler and student.encoder.pooler and donor.encoder.pooler:
-            student.encoder.pooler.load_state_dict(donor.encoder.pooler.state_dict())
-        self.context.say(f"the student's {head} head is a copy of the teacher's")
-
-    def _objectives(self, student: Model, teacher: Model, source: BatchSource) -> dict[str, tuple[float, nn.Module]]:
+    def _objectives(
+        self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None
+    ) -> dict[str, tuple[float, nn.Module]]:
         built = self._built()
         bound = [o for _, o in built.values() if hasattr(o, "bind")]
         if not bound:
             return built
         pair = ModelPair(student.config, teacher.config, ())
         if any(isinstance(o, Layerwise) for o in bound):  # the others read no map, and measuring one costs
-            pair = self._mapped(student, teacher, source)
+            pair = self._mapped(student, teacher, source, copied)
         for objective in bound:
             objective.bind(pair)  # pyright: ignore[reportCallIssue]
             objective.to(self.context.device)
         return built
 
-    def _mapped(self, student: Model, teacher: Model, source: BatchSource) -> ModelPair:
+    def _mapped(self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None) -> ModelPair:
         """The models with the layers that are compared, which are told."""
         spec = self.spec
-        copied = None if spec.student is None else layers.resolve(spec.student, teacher.config.depth)
         pair = layers.compared(spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source))
         self.context.say(layers.comparison(pair, spec.layer_map))
         return pair

@@ -1,0 +1,119 @@
+"""Students of other widths and of other checkpoints, through the real command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli
+
+from compress.modelfolder.folder import inspect, load_model
+from compress.predictor import Predictor
+
+NARROW = (*DISTILL, "--layers", "0,2", "--hidden", "16")
+TEXTS = ["she said the film was good", "he said the plot was not dull"]
+
+
+def told(folder: Path) -> tuple[int, int, int]:
+    shape = inspect(folder).config.layers[0]
+    return shape.heads, shape.head_width, shape.feed_forward
+
+
+@pytest.mark.parametrize("start", ["teacher", "selection"])
+def test_a_narrower_student_with_its_control(start: str, taught: Path, compress: Cli) -> None:
+    teacher = inspect(taught / TEACHER).config
+    done = compress(*NARROW, "--start", start, "--set", "stages.0.control=true", "--output", "runs/s")
+    assert done.code == 0, done.err
+    method = "svd" if start == "teacher" else start
+    assert f"the student is narrowed by {method}: 2 layers x {teacher.hidden} (" in done.err
+    assert "gain from the teacher" in done.out or "measurable" in done.out
+    for name in ("student", "control"):
+        folder = taught / "runs/s" / name
+        info = inspect(folder)
+        assert (info.config.depth, info.config.hidden) == (2, 16)
+        assert told(folder)[2] == teacher.layers[0].feed_forward * 16 // teacher.hidden
+        assert info.stock_class == "BertForSequenceClassification"
+    check_alike(taught / "runs/s/student")
+
+
+def check_alike(folder: Path) -> None:
+    """Here and in transformers the same logits."""
+    hf = pytest.importorskip("transformers")
+    predictor = Predictor(folder)
+    examples = predictor.task.encode_texts(predictor.tokenizer, TEXTS, max_length=24)
+    ours = torch.as_tensor(predictor.logits(examples))
+    model = hf.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        theirs = model(**tokenizer(TEXTS, return_tensors="pt", padding=True)).logits
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_uneven_heads_are_a_folder_of_our_own_and_reload_to_the_bit(taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, "--layers", "0,2", "--heads", "2,1", "--feed-forward", "40,24", "--output", "runs/s")
+    assert done.code == 0, done.err
+    folder = taught / "runs/s/student"
+    info = inspect(folder)
+    assert [shape.heads for shape in info.config.layers] == [2, 1]
+    assert [shape.feed_forward for shape in info.config.layers] == [40, 24]
+    assert info.stock_class is None
+    assert "transformers" in (folder / "README.md").read_text(encoding="utf-8")
+    first, again = (load_model(folder).model.state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_random_weights_may_be_wider_and_are_told(taught: Path, compress: Cli) -> None:
+    wide = 2 * inspect(taught / TEACHER).config.hidden
+    done = compress(*DISTILL, "--layers", "0", "--hidden", str(wide), "--start", "random", "--output", "runs/s")
+    assert done.code == 0, done.err
+    assert "the student starts from random weights, as the recipe says" in done.err
+    assert inspect(taught / "runs/s/student").config.hidden == wide
+
+
+def test_a_student_from_another_checkpoint(taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, "--student", PRETRAINED, "--layers", "uniform:2", "--output", "runs/s")
+    assert done.code == 0, done.err
+    assert "layer map (student from checkpoint, of 0..3): 0 from 0, 1 from 3" in done.err
+    assert "the student's task head starts from random weights: " in done.err
+    folder = taught / "runs/s/student"
+    assert inspect(folder).config.depth == 2
+    assert [p.role for p in inspect(folder).meta.lineage] == ["start", "teacher"]
+    model = load_model(folder).model
+    start = load_model(taught / PRETRAINED).model
+    assert not torch.equal(model.encoder.pooler.dense.weight, start.encoder.embeddings.word.weight)  # pyright: ignore
+
+
+def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, compress: Cli) -> None:
+    first = compress(*DISTILL, "--output", "runs/first")
+    assert first.code == 0, first.err
+    done = compress(*DISTILL, "--student", "runs/first/student", "--output", "runs/s")
+    assert done.code == 0, done.err
+    assert "random" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--layers", "0,9"), "layers: layer 9 does not exist: legal: 0..3"),
+        (("--layers", "0,x"), "--layers 0,x: not a list of whole numbers; write them with commas between, as 0,2,4"),
+        (("--layers", "first"), "layers 'first' needs a number of layers"),
+        (("--layers", "frist:2"), "did you mean 'first'?"),
+        (("--layers", "first:9"), "student.count: 9 layers cannot be taken from a teacher of 4; use 1..4"),
+        (("--hidden", "33"), "student.hidden: hidden 33 is not divisible by"),
+        (
+            ("--hidden", "32", "--heads", "5"),
+            "student.heads: hidden 32 is not divisible by 5 heads; use hidden 30 or 35",
+        ),
+        (("--heads", "0"), "allowed: a whole number from 1, or a list of them"),
+        (("--heads", "2,2,2"), "student.heads: 3 numbers for 2 layers"),
+        (("--hidden", "4096"), "student.hidden: hidden would be 4096, and the weights are taken from one of"),
+        (("--student", "nowhere"), "there is no model folder 'nowhere'"),
+        (("--start", "svg"), "'svg' is not one of 'teacher', 'selection', 'svd', 'projection', 'random'"),
+    ],
+)
+def test_a_student_that_cannot_be_is_refused(words: tuple[str, ...], message: str, taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, *words, "--output", "runs/s")
+    assert (done.code, done.out) == (2, ""), done.err
+    assert message in done.err, done.err
+    assert not (taught / "runs/s").exists()
