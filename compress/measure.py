@@ -21,6 +21,7 @@ from compress.data.table import Rows
 from compress.data.task import Fidelity, Scored
 from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
+from compress.export.deployed import Runtime
 from compress.predictor import MAX_TOKENS, EnsemblePredictor, Predictor
 from compress.stages import check_same_task
 from evaluation.cost.device import describe
@@ -127,14 +128,16 @@ def measure(
     device: str = "cpu",
     precision: Literal["fp32", "bf16"] = "fp32",
     settings: Mapping[str, Any] | None = None,
+    runtime: Runtime = "torch",
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Measured]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
-    task: the kind of the data.  settings: of the task, in place of the models' own. Raises UserError when a model does
-    not do it, or two answer different labels.
+    task: the kind of the data.  settings: of the task, in place of the models' own.  runtime: of all of them.
+    Raises UserError when a model does not do it, or two answer different labels.
     """
     how: dict[str, Any] = {"device": device, "precision": precision, "task": task, "settings": settings}
+    how["runtime"] = runtime
     predictors = [s.predictor(**how) for s in subjects]
     for subject, predictor in zip(subjects, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, task, str(subject.folder))
@@ -289,7 +292,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
         count = count_parameters(p.model, p.model.embedding_parameter_names())
         single = replace_rows(fixed[i], 1)
         values = {
-            "size/disk_mb": sum(map(weights_bytes, p.folders)) / MB,
+            "size/disk_mb": sum(map(weights_bytes, p.files)) / MB,
             "size/params_m": count.total / MB,
             "size/params_no_embedding_m": count.without_embedding / MB,
             "speed/gflops": count_flops(lambda p=p, b=single: p.model(b.to(device), Needs(logits=True))) / 1e9,
@@ -308,10 +311,10 @@ def _context(p: Predictor, cost: CostPlan, length: int, latency: Latency, sample
     here = describe(p.device)
     return {
         **here,
-        "runtime": f"torch {here['torch']}, packed",
+        "runtime": p.computed_by,
         "precision": p.precision,
         "latency_shape": f"batch {cost.batch} x {length} tokens",
-        "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, packed to {MAX_TOKENS}",
+        "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {MAX_TOKENS} at once",
         "repeats": str(latency.repeats),
         "contaminated": "yes" if latency.contaminated else "no",
     }

@@ -49,7 +49,9 @@ def predict_texts(
     """
     given = _given(texts, pairs, questions, contexts, file)
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    predictor = Predictor(resolve(model), device=options.device, precision=precision, settings=settings)
+    predictor = Predictor(
+        resolve(model), device=options.device, precision=precision, settings=settings, runtime=options.runtime
+    )
     task = predictor.task
     source = iter(given) if file is None else _read(file, task)
     while chunk := list(islice(source, AT_ONCE)):

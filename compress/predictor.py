@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,9 @@ from compress.data.tokenizer import Tokenizer
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
 from compress.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
+from compress.errors import UserError
+from compress.export import deployed
+from compress.export.deployed import Runtime
 from compress.modelfolder.folder import load_model
 
 MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
@@ -31,6 +35,7 @@ class Predictor:
 
     precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
     folder of another tool says nothing, a kind that its head is for.  settings: of the task, in place of the folder's.
+    runtime: "onnxruntime" answers with the folder's exported file, in its own precision, on the CPU.
     Raises UserError when the folder has no task head.
     """
 
@@ -42,9 +47,12 @@ class Predictor:
         precision: Literal["fp32", "bf16"] = "fp32",
         task: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        runtime: Runtime = "torch",
     ) -> None:
-        self.folder, self.device = Path(folder), device
+        self.folder, self.device, self.runtime = Path(folder), device, runtime
         self.precision: Literal["fp32", "bf16"] = precision
+        if runtime != "torch":
+            _check_runtime(runtime, device, precision)
         loaded = load_model(self.folder, require={"task"}, device=device)
         self.meta, self.config = loaded.meta, loaded.config
         self._own = loaded.model.eval()
@@ -65,8 +73,17 @@ class Predictor:
 
     @cached_property
     def run(self) -> Teacher:
-        """The model prepared for inference; made on first use."""
+        """The model prepared for inference, or its exported file; made on first use."""
+        if self.runtime == "onnxruntime":
+            return deployed.open_session(self.folder)
         return prepare(self._own, self.precision)
+
+    @property
+    def computed_by(self) -> str:
+        """The runtime with its version, and how it is given rows of different lengths: written beside every speed."""
+        if self.runtime == "torch":
+            return f"torch {torch.__version__}, packed"
+        return f"{self.runtime} {metadata.version(self.runtime)}, padded"
 
     def task_for(self, *, paired: bool) -> Task:
         """The task that the model does. paired: it is given two texts, which decides where nothing else does."""
@@ -103,9 +120,9 @@ class Predictor:
         return list(task.decode(self.logits(examples), self.label_names, examples, texts, pairs))
 
     @property
-    def folders(self) -> list[Path]:
-        """Whose weights it needs."""
-        return [self.folder]
+    def files(self) -> list[Path]:
+        """What it needs on the disk: folders whose weights it reads, or the exported file."""
+        return [self.folder / deployed.FILE] if self.runtime == "onnxruntime" else [self.folder]
 
 
 class EnsemblePredictor(Predictor):
@@ -133,6 +150,15 @@ class EnsemblePredictor(Predictor):
         return EnsembleTeacher(self.ensemble, self.head, lead, members)
 
     @property
-    def folders(self) -> list[Path]:
-        """Whose weights it needs."""
+    def files(self) -> list[Path]:
+        """The folders of all of them."""
         return [m.folder for m in self.ensemble.members]
+
+
+def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
+    if device != "cpu":
+        raise UserError(f"{runtime} computes on the CPU here", where=f"--device {device}", do="use --device cpu")
+    if precision != "fp32":
+        raise UserError(
+            f"{runtime} computes in the precision of the file", where=f"--precision {precision}", do="leave it out"
+        )

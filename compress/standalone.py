@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(model)
     info = modelfolder.inspect(folder)
-    recipe, table = _asked(info, options, console)
+    recipe, table = labelled(info, options, console)
     assert recipe.data is not None
     subjects = [Subject(_name(folder), folder, "student" if against else "teacher")]
     if against:
@@ -53,6 +54,7 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
         device=options.device,
         precision="bf16" if options.precision == "bf16" else "fp32",
         settings=settings_asked(recipe),
+        runtime=options.runtime,
         say=console.note,
     )
     _print(console, measured)
@@ -70,10 +72,11 @@ def evaluate_robustness(
     console = Console(quiet=options.quiet, json=options.json)
     folders = [resolve(name) for name in (model, against) if name is not None]
     info = modelfolder.inspect(folders[0])
-    recipe, table = _asked(info, options, console)
+    recipe, table = labelled(info, options, console)
     assert recipe.data is not None
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    predictors = [Predictor(f, device=options.device, precision=precision, task=table.task) for f in folders]
+    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": options.runtime}
+    predictors = [Predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
     require_same_labels([Subject(_name(f), f) for f in folders], predictors)
@@ -97,7 +100,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(model)
     info = modelfolder.inspect(folder)
-    recipe, table = _asked(info, options, console)
+    recipe, table = labelled(info, options, console)
     predictor = Predictor(folder, device=options.device, task=table.task)
     check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
     if "temperature" not in predictor.task.settings:
@@ -145,7 +148,7 @@ def _temperature(info: modelfolder.FolderInfo) -> float:
     return float(info.meta.task_settings.get("temperature") or 1.0)
 
 
-def _asked(info: modelfolder.FolderInfo, options: RunOptions, console: Console) -> tuple[Recipe, Table]:
+def labelled(info: modelfolder.FolderInfo, options: RunOptions, console: Console) -> tuple[Recipe, Table]:
     """The labelled data that the options name, read as the model needs it; what was noticed is told."""
     recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
     table = open_table_of(recipe, info)
@@ -159,12 +162,12 @@ def benchmark(models: Sequence[str], batch: int, length: int, repeats: int, opti
     console = Console(quiet=options.quiet, json=options.json)
     folders = [resolve(m) for m in models]
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    predictors = [Predictor(f, device=options.device, precision=precision) for f in folders]
+    predictors = [Predictor(f, device=options.device, precision=precision, runtime=options.runtime) for f in folders]
     longest = min(p.max_length for p in predictors)
     if length > longest:
         raise UserError(f"sequences of {length} tokens", where="--length", why=f"a model has {longest} positions")
     console.note("timing " + ", ".join(_name(f) for f in folders))
-    samples = [_mix(p, length) for p in predictors]
+    samples = [mixed_lengths(p.config.vocabulary, length) for p in predictors]
     costs = measure_cost(predictors, samples, CostPlan(batch=batch, length=length, repeats=repeats))
     measured = []
     for i, (folder, cost) in enumerate(zip(folders, costs, strict=True)):
@@ -191,24 +194,21 @@ def _data_of(info: modelfolder.FolderInfo, options: RunOptions) -> dict[str, obj
     return {"source": "given by --data", "max_length": length}
 
 
-def _mix(predictor: Predictor, length: int) -> Examples:
+def mixed_lengths(vocabulary: int, length: int) -> Examples:
     """Rows of random tokens with lengths like short reviews: log-normal around 25, from 8 to `length`."""
     generator = np.random.default_rng(0)
     lengths = np.clip(np.exp(generator.normal(3.05, 0.55, MIX_ROWS)), min(8, length), length).astype(np.int64)
+    return random_rows(vocabulary, lengths, generator)
+
+
+def random_rows(vocabulary: int, lengths: np.ndarray, generator: np.random.Generator) -> Examples:
+    """Rows of random tokens, (N,) lengths given, without labels."""
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    total = int(offsets[-1])
-    ids = generator.integers(0, predictor.config.vocabulary, total).astype(np.int32)
+    count, total = len(lengths), int(offsets[-1])
+    ids = generator.integers(0, vocabulary, total).astype(np.int32)
     nothing = np.zeros(total, dtype=bool)
-    return Examples(
-        ids,
-        offsets,
-        np.zeros(total, np.uint8),
-        nothing,
-        np.zeros(MIX_ROWS, np.int64),
-        np.arange(1, MIX_ROWS + 1),
-        0,
-        "",
-    )
+    numbers = np.arange(1, count + 1)
+    return Examples(ids, offsets, np.zeros(total, np.uint8), nothing, np.zeros(count, np.int64), numbers, 0, "")
 
 
 def _name(folder: Path) -> str:

@@ -219,7 +219,7 @@ def test_the_flags_of_a_command_mean_something_to_it() -> None:
     for name, command in COMMANDS.items():
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
         assert ("--resume" in flags) == (name in stages), name
-        assert ("--output" in flags) == (name in {*stages, "extend", "evaluate", "calibrate"}), name
+        assert ("--output" in flags) == (name in {*stages, "extend", "evaluate", "calibrate", "export"}), name
         assert ("--experiment" in flags) <= (name in stages | {"ui", "runs list", "evaluate"}), name
         if name in stages:
             assert flags >= {"--set", "--seed", "--dry-run", "--json", "--quiet", "--tracking-uri"}, name

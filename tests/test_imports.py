@@ -20,7 +20,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("registry",),
     ("encoder", "durable"),
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
-    ("ensemble",),  # several models that answer as one
+    ("ensemble", "export"),  # several models that answer as one; a model for another runtime
     ("stages", "predictor", "modelnames", "report", "plots"),  # what several verbs or commands share
     ("corpora",),
     VERBS,
@@ -32,7 +32,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
         "standalone",
         "prediction",
     ),  # one run from request to table; measuring and predicting without a recipe
-    ("repeats",),  # several runs
+    ("repeats", "exporting"),  # several runs; a model for another runtime
     ("cli",),
     ("__main__",),
 )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
 @click.option("--robustness", metavar="NAME", help="Quality against disturbed input instead: typos.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where plot and figures of that go.")
-@shared("data", "compute", "store", "experiment")
+@shared("data", "compute", "runtime", "store", "experiment")
 def command(
     options: RunOptions,
     model: str,

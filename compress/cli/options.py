@@ -142,6 +142,15 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         ),
         click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; not given: torch decides."),
     ),
+    "runtime": (
+        click.option(
+            "--runtime",
+            type=click.Choice(["torch", "onnxruntime"]),
+            default="torch",
+            show_default=True,
+            help="What computes the answers; onnxruntime: the model.onnx of `compress export`.",
+        ),
+    ),
     "output": (
         click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the results go."),
         click.option("--resume", is_flag=True, help="Go on where the run in the output folder stopped."),
@@ -212,6 +221,7 @@ _PLAIN = (
     "recipe",
     "device",
     "precision",
+    "runtime",
     "threads",
     "output",
     "resume",

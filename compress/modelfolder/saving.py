@@ -39,6 +39,7 @@ def save_model(
     tokenizer_files: Mapping[str, bytes],
     meta: FolderMeta | None = None,
     card: str | None = None,
+    beside: Mapping[str, bytes] | None = None,
     replace: bool = False,
 ) -> Path:
     """Write the folder; returns its path.
@@ -47,9 +48,9 @@ def save_model(
     family, else in our own format, and the card says which and why. Heads: config.json names the class of the task head
     where there is one; the others stay in the file under their stock names, where their own classes find them (and a
     class without a pooler reports one as unexpected).
-    tokenizer_files: by name, written as given.  card: README.md; None for the card made from `meta`.  replace: allows a
-    folder that we wrote to be replaced. Raises UserError for numbers that are not finite, label names that do not fit,
-    a tokenizer that does not fit the word table, an existing target.
+    tokenizer_files, beside: by name, written as given.  card: README.md; None for the card made from `meta`.
+    replace: allows a folder that we wrote to be replaced. Raises UserError for numbers that are not finite, label names
+    that do not fit, a tokenizer that does not fit the word table, an existing target.
     """
     target, meta = Path(path), meta or FolderMeta()
     state = _state(model, str(target))
@@ -61,11 +62,12 @@ def save_model(
     fused = family.fused(model.config, model.head_configs)
     tensors = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
     tensors |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}
-    needed = sum(t.numel() * t.element_size() for t in tensors.values()) + sum(map(len, tokenizer_files.values()))
+    given = {**tokenizer_files, **(beside or {})}
+    needed = sum(t.numel() * t.element_size() for t in tensors.values()) + sum(map(len, given.values()))
     with atomic.new_folder(target, replace=replace, needed=needed) as temp:
         atomic.write_safetensors(temp / weights.SINGLE, tensors, {"format": "pt"})
         atomic.write_json(temp / CONFIG, values)
-        for name, data in sorted(tokenizer_files.items()):
+        for name, data in sorted(given.items()):
             atomic.write_bytes(temp / name, data)
         atomic.write_json(temp / metas.FILE, meta.model_dump(mode="json"))
         atomic.write_text(temp / README, cards.render(meta, facts) if card is None else card)

@@ -41,12 +41,14 @@ def count_parameters(module: nn.Module, embedding_names: Collection[str] = ()) -
     )
 
 
-def weights_bytes(folder: Path) -> int:
-    """Bytes of the files that hold weights (safetensors, onnx and its data) in a model folder.
+def weights_bytes(path: Path) -> int:
+    """Bytes of the weights: of a folder its safetensors files, else its ONNX file with its data; of a file its own.
 
     Raises FileNotFoundError when there is none.
     """
-    files = [p for pattern in ("*.safetensors", "*.onnx", "*.onnx.data") for p in Path(folder).glob(pattern)]
-    if not files:
-        raise FileNotFoundError(f"no weights file in {folder}")
-    return sum(p.stat().st_size for p in files)
+    if path.is_file():
+        return path.stat().st_size
+    for patterns in (("*.safetensors",), ("*.onnx", "*.onnx.data")):
+        if files := [file for pattern in patterns for file in path.glob(pattern)]:
+            return sum(file.stat().st_size for file in files)
+    raise FileNotFoundError(f"no weights file in {path}")

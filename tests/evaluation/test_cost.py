@@ -44,6 +44,9 @@ def test_weights_bytes_come_from_the_files(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"x" * 1234)
     (tmp_path / "README.md").write_bytes(b"y" * 99)
     assert weights_bytes(tmp_path) == 1234
+    (tmp_path / "model.onnx").write_bytes(b"z" * 55)
+    assert weights_bytes(tmp_path) == 1234  # of two forms of one model, that which torch reads
+    assert weights_bytes(tmp_path / "model.onnx") == 55
 
 
 def test_a_sleeping_call_is_flagged_and_a_busy_one_is_timed():

@@ -1,0 +1,1 @@
+"""A model folder as a file for another runtime."""

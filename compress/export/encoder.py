@@ -1,0 +1,308 @@
+"""An encoder and one head as an ONNX graph of standard operators.
+
+Written from the modules, layer by layer, so that any shape that this program makes is expressed: layers of different
+widths, layers that share their parameters, factorized embeddings, windows, rotary positions. Shapes: B batch, L length,
+D hidden, H heads, K head width; batch and length are dynamic. What padding holds is not defined.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from compress.encoder.heads import (
+    DenseHead,
+    FirstTokenHead,
+    MaskedLMHead,
+    PooledHead,
+    ReplacedTokenHead,
+    TokenHead,
+    TransformedHead,
+)
+from compress.encoder.layers import Attention, EncoderLayer, FeedForward
+from compress.encoder.model import Model
+from compress.encoder.pattern import AttentionPattern
+from compress.errors import UserError
+from compress.export.axes import BATCH, LENGTH
+from compress.export.graph import BOOL, FLOAT, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
+
+UNSEEN = float(np.finfo(np.float32).min)
+"""Added to the score of a token that is not seen; finite, so that a row that sees nothing is no NaN."""
+IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
+LARGEST = 2**31 - 1  # bytes of a protobuf file
+
+
+def encode(model: Model, head: str | None, *, opset: int = OPSET, notes: dict[str, str] | None = None):
+    """The ONNX model of `model` with one of its heads, None for the bare encoder.
+
+    Inputs input_ids, attention_mask and, where there are segments, token_type_ids, (B, L) int64. Outputs: `logits`;
+    `start_logits` and `end_logits` (B, L) of answer spans; of the bare encoder `last_hidden_state` (B, L, D) and, with
+    a pooler, `pooler_output` (B, D).
+    Raises UserError for an opset that lacks an operator, a model above 2 GiB, and for parameters that no rule here
+    writes, which it names.
+    """
+    if not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+        raise UserError(
+            f"opset {opset} cannot express this model",
+            where="--opset",
+            why=f"layer normalisation and gelu need {OLDEST_OPSET} to {NEWEST_OPSET}",
+            do=f"use --opset {min(max(opset, OLDEST_OPSET), NEWEST_OPSET)}",
+        )
+    size = sum(p.numel() * 4 for p in model.parameters())
+    if size > LARGEST:
+        raise UserError(f"{size / 1e9:.1f} GB of weights", where="export", why="one ONNX file holds 2.1 GB at most")
+    writer = _Writer(model, Graph(opset))
+    outputs = writer.outputs(head)
+    _require_written(model, head, writer.graph)
+    return writer.graph.model(writer.inputs, outputs, notes or {})
+
+
+def _require_written(model: Model, head: str | None, graph: Graph) -> None:
+    """Raise UserError when the graph leaves out a parameter that this head's answer may depend on."""
+    used = [("encoder.", model.encoder)] + ([(f"heads.{head}.", model.heads[head])] if head else [])
+    left = [
+        prefix + name
+        for prefix, module in used
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]
+        if tensor.data_ptr() not in graph.stored and not name.startswith("pooler.")
+    ]
+    if left:
+        raise UserError(
+            "this model has parts that the ONNX writer cannot express",
+            where=", ".join(left[:4]) + (f" … ({len(left)} in all)" if len(left) > 4 else ""),
+            why="nothing was written",
+        )
+
+
+class _Writer:
+    def __init__(self, model: Model, graph: Graph) -> None:
+        self.model, self.config, self.graph = model, model.config, graph
+        self.segments = self.config.segments > 1
+        self.inputs = [IDS, MASK, *([SEGMENTS] if self.segments else [])]
+        self._biases: dict[AttentionPattern, Value] = {}
+        self._rotations: dict[tuple[float, int], tuple[Value, Value]] = {}
+        g = graph
+        self.length = g.op("Slice", g.op("Shape", IDS), g.integers(1), g.integers(2))  # (1,)
+
+    # --- the whole --------------------------------------------------------------------------------------------
+
+    def outputs(self, head: str | None) -> list[tuple[Value, list[str | int]]]:
+        g, hidden = self.graph, self.config.hidden
+        x = self.encoder()
+        if head is None:
+            found = [(g.named(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
+            if self.config.pooler:
+                found.append((g.named(self.pooled(x), "pooler_output"), [BATCH, hidden]))
+            return found
+        kind = self.model.head_configs[head]
+        if kind.kind == "question_answering":
+            parts = g.node("Split", [self.head(head, x), g.integers(1, 1)], 2, axis=-1)
+            flat = [g.op("Squeeze", part, g.integers(-1)) for part in parts]
+            names = ("start_logits", "end_logits")
+            return [(g.named(f, n), [BATCH, LENGTH]) for f, n in zip(flat, names, strict=True)]
+        shape: list[str | int] = [BATCH, LENGTH] if kind.per_token or kind.name in ("mlm", "rtd") else [BATCH]
+        if kind.name != "rtd":
+            shape.append(self.config.vocabulary if kind.name == "mlm" else kind.labels)
+        return [(g.named(self.head(head, x), "logits"), shape)]
+
+    def encoder(self) -> Value:
+        config, encoder = self.config, self.model.encoder
+        x = self.embeddings()
+        bases = config.rotary_bases or (None,) * config.depth
+        for i, (group, pattern, base) in enumerate(zip(config.groups, config.patterns, bases, strict=True)):
+            layer = encoder.layers[group]
+            assert isinstance(layer, EncoderLayer)
+            turn = None if base is None else self.rotation(base, config.layers[i].head_width)
+            x = self.layer(x, layer, f"layers.{group}.", self.bias(pattern), turn)
+        return x if encoder.final_norm is None else self.norm(x, encoder.final_norm, "final_norm.")
+
+    def embeddings(self) -> Value:
+        g, parts = self.graph, self.model.encoder.embeddings
+        x = g.op("Gather", g.weight("embeddings.word", parts.word.weight), IDS)
+        if parts.position is not None:
+            table = g.weight("embeddings.position", parts.position.weight)  # type: ignore[arg-type]
+            start = g.integers(parts.position_offset)
+            end = g.op("Add", self.length, start) if parts.position_offset else self.length
+            x = g.op("Add", x, g.op("Slice", table, start, end))
+        if parts.segment is not None:
+            table = g.weight("embeddings.segment", parts.segment.weight)
+            ids = SEGMENTS if self.segments else g.integers(0)
+            x = g.op("Add", x, g.op("Gather", table, ids))
+        x = self.norm(x, parts.norm, "embeddings.norm.")
+        return x if parts.projection is None else self.linear(x, parts.projection, "embeddings.projection.")
+
+    # --- one layer --------------------------------------------------------------------------------------------
+
+    def layer(self, x: Value, layer: EncoderLayer, name: str, bias: Value, turn: tuple[Value, Value] | None) -> Value:
+        g = self.graph
+        if layer.pre_norm:
+            read = self.norm(x, layer.attention_norm, name + "attention_norm.")
+            x = g.op("Add", x, self.attention(read, layer.attention, name + "attention.", bias, turn))
+            read = self.norm(x, layer.output_norm, name + "output_norm.")
+            return g.op("Add", x, self.feed_forward(read, layer.feed_forward, name + "feed_forward."))
+        x = g.op("Add", x, self.attention(x, layer.attention, name + "attention.", bias, turn))
+        x = self.norm(x, layer.attention_norm, name + "attention_norm.")
+        x = g.op("Add", x, self.feed_forward(x, layer.feed_forward, name + "feed_forward."))
+        return self.norm(x, layer.output_norm, name + "output_norm.")
+
+    def attention(self, x: Value, part: Attention, name: str, bias: Value, turn: tuple[Value, Value] | None) -> Value:
+        """softmax(q kᵀ / √K + bias) v, as (B, H, L, K)."""
+        g = self.graph
+        shape = g.integers(0, 0, part.heads, part.head_width)
+        q, k, v = (
+            g.op("Transpose", g.op("Reshape", self.linear(x, p, f"{name}{n}."), shape), perm=[0, 2, 1, 3])
+            for n, p in (("query", part.query), ("key", part.key), ("value", part.value))
+        )
+        if turn is not None:
+            q, k = self.rotated(q, turn), self.rotated(k, turn)
+        scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = g.op("Mul", scores, g.constant(part.head_width**-0.5))
+        weights = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
+        context = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
+        flat = g.op("Reshape", context, g.integers(0, 0, part.heads * part.head_width))
+        return self.linear(flat, part.output, name + "output.")
+
+    def feed_forward(self, x: Value, part: FeedForward, name: str) -> Value:
+        g, width = self.graph, part.down.in_features
+        inner = self.linear(x, part.up, name + "up.")
+        if part.gated:
+            inner, gate = g.node("Split", [inner, g.integers(width, width)], 2, axis=-1)
+            inner = g.op("Mul", self.activation(inner, self.config.activation), gate)
+        else:
+            inner = self.activation(inner, self.config.activation)
+        return self.linear(inner, part.down, name + "down.")
+
+    def bias(self, pattern: AttentionPattern) -> Value:
+        """What is added to scores, broadcast to (B, H, L, L): 0 where a token is seen."""
+        if pattern not in self._biases:
+            g = self.graph
+            seen = g.op("Unsqueeze", g.op("Cast", MASK, to=BOOL), g.integers(1, 2))
+            if pattern.window is not None:
+                seen = g.op("And", self.window(pattern), seen)
+            self._biases[pattern] = g.op("Where", seen, g.constant(0.0), g.constant(UNSEEN))
+        return self._biases[pattern]
+
+    def window(self, pattern: AttentionPattern) -> Value:
+        """(L, L) bool: whether the row's token sees the column's."""
+        g = self.graph
+        columns, window = self.positions(), g.constant(pattern.window, np.int64)
+        rows = g.op("Unsqueeze", columns, g.integers(1))
+        seen = g.op("LessOrEqual", g.op("Abs", g.op("Sub", rows, columns)), window)
+        if pattern.global_tokens:
+            first = g.constant(pattern.global_tokens, np.int64)
+            for steps in (rows, columns):
+                seen = g.op("Or", seen, g.op("Less", steps, first))
+        return seen
+
+    def positions(self) -> Value:
+        """(L,) int64: 0, 1, …"""
+        g = self.graph
+        scalar = g.op("Squeeze", self.length, g.integers(0))
+        return g.op("Range", g.constant(0, np.int64), scalar, g.constant(1, np.int64))
+
+    def rotation(self, base: float, width: int) -> tuple[Value, Value]:
+        """Cosines and sines (L, K/2)."""
+        if (base, width) not in self._rotations:
+            g = self.graph
+            steps = torch.arange(0, width, 2, dtype=torch.float32)
+            rates = g.constant((1.0 / base ** (steps / width)).numpy())
+            at = g.op("Unsqueeze", g.op("Cast", self.positions(), to=FLOAT), g.integers(1))
+            angle = g.op("Mul", at, rates)
+            self._rotations[base, width] = (g.op("Cos", angle), g.op("Sin", angle))
+        return self._rotations[base, width]
+
+    def rotated(self, x: Value, turn: tuple[Value, Value]) -> Value:
+        """x (B, H, L, K) turned: dimension i with dimension i + K/2."""
+        g, (cos, sin) = self.graph, turn
+        first, second = (
+            g.node("Split", [x], 2, axis=-1, num_outputs=2) if g.opset >= 18 else g.node("Split", [x], 2, axis=-1)
+        )
+        one = g.op("Sub", g.op("Mul", first, cos), g.op("Mul", second, sin))
+        other = g.op("Add", g.op("Mul", second, cos), g.op("Mul", first, sin))
+        return g.op("Concat", one, other, axis=-1)
+
+    # --- heads ------------------------------------------------------------------------------------------------
+
+    def head(self, name: str, x: Value) -> Value:
+        """What the head answers: (B, C), (B, L, C), (B, L, V), or (B, L) of replaced tokens."""
+        g, part, config = self.graph, self.model.heads[name], self.model.head_configs[name]
+        at = f"heads.{name}."
+        if isinstance(part, TokenHead):
+            return self.linear(x, part.classifier, at + "classifier.")
+        if isinstance(part, ReplacedTokenHead):
+            inner = self.activation(self.linear(x, part.dense, at + "dense."), self.config.activation)
+            return g.op("Squeeze", self.linear(inner, part.classifier, at + "classifier."), g.integers(-1))
+        if isinstance(part, MaskedLMHead):
+            table = g.weight("embeddings.word", self.model.encoder.embeddings.word.weight)
+            features = self.transformed(x, part, at, config.activation)
+            logits = g.op("MatMul", features, g.op("Transpose", table, perm=[1, 0]))
+            return g.op("Add", logits, g.weight(at + "bias", part.bias))
+        if isinstance(part, TransformedHead):
+            read = x if config.per_token else self.mean(x) if config.pooling == "mean" else self.first(x)
+            inner = self.transformed(read, part, at, config.activation)
+            return self.linear(inner, part.classifier, at + "classifier.")
+        if isinstance(part, PooledHead):
+            return self.linear(self.pooled(x), part.classifier, at + "classifier.")
+        if isinstance(part, FirstTokenHead):
+            inner = g.op("Relu", self.linear(self.first(x), part.pre_classifier, at + "pre_classifier."))
+            return self.linear(inner, part.classifier, at + "classifier.")
+        if isinstance(part, DenseHead):
+            inner = self.linear(self.first(x), part.dense, at + "dense.")
+            inner = g.op("Tanh", inner) if config.style == "roberta" else self.activation(inner, "gelu")
+            return self.linear(inner, part.classifier, at + "classifier.")
+        raise UserError(f"the ONNX writer cannot express a {type(part).__name__}", where=f"heads.{name}")
+
+    def transformed(self, x: Value, part: MaskedLMHead | TransformedHead, at: str, activation: str | None) -> Value:
+        inner = self.activation(self.linear(x, part.dense, at + "dense."), activation or self.config.activation)
+        return self.norm(inner, part.norm, at + "norm.")
+
+    def pooled(self, x: Value) -> Value:
+        pooler = self.model.encoder.pooler
+        assert pooler is not None
+        return self.graph.op("Tanh", self.linear(self.first(x), pooler.dense, "pooler.dense."))
+
+    def first(self, x: Value) -> Value:
+        """(B, L, D) → (B, D): the first token."""
+        return self.graph.op("Gather", x, self.graph.constant(0, np.int64), axis=1)
+
+    def mean(self, x: Value) -> Value:
+        """(B, L, D) → (B, D): over real tokens."""
+        g, axis = self.graph, self.graph.integers(1)
+        real = g.op("Unsqueeze", g.op("Cast", MASK, to=FLOAT), g.integers(2))
+        total = g.op("ReduceSum", g.op("Mul", x, real), axis, keepdims=0)
+        return g.op("Div", total, g.op("ReduceSum", real, axis, keepdims=0))
+
+    # --- the smallest parts -----------------------------------------------------------------------------------
+
+    def linear(self, x: Value, part: nn.Linear, name: str) -> Value:
+        g = self.graph
+        y = g.op("MatMul", x, g.weight(name + "weight", part.weight, transposed=True))
+        return y if part.bias is None else g.op("Add", y, g.weight(name + "bias", part.bias))
+
+    def norm(self, x: Value, part: nn.Module, name: str) -> Value:
+        if isinstance(part, nn.Identity):
+            return x
+        assert isinstance(part, nn.LayerNorm)
+        g = self.graph
+        bias: list[Tensor] = [] if part.bias is None else [part.bias]
+        inputs = [x, g.weight(name + "weight", part.weight), *(g.weight(name + "bias", b) for b in bias)]
+        return g.op("LayerNormalization", *inputs, axis=-1, epsilon=part.eps)
+
+    def activation(self, x: Value, name: str) -> Value:
+        g = self.graph
+        if name == "relu":
+            return g.op("Relu", x)
+        if name == "silu":
+            return g.op("Mul", x, g.op("Sigmoid", x))
+        tanh = name == "gelu_new"
+        if g.opset >= 20:
+            return g.op("Gelu", x, approximate="tanh" if tanh else "none")
+        half = g.op("Mul", x, g.constant(0.5))
+        if tanh:
+            cube = g.op("Mul", g.op("Mul", x, x), x)
+            inner = g.op("Add", x, g.op("Mul", cube, g.constant(0.044715)))
+            inner = g.op("Tanh", g.op("Mul", inner, g.constant((2 / np.pi) ** 0.5)))
+        else:
+            inner = g.op("Erf", g.op("Mul", x, g.constant(0.5**0.5)))
+        return g.op("Mul", half, g.op("Add", inner, g.constant(1.0)))

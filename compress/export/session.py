@@ -1,0 +1,80 @@
+"""An ONNX file in onnxruntime, asked for packed batches as a model of ours is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.errors import UserError
+from compress.export.axes import LENGTH
+from compress.export.extra import missing
+
+SPANS = ("start_logits", "end_logits")
+
+
+class OnnxSession:
+    """A file, or its content, on the CPU with `threads` threads, None for torch's number of them.
+
+    Raises UserError where onnxruntime is not installed or cannot read the file.
+    """
+
+    def __init__(self, source: Path | bytes, *, threads: int | None = None) -> None:
+        try:
+            import onnxruntime as runtime
+        except ImportError as error:
+            raise missing(error) from error
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads or torch.get_num_threads()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            given = source if isinstance(source, bytes) else str(source)
+            self.session = runtime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has a class of its own for every complaint
+            raise UserError(
+                "onnxruntime cannot load this file",
+                where="the exported model" if isinstance(source, bytes) else str(source),
+                why=str(error).splitlines()[0][:160],
+                do="export it again",
+            ) from error
+        self.inputs = [entry.name for entry in self.session.get_inputs()]
+        self.outputs = [entry.name for entry in self.session.get_outputs()]
+
+    def run(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Output name → (B, ..), or (T, ..) without the padding where it says something of every token."""
+        real, feed = padded(batch)
+        found: list[Any] = list(self.session.run(self.outputs, {name: feed[name] for name in self.inputs}))
+        per_token = [entry.shape[1:2] == [LENGTH] for entry in self.session.get_outputs()]
+        return {
+            name: value[real] if each else value
+            for name, value, each in zip(self.outputs, found, per_token, strict=True)
+        }
+
+    def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
+        """As a model of ours answers when its task's logits are asked for; `last_hidden` is empty."""
+        assert needs == Needs(logits=True), needs
+        found = self.run(batch)
+        logits = np.stack([found[name] for name in SPANS], axis=-1) if SPANS[0] in found else found["logits"]
+        return EncoderOutput(last_hidden=torch.empty(0), logits=torch.from_numpy(np.ascontiguousarray(logits)))
+
+
+def padded(batch: Batch) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Where the real tokens stand, (B, L) bool, and the inputs of the file, each (B, L) int64, padded with 0."""
+    lengths = batch.cu_seqlens.diff().cpu().numpy()
+    real = np.arange(batch.max_length) < lengths[:, None]
+
+    def grid(values: Tensor) -> np.ndarray:
+        made = np.zeros(real.shape, dtype=np.int64)
+        made[real] = values.cpu().numpy()
+        return made
+
+    return real, {
+        "input_ids": grid(batch.input_ids),
+        "attention_mask": real.astype(np.int64),
+        "token_type_ids": grid(batch.segment_ids),
+    }

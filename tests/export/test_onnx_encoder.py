@@ -1,0 +1,159 @@
+"""Every shape, wiring and head as an ONNX file computes what the model computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from compress.contracts import EncoderOutput, Needs
+from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.model import Model
+from compress.errors import UserError
+
+onnx = pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+
+from compress.export.encoder import encode  # noqa: E402
+
+PLAIN: dict[str, Any] = {
+    "vocabulary": 61,
+    "hidden": 32,
+    "layers": (LayerShape(4, 8, 48),) * 3,
+    "max_positions": 24,
+    "initializer_range": 0.3,  # large, so that a wrong wiring cannot hide in small numbers
+}
+ROTARY = {"positions": "rotary", "rotary_bases": (160.0, 10.0, 10.0), "segments": 0, "pooler": False}
+WIRINGS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "uneven": {"layers": (LayerShape(4, 8, 48), LayerShape(1, 8, 5), LayerShape(3, 6, 20))},
+    "shared": {"layer_groups": (0, 1, 0)},
+    "factorized": {"embedding": 12, "activation": "gelu_new"},
+    "one segment, offset": {"segments": 1, "position_offset": 2, "activation": "relu"},
+    "sinusoidal, no segments": {"segments": 0, "positions": "sinusoidal", "activation": "silu"},
+    "pre-norm": {"norm": "pre"},
+    "modernbert": {"norm": "pre", "first_norm": False, "bias": False, "gated": True, "windows": (None, 3, 2)} | ROTARY,
+    "windows with globals": {"windows": (2, None, 4), "global_tokens": 1},
+}
+HEADS = {
+    "none": (),
+    "mlm": (HeadConfig("masked_lm", activation="gelu_new"),),
+    "pair": (HeadConfig("sentence_pair"),),
+    "rtd": (HeadConfig("replaced_token"),),
+    "classification": (HeadConfig("classification", labels=5),),
+    "classification-distilbert": (HeadConfig("classification", style="distilbert"),),
+    "classification-roberta": (HeadConfig("classification", style="roberta"),),
+    "classification-electra": (HeadConfig("classification", style="electra"),),
+    "classification-modernbert": (HeadConfig("classification", style="modernbert"),),
+    "classification-mean": (HeadConfig("classification", style="modernbert", pooling="mean"),),
+    "regression": (HeadConfig("classification", labels=1, problem="regression"),),
+    "tags": (HeadConfig("token_classification", labels=7),),
+    "tags-modernbert": (HeadConfig("token_classification", labels=7, style="modernbert"),),
+    "questions": (HeadConfig("question_answering"),),
+}
+
+
+def model_of(wiring: str = "bert", heads: str = "none") -> Model:
+    model = Model(EncoderConfig(**{**PLAIN, **WIRINGS[wiring]}), {h.name: h for h in HEADS[heads]}).initialize(3)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():  # biases and norms start at 0 and 1, where a swap would not show
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+def inputs(lengths: list[int]) -> dict[str, torch.Tensor]:
+    sizes, longest = torch.tensor(lengths), max(lengths)
+    ids = torch.randint(1, 61, (len(lengths), longest), generator=torch.Generator().manual_seed(2))
+    mask = (torch.arange(longest) < sizes[:, None]).long()
+    segments = (torch.arange(longest) >= sizes[:, None] // 2).long() * mask
+    return {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": segments}
+
+
+def ours(model: Model, given: dict[str, torch.Tensor]) -> EncoderOutput:
+    heads = set(model.heads)
+    needs = Needs(
+        mlm="all" if "mlm" in heads else None,
+        pair_logits="pair" in heads,
+        logits="task" in heads,
+        replaced="rtd" in heads,
+        pooled=model.config.pooler,
+    )
+    with torch.no_grad():
+        return model.forward_padded(given["input_ids"], given["attention_mask"], given["token_type_ids"], needs)
+
+
+def expected(model: Model, output: EncoderOutput) -> dict[str, torch.Tensor | None]:
+    if not model.heads:
+        return {"last_hidden_state": output.last_hidden, "pooler_output": output.pooled}
+    name = next(iter(model.heads))
+    if model.head_configs[name].kind == "question_answering":
+        assert output.logits is not None
+        return {"start_logits": output.logits[..., 0], "end_logits": output.logits[..., 1]}
+    vocabulary = None if output.vocabulary is None else output.vocabulary.logits()
+    return {"logits": {"mlm": vocabulary, "pair": output.pair_logits, "rtd": output.replaced}.get(name, output.logits)}
+
+
+def check(model: Model, opset: int = 20) -> None:
+    proto = encode(model, next(iter(model.heads), None), opset=opset)
+    onnx.checker.check_model(proto, full_check=True)
+    session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [x.name for x in session.get_inputs()]
+    for lengths in ([24, 1, 7, 16], [5]):
+        given = inputs(lengths)
+        wanted = expected(model, ours(model, given))
+        found = dict(
+            zip([x.name for x in session.get_outputs()], session.run(None, {n: given[n].numpy() for n in names}))
+        )
+        mask = given["attention_mask"].bool().numpy()
+        for name, value in wanted.items():
+            if value is None:
+                assert name not in found
+                continue
+            left, right = np.asarray(found[name]), value.detach().numpy()
+            assert left.shape == right.shape
+            if left.shape[:2] == mask.shape and left.ndim >= 2 and name != "pooler_output":
+                left, right = left[mask], right[mask]
+            assert np.abs(right).max() > 0.05
+            np.testing.assert_allclose(left, right, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_every_wiring(wiring: str) -> None:
+    check(model_of(wiring))
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_every_head(heads: str) -> None:
+    check(model_of("bert", heads))
+
+
+@pytest.mark.parametrize("wiring", ["bert", "factorized", "modernbert"])
+def test_older_opset(wiring: str) -> None:
+    check(model_of(wiring), opset=17)
+
+
+def test_shared_and_tied_tensors_are_stored_once() -> None:
+    model = model_of("shared", "mlm")
+    proto = encode(model, "mlm")
+    stored = sum(int(np.prod(t.dims)) for t in proto.graph.initializer if not t.name.startswith("constant_"))
+    unused = sum(p.numel() for p in model.encoder.pooler.parameters())  # type: ignore[union-attr]
+    assert stored == sum(p.numel() for p in model.parameters()) - unused
+
+
+@pytest.mark.parametrize("opset", [16, 99])
+def test_an_opset_out_of_range_is_refused(opset: int) -> None:
+    with pytest.raises(UserError, match=f"opset {opset} cannot express") as caught:
+        encode(model_of(), None, opset=opset)
+    assert caught.value.do == f"use --opset {17 if opset == 16 else 22}"
+
+
+def test_a_parameter_that_no_rule_writes_is_named() -> None:
+    model = model_of()
+    model.encoder.layers[1].attention.register_parameter("residual", torch.nn.Parameter(torch.ones(3)))  # type: ignore[union-attr]
+    with pytest.raises(UserError, match="cannot express") as caught:
+        encode(model, None)
+    assert caught.value.where == "encoder.layers.1.attention.residual"
