@@ -32,7 +32,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
         "standalone",
         "prediction",
     ),  # one run from request to table; measuring and predicting without a recipe
-    ("repeats", "exporting"),  # several runs; a model for another runtime
+    ("repeats", "exporting", "overfit"),  # several runs; a model for another runtime; a run on a few examples
     ("cli",),
     ("__main__",),
 )

@@ -10,15 +10,32 @@ if TYPE_CHECKING:
 
 
 def run_stages(
-    options: RunOptions, default: str, verb: str | None, *, seeds: int | None = None, **inputs: Path | None
+    options: RunOptions,
+    default: str,
+    verb: str | None,
+    *,
+    seeds: int | None = None,
+    check: bool = False,
+    **inputs: Path | None,
 ) -> None:
-    """Run the recipe that the options name (else `default`), `seeds` times; verb: only its stages of that kind."""
+    """Run the recipe that the options name (else `default`), `seeds` times; verb: only its stages of that kind.
+
+    check: try it on a few examples instead.
+    """
     from compress.console import Console
     from compress.pipeline import run_recipe
 
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
     given = {name: path for name, path in inputs.items() if path is not None}
+    if check:
+        from compress.errors import UserError
+        from compress.overfit import check_recipe
+
+        if seeds is not None:
+            raise UserError("a check keeps nothing to repeat", where="--seeds", do="leave out --seeds or --check")
+        check_recipe(options.recipe or default, options, console, verb=verb, inputs=given)
+        return
     if seeds is not None:
         from compress.repeats import run_seeds
 

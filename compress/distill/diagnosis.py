@@ -40,11 +40,11 @@ class Diagnosis:
 
     def __init__(self, start: Start, source: BatchSource, context: StageContext) -> None:
         self.start, self.context = start, context
-        self._seen = _first_rows(source, context.device)
+        self.seen = _first_rows(source, context.device)
         self.findings: list[Finding] = []
         self._checks = [registry.load(PACKAGE, kind)() for kind in registry.parts(PACKAGE)]
         self._log: TrackedRun | None = None
-        self._first: dict[str, float] = {}
+        self.first: dict[str, float] = {}
 
     def examine(self) -> None:
         """Run the checks that need no training. Raises UserError for a finding with which going on makes no sense."""
@@ -61,7 +61,7 @@ class Diagnosis:
         module = self.start.module
         was = module.training
         module.eval()
-        self._first = self._reading(module, self.start.ours)
+        self.first = self._reading(module, self.start.ours)
         module.train(was)
         for finding in self.findings:
             self._tag(finding)
@@ -74,7 +74,7 @@ class Diagnosis:
         ours = start.probe.ask(cast(Asked, module.student))
         reading = self._reading(module, ours)
         step = float(history[-1]["step"])
-        rows = [{"step": 0.0, **self._first}, *history[:-1], {"step": step, **reading}]
+        rows = [{"step": 0.0, **self.first}, *history[:-1], {"step": step, **reading}]
         course = Course(start, ours, [row for row in rows if "probe_loss" in row])
         known = {finding.check for finding in self.findings}
         for check in self._checks:
@@ -93,7 +93,7 @@ class Diagnosis:
         """The probe's figures, and the losses on the fixed training rows."""
         start = self.start
         alike = {} if start.theirs is None else start.probe.compare(ours, start.theirs)
-        values = measured(module, self._seen, self.context)
+        values = measured(module, self.seen, self.context)
         total = sum(module.weights[name] * value for name, value in values.items())
         return {**alike, "probe_loss": total, **{f"probe/{name}": value for name, value in values.items()}}
 

@@ -88,6 +88,7 @@ class TaskProbe(Probe):
     ) -> None:
         super().__init__(precision, device)
         held = table.split("validation")
+        self.kind = "training" if held is table.splits.get("train") else "validation"
         self.rows: Rows = held.take(np.unique(np.linspace(0, len(held) - 1, min(rows, len(held))).astype(np.int64)))
         self.task, self.names = task_of(table.task, table.settings), list(table.label_names)
         self.examples = self.task.encode(tokenizer, self.rows, max_length=max_length)
@@ -98,7 +99,7 @@ class TaskProbe(Probe):
 
     @property
     def what(self) -> str:
-        return f"{len(self.rows):,} validation rows"
+        return f"{len(self.rows):,} {self.kind} rows"
 
     def _read(self, model: Asked, batch: Batch) -> torch.Tensor:
         logits = model(batch, Needs(logits=True)).logits
