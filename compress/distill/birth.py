@@ -17,7 +17,7 @@ from compress.distill import layers
 from compress.distill.studentspec import NARROWING, StudentSpec
 from compress.encoder.config import EncoderConfig
 from compress.encoder.model import Model
-from compress.encoder.narrowing import check_narrower, narrow
+from compress.encoder.narrowing import check_narrowable, check_narrower, narrow
 from compress.encoder.shapes import resized
 from compress.encoder.statistics import collect
 from compress.encoder.students import take_layers
@@ -117,8 +117,10 @@ def outlined(how: StudentSpec, teacher: Outline) -> Outline:
     donor = teacher if how.model is None else outline_of(resolve(how.model))
     keep = layers.resolve(how, donor.depth)
     made = dataclasses.replace(donor, depth=len(keep))
-    if donor.config is None:
-        return made
+    if donor.config is None or not how.names_widths():
+        return dataclasses.replace(made, config=None)
+    if how.start != "random":
+        check_narrowable(donor.config)
     old = dataclasses.replace(donor.config, **_kept(donor.config, keep))
     config = _resized(how, old)
     if how.start != "random":
@@ -130,7 +132,8 @@ def _kept(config: EncoderConfig, keep: list[int]) -> dict[str, object]:
     """What of a config depends on which layers there are, as far as widths ask for it."""
     bases = None if config.rotary_bases is None else tuple(config.rotary_bases[i] for i in keep)
     shapes = tuple(config.layers[i] for i in keep)
-    return {"layers": shapes, "rotary_bases": bases, "windows": None, "global_tokens": 0, "layer_groups": None}
+    free = {"windows": None, "global_tokens": 0, "layer_groups": None, "sharing": None}
+    return {"layers": shapes, "rotary_bases": bases, **free}
 
 
 def _resized(how: StudentSpec, config: EncoderConfig) -> EncoderConfig:

@@ -36,7 +36,8 @@ def _head(at: str, head: nn.Module, stream: Basis, tables: Basis, pooled: Tensor
     if isinstance(head, TokenHead):
         return _last(f"{at}.classifier", head.classifier, stream.read(plain(head.classifier.weight)))
     if isinstance(head, MaskedLMHead):
-        # Its outputs are compared with the word table, so they must be turned as the table is.
+        # Its outputs are compared with the word table, at once or projected, so they must be turned as it is.
+        tables = stream if head.tied_projection else tables
         bias = {} if head.dense.bias is None else {f"{at}.dense.bias": tables.write(plain(head.dense.bias))}
         norm = {f"{at}.norm.{part}": value for part, value in tables.norm(head.norm).items()}
         weight = tables.write(stream.read(plain(head.dense.weight)))

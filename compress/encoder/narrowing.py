@@ -104,15 +104,20 @@ def narrow(
     return student.requires_grad_(True).train(model.training)
 
 
-def check_narrower(ours: EncoderConfig, wanted: EncoderConfig) -> None:
-    """Raise UserError unless every width of `wanted` is at most that of `ours`, and the model is not shared already."""
-    if ours.sharing is not None or ours.project_first:
+def check_narrowable(config: EncoderConfig) -> None:
+    """Raise UserError for layers that share some of their matrices and not all."""
+    if config.sharing is not None:
         raise UserError(
-            "this model's layers share matrices" if ours.sharing is not None else "this model's tables were factorized",
+            "this model's layers share matrices",
             where="student",
-            why="what is narrowed here are layers of their own and whole tables",
+            why="what is narrowed here are layers of their own",
             do="narrow it first and share it then, or use start: random",
         )
+
+
+def check_narrower(ours: EncoderConfig, wanted: EncoderConfig) -> None:
+    """Raise UserError unless every width of `wanted` is at most that of `ours`, and the model can be narrowed."""
+    check_narrowable(ours)
     found = [("hidden", "hidden", wanted.hidden, ours.hidden), ("embedding", "embedding", wanted.width, ours.width)]
     for index, (new, old) in enumerate(zip(wanted.layers, ours.layers, strict=True)):
         found.append(("heads", f"the heads of layer {index}", new.heads, old.heads))
@@ -136,7 +141,8 @@ def _gains(model: Model) -> Tensor:
     """(norms, D) of the norms over the stream."""
     encoder = model.encoder
     norms = [norm for layer in encoder.layers for norm in (layer.attention_norm, layer.output_norm)]
-    norms += [encoder.embeddings.norm] * (model.config.width == model.config.hidden) + [encoder.final_norm]
+    wide = model.config.project_first or model.config.width == model.config.hidden
+    norms += [encoder.embeddings.norm if wide else None, encoder.final_norm]
     return torch.stack([plain(norm.weight) for norm in norms if isinstance(norm, nn.LayerNorm)])
 
 
@@ -145,9 +151,12 @@ def _table_basis(model: Model, config: EncoderConfig, how: Narrowing, stream: Ba
     old, new = model.config.width, config.width
     if old == model.config.hidden and new == config.hidden:
         return stream
-    norm = model.encoder.embeddings.norm
-    known = None if how.statistics is None else how.statistics.outputs[norm][:-1, :-1]
-    return how.basis(old, new, known, plain(norm.weight)[None])
+    source = model.encoder.embeddings
+    if source.project_first:  # no norm over the tables' channels
+        table = plain(source.word.weight)
+        return how.basis(old, new, table.T @ table)
+    known = None if how.statistics is None else how.statistics.outputs[source.norm][:-1, :-1]
+    return how.basis(old, new, known, plain(source.norm.weight)[None])
 
 
 def _at(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -161,7 +170,7 @@ def _embeddings(model: Model, config: EncoderConfig, how: Narrowing, stream: Bas
         table = getattr(source, name)
         if table is not None:
             state[f"{name}.weight"] = tables.read(plain(table.weight))
-    state |= _at("norm", how.norm(tables, source.norm))
+    state |= _at("norm", how.norm(stream if source.project_first else tables, source.norm))
     if config.width == config.hidden:
         return state
     weight = torch.eye(model.config.hidden, dtype=torch.float64)

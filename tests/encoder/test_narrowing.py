@@ -11,7 +11,7 @@ import torch
 from encoder_helpers import UNIFORM, VARIATIONS, batch, model, needs
 from torch import Tensor
 
-from compress.contracts import EncoderOutput
+from compress.contracts import EncoderOutput, Needs
 from compress.data.batches import evaluation_batches
 from compress.data.examples import encode_texts
 from compress.data.tokenizer import Tokenizer
@@ -21,6 +21,7 @@ from compress.encoder.layers import EncoderLayer
 from compress.encoder.model import Model
 from compress.encoder.narrowing import narrow
 from compress.encoder.shapes import resized
+from compress.encoder.sharing import Sharing
 from compress.encoder.statistics import collect, refit
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model
@@ -99,6 +100,23 @@ def test_factorized_tables_keep_their_width_where_the_stream_narrows() -> None:
     teacher = model(VARIATIONS["factorized"])
     student = narrowed(teacher, config, "svd")
     assert torch.equal(student.encoder.embeddings.word.weight, teacher.encoder.embeddings.word.weight)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tables_that_are_projected_before_their_norm(method: Method) -> None:
+    config = dataclasses.replace(VARIATIONS["factorized"], project_first=True)
+    teacher = Model(config, {"mlm": HeadConfig("masked_lm", tied_projection=True)})
+    student = narrowed(teacher, resized(config, hidden=8, embedding=4), method)
+    assert student.encoder.embeddings.norm.weight.shape == (8,)
+    features = student(batch([5, 3]), Needs(mlm="all")).vocabulary
+    assert features is not None
+    assert features.logits().shape == (8, 50)
+
+
+def test_layers_that_share_some_matrices_are_not_narrowed() -> None:
+    config = dataclasses.replace(UNIFORM, sharing=Sharing((0, 0, 0), (0, 1, 2)))
+    with pytest.raises(UserError, match=r"this model's layers share matrices.*narrow it first and share it then"):
+        narrow(Model(config, {}), resized(config, hidden=8), "selection")
 
 
 def test_uneven_heads_and_feed_forward_parts() -> None:
