@@ -45,6 +45,7 @@ from compress.stages import FINDINGS, Outline, Prepared, StageContext, Workshop,
 from compress.teachers import Teachers, is_recipe, joined, named, overrides, teacher_folder
 from compress.tracking import TrackedRun, open_run, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY
+from compress.training import distributed
 from compress.training.checkpoint import Checkpoints
 from compress.training.loop import TrainingContext, train
 from compress.training.precision import resolve as resolve_precision
@@ -340,7 +341,10 @@ class Run:
         assert prepared.module is not None
         assert prepared.source is not None
         assert prepared.plan is not None
-        slice_sha = hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        team = distributed.current()
+        if team is not None:
+            log.params({"processes": team.place.world})
+            team.announce(self._order(spec, context))
         with self.console.progress(context.folder.name, prepared.total_steps()) as progress:
             return train(
                 prepared.module,
@@ -358,9 +362,18 @@ class Run:
                     progress=progress,
                     stop=self.stop,
                     resume=(context.folder / "checkpoints").is_dir(),
-                    identity={"stage": slice_sha, "seed": str(context.seed), **prepared.identity},
+                    identity=training_identity(spec, context, prepared),
+                    team=team,
                 ),
             )
+
+    def _order(self, spec: Any, context: StageContext) -> dict[str, Any]:
+        """What the other processes of a team must know to prepare the same stage."""
+        own = ("recipe", "workshop")  # and whatever is called: each process has its own
+        told = {f.name: getattr(context, f.name) for f in dataclasses.fields(context) if f.name not in own}
+        fields = {name: value for name, value in told.items() if not callable(value)}
+        recipe = self.recipe.model_dump(mode="json")
+        return {"recipe": recipe, "spec": spec.model_dump(mode="json"), "context": fields}
 
     def _context(self, spec: Any, folder: Path, made: Made, teachers: Teachers) -> StageContext:
         asked = spec.training.precision if hasattr(spec, "training") else "auto"
@@ -579,6 +592,12 @@ class Run:
 
 
 STEPS = "steps.json"
+
+
+def training_identity(spec: Any, context: StageContext, prepared: Prepared) -> dict[str, str]:
+    """What must be the same for a checkpoint to be continued, and in all processes that train together."""
+    stage = hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+    return {"stage": stage, "seed": str(context.seed), **prepared.identity}
 
 
 def input_folder(name: str, path: Path) -> Path:

@@ -18,6 +18,7 @@ from compress.contracts import RunOptions
 from compress.durable import atomic, lock, safe, temporary
 from compress.errors import ExitCode, UserError
 from compress.recipe import Recipe
+from compress.training.ranks import ranks
 
 RUNS = Path("runs")
 RECORD = "compress-run.json"
@@ -176,7 +177,7 @@ _UNBEGUN = (lock.LOCK, lock.RECORD)
 
 def command_line() -> str:
     """This process's command as a person types it."""
-    return shlex.join(["compress", *sys.argv[1:]])
+    return shlex.join([*ranks().launcher, *sys.argv[1:]])
 
 
 def resume_command(folder: Path) -> str:
@@ -184,4 +185,4 @@ def resume_command(folder: Path) -> str:
     words = [w for w in sys.argv[1:] if w != "--resume"]
     if "--output" not in words and not any(w.startswith("--output=") for w in words):
         words += ["--output", str(folder)]
-    return shlex.join(["compress", *words, "--resume"])
+    return shlex.join([*ranks().launcher, *words, "--resume"])

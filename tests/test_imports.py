@@ -32,7 +32,8 @@ TIERS: tuple[tuple[str, ...], ...] = (
         "standalone",
         "prediction",
     ),  # one run from request to table; measuring and predicting without a recipe
-    ("repeats", "exporting", "overfit"),  # several runs; a model for another runtime; a run on a few examples
+    # several runs; a model for another runtime; a run on a few examples; several processes of one
+    ("repeats", "exporting", "overfit", "followers"),
     ("cli",),
     ("__main__",),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,26 @@ def run_stages(
 ) -> None:
     """Run the recipe that the options name (else `default`), `seeds` times; verb: only its stages of that kind.
 
-    check: try it on a few examples instead.
+    check: try it on a few examples instead. Under torchrun the first process does all that, the others train with it.
     """
+    from compress.training.distributed import launched
+
+    with launched(options.device) as team:
+        if team is not None and not team.place.leads:
+            from compress.followers import follow
+
+            follow(team, options)
+        _lead(options, default, verb, seeds, check, inputs)
+
+
+def _lead(
+    options: RunOptions,
+    default: str,
+    verb: str | None,
+    seeds: int | None,
+    check: bool,
+    inputs: Mapping[str, Path | None],
+) -> None:
     from compress.console import Console
     from compress.pipeline import run_recipe
 

@@ -89,6 +89,19 @@ def _compute() -> Iterator[Finding]:
     yield Finding("torch", f"{torch.__version__}, uses {torch.backends.cpu.get_cpu_capability()}")
     yield Finding("threads", f"{torch.get_num_threads()} (change with --threads)")
     yield from _gpus()
+    yield _processes()
+
+
+def _processes() -> Finding:
+    """Whether several processes can train together."""
+    import torch
+    import torch.distributed as dist
+
+    ways = [name for name, there in (("gloo", dist.is_available() and dist.is_gloo_available()),) if there]
+    ways += ["nccl"] if torch.cuda.is_available() and dist.is_nccl_available() else []
+    if not ways:
+        return Finding("several processes", "this torch has no torch.distributed", "note", "runs use one process")
+    return Finding("several processes", f"{' and '.join(ways)} (torchrun --nproc-per-node N -m compress …)")
 
 
 def _gpus() -> Iterator[Finding]:

@@ -93,7 +93,8 @@ def _first_line(path: Path) -> str:
 def cli() -> None:
     """Make BERT-family encoders smaller and faster, and measure what that costs.
 
-    Start with `compress distill --recipe distilbert`; `compress recipes list` shows the other recipes.
+    Start with `compress distill --recipe distilbert`; `compress recipes list` shows the other recipes. Several GPUs, or
+    processors, train together under `torchrun --nproc-per-node N -m compress …`.
     """
 
 
@@ -138,7 +139,11 @@ def _leave(error: BaseException, state: State) -> int:
         import traceback
 
         traceback.print_exception(error)
+    from compress.training.ranks import ranks
+
     line, code = _told(error, state)
+    if not ranks().leads and code != ExitCode.BUG:  # the first process says the same
+        return code
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
     return code

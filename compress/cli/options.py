@@ -178,6 +178,12 @@ def shared(*groups: str) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def run(*args: Any, **values: Any) -> Any:
+            from compress.errors import UserError
+            from compress.training.ranks import ranks
+
+            if "output" not in groups and ranks().world > 1:
+                do = "run it without torchrun, which is for the commands that train"
+                raise UserError("this command is for one process", where="torchrun", do=do)
             own = {name: values.pop(name) for name in list(values) if name not in names}
             return function(*args, options=run_options(values), **own)
 

@@ -25,5 +25,6 @@ def command(options: RunOptions, tokenizer: Path | None) -> None:
     \b
       compress tokenizer --corpus TEXT --output runs/tok
       compress pretrain --tokenizer runs/tok/model --corpus TEXT
+      torchrun --nproc-per-node 4 -m compress pretrain --tokenizer runs/tok/model --corpus TEXT
     """
     run_stages(options, "teacher", "pretrain", tokenizer=tokenizer)

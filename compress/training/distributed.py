@@ -25,11 +25,10 @@ from torch import Tensor
 
 from compress.contracts import BatchSource
 from compress.errors import ExitCode, Stopped, UserError
-from compress.training import rng
+from compress.training import gradients, rng
 from compress.training.ranks import Ranks, ranks
 from compress.training.state import TrainState, model_tensors
 
-BUCKET = 32 << 20  # bytes of gradients that travel together
 PATIENCE = timedelta(days=30)  # whoever waits is told of a death by the closed connection; validation may take long
 
 
@@ -195,7 +194,7 @@ class Team:
                 p.grad = torch.zeros_like(p)
         nothing = torch.zeros((), device=parameters[0].device)
         line = torch.stack([figures[name].detach().float() if name in figures else nothing for name in names])
-        buckets = [_Bucket(part) for part in _parts([cast(Tensor, p.grad) for p in chosen])]
+        buckets = gradients.buckets([cast(Tensor, p.grad) for p in chosen])
         with _peers(self):
             for bucket in buckets:
                 bucket.send()
@@ -301,38 +300,6 @@ def _peers(team: Team) -> Iterator[None]:
     except RuntimeError as error:
         team.lost = True
         raise Stopped("another process of this run died; the last checkpoint stands") from error
-
-
-def _parts(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Gradients of one kind, in order, as many as fit into a bucket."""
-    held: list[Tensor] = []
-    size = 0
-    for gradient in gradients:
-        if held and (gradient.dtype != held[0].dtype or size + gradient.nbytes > BUCKET):
-            yield held
-            held, size = [], 0
-        held.append(gradient)
-        size += gradient.nbytes
-    if held:
-        yield held
-
-
-class _Bucket:
-    """Gradients that travel together."""
-
-    def __init__(self, gradients: list[Tensor]) -> None:
-        self._gradients = gradients
-        self._flat = torch.cat([g.reshape(-1) for g in gradients])
-
-    def send(self) -> None:
-        self._work = dist.all_reduce(self._flat, async_op=True)
-
-    def arrive(self) -> None:
-        """Wait for the sums, and put them back."""
-        assert self._work is not None
-        self._work.wait()
-        for gradient, part in zip(self._gradients, self._flat.split([g.numel() for g in self._gradients]), strict=True):
-            gradient.copy_(part.view_as(gradient))
 
 
 class Alone:

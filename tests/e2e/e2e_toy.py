@@ -111,11 +111,12 @@ DISTILL = ("distill", "--recipe", "./task.yaml", "--teacher", TEACHER, "--data",
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left: exit code (minus the signal that ended it), stdout, stderr."""
+    """What a command left: exit code (minus the signal that ended it), stdout, stderr. others: codes of other ranks."""
 
     code: int
     out: str
     err: str
+    others: tuple[int, ...] = ()
 
     @property
     def line(self) -> str:
@@ -152,19 +153,32 @@ class Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
         )
 
-    def run(self, folder: Path, *args: str | Path, fault: str = "", signal_at: tuple[int, str] | None = None) -> Done:
-        """`compress ARGS` in `folder`. fault: as COMPRESS_FAULT.  signal_at: (training step, signal's name)."""
+    def run(
+        self,
+        folder: Path,
+        *args: str | Path,
+        fault: str = "",
+        signal_at: tuple[int, str] | None = None,
+        world: int = 1,
+        rank: int = 0,
+    ) -> Done:
+        """`compress ARGS` in `folder`. fault: as COMPRESS_FAULT.  signal_at: (training step, signal's name).
+
+        world: processes, as torchrun would start them; rank: which of them fault and signal are for. What all say comes
+        together.
+        """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         asked = {"folder": str(folder), "args": list(map(str, args)), "fault": fault, "signal_at": signal_at}
+        asked |= {"world": world, "rank": rank}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
+        codes = json.loads(self.process.stdout.readline())
         said = [(folder / name).read_text(encoding="utf-8") for name in (".out", ".err")]
-        return Done(answer, *said)
+        return Done(codes[0], *said, others=tuple(codes[1:]))
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -176,8 +190,9 @@ class Server:
 
 def _serve() -> None:
     import torch
+    from torchrun_places import places
 
-    import compress.pipeline
+    import compress.followers
     import compress.standalone  # noqa: F401
     from compress.tracking.store import import_mlflow, silence
 
@@ -187,10 +202,16 @@ def _serve() -> None:
     _warm_up()
     for line in sys.stdin:
         asked = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            os._exit(_child(asked))
-        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])), flush=True)
+        for name in (".out", ".err"):
+            Path(asked["folder"], name).unlink(missing_ok=True)
+        children = []
+        for rank, place in enumerate(places(asked["world"])):
+            children.append(os.fork())
+            if children[-1] == 0:
+                os.environ.update(place)
+                os._exit(_child(asked, disturbed=rank == asked["rank"]))
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        print(json.dumps(codes), flush=True)
 
 
 def _warm_up() -> None:
@@ -203,19 +224,22 @@ def _warm_up() -> None:
     optimizer.step()
 
 
-def _child(asked: dict[str, Any]) -> int:
+def _child(asked: dict[str, Any], disturbed: bool) -> int:
     from compress.cli.main import main
 
     os.chdir(asked["folder"])
     for descriptor, name in ((1, ".out"), (2, ".err")):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     sys.stdin.close()
-    if asked["fault"]:
+    if asked["fault"] and disturbed:
         os.environ["COMPRESS_FAULT"] = asked["fault"]
-    if asked["signal_at"]:
+    if asked["signal_at"] and disturbed:
         _signal_at(*asked["signal_at"])
     sys.argv = ["compress", *asked["args"]]
-    code = main(asked["args"])
+    try:
+        code = main(asked["args"])
+    except SystemExit as leaving:  # a process that follows the first one
+        code = int(leaving.code or 0)
     sys.stdout.flush()
     return code
 

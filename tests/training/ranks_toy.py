@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torchrun_places import places
 from training_toy import Flag, Log, context
 
 import compress
@@ -158,7 +158,8 @@ class Server:
     """Runs `child` in as many processes as asked for."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join([str(Path(compress.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        found = (Path(compress.__file__).parents[1], Path(__file__).parents[1])
+        path = os.pathsep.join([*map(str, found), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -183,20 +184,6 @@ class Server:
         self.process.stdin.close()
         self.process.wait(30)
         self.process.stdout.close()
-
-
-def places(world: int) -> list[dict[str, str]]:
-    """What torchrun would put into the environment of each of `world` processes; nothing for one."""
-    if world == 1:
-        return [{}]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {
-        "TORCHELASTIC_RUN_ID": "toy", "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
-    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)]
 
 
 def serve() -> None:
