@@ -2,7 +2,8 @@
 
 Candidates are whole words of one piece each, made of letters, other than the word itself. For words of several pieces
 the paper (Jiao et al., arXiv 1909.10351) takes the nearest words of GloVe; here they are the nearest by cosine in the
-model's own input embeddings, a word of several pieces being the mean of them. Unlike the paper's code, no word is left
+model's own input embeddings, a word of several pieces being the mean of them. That mean is near to words that share its
+first piece ("unfunny" to "un"): good neighbours have the words of one piece. Unlike the paper's code, no word is left
 out as too common, and the hidden word's own text is all that the model sees.
 """
 

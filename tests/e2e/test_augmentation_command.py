@@ -16,6 +16,7 @@ from compress.stages import TaskData
 
 NEAR = ("--set", "stages.0.augmentation={method: neighbours, copies: 3, rate: 0.5}")
 MASKED = ("--set", f"stages.0.augmentation={{model: {PRETRAINED}, copies: 3, rate: 0.5}}")
+NARROW = ("--set", "stages.0.student.hidden=16")
 CONTROL = ("--set", "stages.0.control=true")
 
 
@@ -136,6 +137,11 @@ def test_a_general_stage_without_a_masked_lm_head(taught: Path, compress: Cli) -
     assert "the general teacher has no masked-LM head" in done.err
     config = json.loads((taught / "runs/a/stages/0-distill/model/config.json").read_text())
     assert config["architectures"] == ["BertModel"]
+
+    done = compress(*words, "--teacher", TEACHER, "--general-teacher", PRETRAINED, *NARROW, "--output", "runs/b")
+    assert done.code == 0, done.err
+    config = json.loads((taught / "runs/b/student/config.json").read_text())
+    assert (config["num_hidden_layers"], config["hidden_size"]) == (2, 16), "as the paper's: shallower and narrower"
 
 
 BAD = {
