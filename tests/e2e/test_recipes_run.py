@@ -49,6 +49,8 @@ def command(name: str) -> list[str]:
     for index, stage in enumerate(recipe.stages):
         if hasattr(stage, "training"):
             changes |= {f"stages.{index}.training.steps": 2, f"stages.{index}.training.epochs": "null"}
+        if getattr(getattr(stage, "student", None), "hidden", None) is not None:
+            changes |= {f"stages.{index}.student.hidden": 8}
         if hasattr(stage, "encoder"):
             changes |= {f"stages.{index}.encoder.{key}": value for key, value in SMALL.items()}
     return words + [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
