@@ -71,10 +71,12 @@ def corpus_batches(
     pairs: str = "none",
     across_documents: bool = False,
     noise: NoiseSpec | None = None,
+    mask_seed: int | None = None,
 ) -> CorpusBatches | EachEpoch:
     """Masked blocks of the recipe's corpus. The validation split hides the same tokens every time it is read.
 
-    noise: of the train text, which is then tokenized anew for each epoch.
+    noise: of the train text, which is then tokenized anew for each epoch.  mask_seed: hide pieces of the train text by
+    this seed and not by the run's.
     """
     held_out = split == "validation"
     if masking.strategy == "distilbert" and not held_out:
@@ -100,7 +102,8 @@ def corpus_batches(
 
     corpus, seed = context.corpus(), context.seed
     if noise is None or held_out:
-        return batches(corpus)
+        made = batches(corpus)
+        return made if held_out or mask_seed in (None, seed) else made.masked_otherwise(mask_seed)
     if corpus.stored:
         raise _in_memory_only("the text cannot be mistyped anew each epoch", "noise")
     made = lambda epoch: batches(noisy_corpus(corpus, split, noise, seed, epoch))  # noqa: E731

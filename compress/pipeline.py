@@ -315,6 +315,9 @@ class Run:
         steps, best = 0, {}
         if prepared.module is not None:
             log.params(prepared.params)
+            if prepared.opening is not None:
+                opening = prepared.opening()
+                log.metrics({f"{spec.kind}/{name}": value for name, value in opening.items()})
             if prepared.diagnosis is not None:
                 prepared.diagnosis.begin(log)
             result = self._train(prepared, spec, context, log)

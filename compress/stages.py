@@ -99,11 +99,16 @@ def _unwatched(label: str, total: int | None) -> AbstractContextManager[Progress
     return nullcontext(_Unwatched())
 
 
+Opening = Callable[[], Mapping[str, float]]
+"""What is done before the first step → figures about it."""
+
+
 @dataclass
 class Prepared:
     """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
 
     identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
+    opening: work before the first step, which may be long.
     closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
     """
 
@@ -115,6 +120,7 @@ class Prepared:
     select: tuple[str, Literal["max", "min"]] | None = None
     identity: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
+    opening: Opening | None = None
     closing: Callable[[nn.Module, int], Mapping[str, float]] | None = None
     diagnosis: Diagnosis | None = None
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
+DEFAULT = "distilbert"
+
+
 @click.command()
 @shared("recipe", "teacher", "data", "compute", "output", "store", "experiment")
 @click.option(
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
     type=click.IntRange(2, 100),
     help="Repeat the run with so many seeds, each in a folder of its own, and tell mean and spread.",
 )
+@click.option(
+    "--teacher-cache",
+    metavar="FOLDER",
+    help="Ask the teacher once for each row and keep its answers here: later epochs, seeds and students read them.",
+)
 @click.option("--no-control", is_flag=True, help="Leave out the same student on hard labels alone.")
 @click.option(
     "--check",
@@ -37,7 +45,12 @@ if TYPE_CHECKING:
 )
 @student_flags
 def command(
-    options: RunOptions, general_teacher: Path | None, no_control: bool, seeds: int | None, check: bool
+    options: RunOptions,
+    general_teacher: Path | None,
+    teacher_cache: str | None,
+    no_control: bool,
+    seeds: int | None,
+    check: bool,
 ) -> None:
     """Distil a teacher into a smaller student, and measure both.
 
@@ -64,4 +77,16 @@ def command(
 
         skip = Override("stages.*.control", False, "--no-control", required=False)
         options = dataclasses.replace(options, overrides=(*options.overrides, skip))
-    run_stages(options, "distilbert", "distill", seeds=seeds, check=check, general_teacher=general_teacher)
+    if teacher_cache is not None:
+        options = _with_cache(options, teacher_cache)
+    run_stages(options, DEFAULT, "distill", seeds=seeds, check=check, general_teacher=general_teacher)
+
+
+def _with_cache(options: RunOptions, folder: str) -> RunOptions:
+    """Every stage that distils keeps its teacher's answers in `folder`."""
+    from compress.contracts import Override
+    from compress.recipe import load_recipe
+
+    places = [i for i, s in enumerate(load_recipe(options.recipe or DEFAULT).stages) if s.kind == "distill"]
+    caches = [Override(f"stages.{i}.cache.path", folder, f"--teacher-cache {folder}") for i in places]
+    return dataclasses.replace(options, overrides=(*caches, *options.overrides))  # --set has the last word

@@ -6,12 +6,23 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from compress.contracts import ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
+from compress.contracts import Frozen, ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
 from compress.distill.augmentspec import AugmentationSpec
 from compress.distill.studentspec import StudentSpec
 from compress.encoder import layermaps
 from compress.errors import describe, nearest
 from compress.registry import RowOf, build
+
+
+class CacheSpec(Frozen):
+    """Keep the teacher's answers on the disk: made before the first step, read from then on."""
+
+    path: str = Field(min_length=1)
+    """A folder, shared by all who learn from the same teacher and data; answers lie in its `corpus` or `task`."""
+    bits: Literal[8, 16, 32] = 16
+    """Of each number that is kept."""
+    top_k: int | None = Field(default=None, gt=0, le=1_000_000)
+    """Of vocabulary logits the largest, beside what all others weigh together; null: what all of them are made of."""
 
 
 class Spec(StageSpec):
@@ -45,6 +56,8 @@ class Spec(StageSpec):
     noise: NoiseSpec | None = None
     """Typing mistakes in the training texts, anew for each epoch. Student, teacher and control read the same mistyped
     text, so that tokens and layers can be compared; held-out text stays clean."""
+    cache: CacheSpec | None = None
+    """Ask the teacher once for each row, and read its answers from the disk after; null: ask it at every step."""
     checks: Literal["stop", "tell", "off"] = "stop"
     """Of what keeps a student from learning. stop: findings are told, and the run stops where going on makes no sense
     (labels of teacher and data in different orders).  tell: it never stops.  off: no check runs."""
@@ -87,7 +100,22 @@ class Spec(StageSpec):
         if wrong:
             raise ValueError(f"{wrong[0]} belongs to level {'task' if corpus else 'corpus'}, this is {self.level}")
         self.masking_or_default().check_noise(self.noise)
+        if self.cache is not None:
+            self._cacheable(self.cache)
         return self
+
+    def _cacheable(self, cache: CacheSpec) -> None:
+        """Raise ValueError for input that changes with each epoch, and for an option that nothing reads."""
+        if self.noise is not None:
+            raise ValueError("noise gives each epoch other text, of which a cache knows nothing; leave one of both out")
+        strategy = self.masking_or_default().strategy
+        if self.level == "corpus" and strategy != "static":
+            raise ValueError(
+                f"{strategy} masking hides other pieces in each epoch, and a cache knows the teacher's answers to one "
+                "text; set masking.strategy to static, or give a stage of level task the cache alone"
+            )
+        if cache.top_k is not None and not any(getattr(row, "on", "") == "vocabulary" for row in self.objectives):
+            raise ValueError("cache.top_k is of vocabulary logits, and no objective reads them; leave it out")
 
 
 def _is_layer(value: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import cast
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from torch import nn
 
@@ -13,8 +13,10 @@ from compress.corpora import corpus_batches, corpus_validation
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.distill import birth, layers
 from compress.distill.augmentation import augmented, model_folder, no_masked_lm
+from compress.distill.cache.teaching import Lesson, Teaching, teaching
 from compress.distill.diagnosis import diagnosed_corpus, diagnosed_task
 from compress.distill.spec import Spec
+from compress.encoder.inference import Precision
 from compress.encoder.inference import prepare as prepare_teacher
 from compress.encoder.layermaps import ModelPair
 from compress.encoder.model import Model
@@ -33,9 +35,11 @@ from compress.stages import (
     folder_meta,
     require_folder,
     task_choice,
+    task_max_length,
     task_validation,
 )
 from compress.training.module import StageModule
+from compress.training.schedule import total_steps
 
 
 class Stage:
@@ -93,7 +97,7 @@ class Stage:
             return None
         hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
         plan = self.spec.training.model_copy(update={"steps": steps, "epochs": None})
-        changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan}
+        changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan, "cache": None}
         changes["checks"] = "off"  # the student was told of already
         if self.spec.augmentation is not None and not self.spec.augmentation.keep_labels:
             changes["augmentation"] = None  # its rows have no labels
@@ -121,19 +125,24 @@ class Stage:
         masking = spec.masking_or_default()
 
         def batches(split: str) -> BatchSource:
-            return corpus_batches(c, tokenizer, split, masking, spec.training, block_length=length, noise=spec.noise)
+            return corpus_batches(
+                c, tokenizer, split, masking, spec.training, block_length=length, noise=spec.noise, mask_seed=masks
+            )
 
+        # What is kept of the teacher is kept for one text: runs of all seeds hide the same pieces then.
+        masks = None if spec.cache is None else 0
         source = batches("train")
         student = birth.born(begun, c, head, lambda: self._sample(source))
+        objectives = self._objectives(student, teacher.model, source, begun.copied)
+        fingerprint = modelfolder.fingerprint(folder)
+        live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
+        taught = self._teaching(teacher, fingerprint, objectives, source, tokenizer.vocabulary_sha, length, live)
         prepared = Prepared(
             finish=lambda: Finished(
                 student, begun.tokenizer_files, folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus)
             ),
-            module=StageModule(
-                student,
-                self._objectives(student, teacher.model, source, begun.copied),
-                prepare_teacher(teacher.model, c.precision),
-            ),
+            module=StageModule(student, objectives, taught.teacher),
+            opening=taught.opening,
             source=source,
             plan=spec.training,
             validate=None if head is None else corpus_validation(batches("validation"), c),
@@ -141,14 +150,14 @@ class Stage:
             identity={
                 "corpus": corpus.fingerprint,
                 "tokenizer": tokenizer.vocabulary_sha,
-                "teacher": modelfolder.fingerprint(folder),
+                "teacher": fingerprint,
             },
             params=self._params(student),
         )
-        live = cast(StageModule, prepared.module).teacher
         if head is None:
             return prepared
-        return diagnosed_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, live)
+        asked = taught.teacher if spec.cache is None else live(c.precision)
+        return diagnosed_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, asked)
 
     # --- on the task ------------------------------------------------------------------------------------------
 
@@ -167,13 +176,17 @@ class Stage:
             more = augmented(spec.augmentation, table, c, source_of_words)
             parents |= {"words of the augmentation": source_of_words}
         data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
-        needs_teacher = any(row.kind != "hard_labels" for row in spec.objectives)
         source = data.source(spec.training, c.seed)
         student = birth.born(begun, c, "task", lambda: birth.first_rows(data.train, len(table.split("train")), c))
         objectives = self._objectives(student, teacher.model, source, begun.copied)
+        fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
+        live = functools.cache(lambda precision: self._task_teacher(teacher, precision))
+        length = task_max_length(c.recipe)
+        taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
         prepared = Prepared(
             finish=lambda: Finished(student, begun.tokenizer_files, folder_meta(c, parents, table)),
-            module=StageModule(student, objectives, self._task_teacher(teacher) if needs_teacher else None),
+            module=StageModule(student, objectives, taught.teacher),
+            opening=taught.opening,
             source=source,
             plan=spec.training,
             validate=task_validation(data.validation, table, c),
@@ -181,15 +194,16 @@ class Stage:
             identity={
                 "data": table.fingerprint,
                 "tokenizer": data.vocabulary_sha,
-                "teacher": modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint,
+                "teacher": fingerprint,
             },
             params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
         )
-        return diagnosed_task(spec, c, prepared, table, teacher, cast(StageModule, prepared.module).teacher)
+        asked = taught.teacher if spec.cache is None else live(c.precision)
+        return diagnosed_task(spec, c, prepared, table, teacher, asked)
 
-    def _task_teacher(self, teacher: LoadedModel) -> Teacher:
+    def _task_teacher(self, teacher: LoadedModel, precision: Precision) -> Teacher:
         """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead."""
-        ensemble, precision = self.context.ensemble, self.context.precision
+        ensemble = self.context.ensemble
         lead = prepare_teacher(teacher.model, precision)
         if ensemble is None:
             return lead
@@ -202,6 +216,23 @@ class Stage:
         return EnsembleTeacher(ensemble, teacher.heads["task"], lead, others)
 
     # --- both -------------------------------------------------------------------------------------------------
+
+    def _teaching(
+        self,
+        teacher: LoadedModel,
+        fingerprint: str,
+        objectives: Mapping[str, tuple[float, nn.Module]],
+        source: BatchSource,
+        tokenizer: str,
+        max_length: int,
+        live: Callable[[Precision], Teacher],
+    ) -> Teaching:
+        """Whom the objectives ask: the live teacher, or what the recipe's cache holds of it."""
+        spec = self.spec
+        passes = total_steps(spec.training, source) / source.steps(0)
+        lesson = Lesson(spec.level, source, tokenizer, max_length, passes)
+        parts = [objective for _, objective in objectives.values()]
+        return teaching(spec.cache, self.context, teacher.model, fingerprint, parts, lesson, live)
 
     @staticmethod
     def _check_vocabulary(begun: birth.Origin, teacher: LoadedModel) -> None:

@@ -1,0 +1,11 @@
+"""A teacher's answers on the disk: made once for (teacher, data, layout), read by every epoch and every student after.
+
+    PATH/task or PATH/corpus/
+      cache.json                            whose answers, to what
+      fields/<what>-<bits>bit/shard-00000/  rows 0 .. R-1, with a manifest; <what> is logits, hidden-3, queries-5 …
+      fidelity/<what>-<bits>bit.json        how near they are to the live teacher's
+
+A field is one tensor of an `EncoderOutput`. What a stage's objectives declare in their `teacher_needs` is kept, and
+nothing else; a student that needs another field of the same teacher and data adds it to the same folder. Shards are
+written whole or not at all, so filling that was stopped goes on after the last one.
+"""

@@ -1,0 +1,263 @@
+"""A teacher cache as a folder: filled once, gone on with, shared, and refused where it is of something else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cache_toy import ROWS, Filler, ToyRows, filled, identity, opened, teacher_model
+
+from compress.contracts import Needs
+from compress.distill.cache import shards, store
+from compress.durable.lock import file_lock
+from compress.errors import ExitCode, Stopped, UserError
+
+LOGITS = Needs(logits=True)
+STATES = Needs(hidden_states=frozenset({0}))
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SHARD_TOKENS", (60, 120))
+
+
+def folders(path: Path) -> list[str]:
+    return sorted(str(p.relative_to(path)) for p in path.glob("fields/*/shard-*"))
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+# --- filling ------------------------------------------------------------------------------------------------------
+
+
+def test_each_row_is_asked_once_and_read_ever_after(tmp_path: Path) -> None:
+    rows, model, first, second = ToyRows(), teacher_model(), *(Filler(teacher_model()) for _ in range(2))
+    _, _, figures = filled(tmp_path / "c", model, LOGITS, rows, first)
+    asked = [row for batch in first.asked for row in batch]
+    assert sorted(asked[:ROWS]) == list(range(ROWS))
+    assert sorted(asked[ROWS:]) == list(range(ROWS)), "the report asks again"
+    assert len(folders(tmp_path / "c")) > 3
+    assert figures.keys() == {"cache_mb", "cache_seconds", "cache_max_error", "cache_kl"}
+    before = contents(tmp_path / "c")
+    _, _, again = filled(tmp_path / "c", model, LOGITS, rows, second)
+    assert second.asked == []
+    assert contents(tmp_path / "c") == before
+    assert second.said == first.said
+    assert again["cache_kl"] == figures["cache_kl"]
+
+
+def test_what_is_told(tmp_path: Path) -> None:
+    filler = Filler(teacher_model())
+    filled(tmp_path / "c", filler.model, LOGITS, ToyRows(), filler, bits=8)
+    assert filler.said[0].startswith(f"teacher cache {tmp_path / 'c'}: 40 rows, ")
+    assert "logits, 8 bits, against the live teacher on 40 rows: KL " in filler.said[1]
+    report = json.loads((tmp_path / "c/fidelity/logits-8bit.json").read_text())
+    assert 0 < report["kl"] < 0.01
+    assert 0 < report["mean_error"] < report["max_error"] < report["scale"]
+
+
+def test_filling_that_is_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    rows, model = ToyRows(), teacher_model()
+    filled(tmp_path / "whole", model, LOGITS, rows)
+    for at in (0, 1, 4, 6):
+        begun = Filler(model)
+        begun.stop = lambda begun=begun, at=at: _stop() if len(begun.asked) >= at else None
+        with pytest.raises(Stopped):
+            filled(tmp_path / f"{at}", model, LOGITS, rows, begun)
+        there = len(folders(tmp_path / f"{at}"))
+        assert there < len(folders(tmp_path / "whole"))
+        assert list((tmp_path / f"{at}").rglob(".tmp-*")) == []
+        rest = Filler(model)
+        filled(tmp_path / f"{at}", model, LOGITS, rows, rest)
+        assert len({row for batch in rest.asked[: -(ROWS // 7 + 1)] for row in batch}) <= ROWS - there
+        ours, whole = contents(tmp_path / f"{at}"), contents(tmp_path / "whole")
+        assert {k: v for k, v in ours.items() if "fidelity" not in k} == {
+            k: v for k, v in whole.items() if "fidelity" not in k
+        }
+
+
+def _stop() -> None:
+    raise Stopped("stopped by SIGINT")
+
+
+def test_a_student_that_asks_for_more_adds_it(tmp_path: Path) -> None:
+    rows, model, more = ToyRows(), teacher_model(), Filler(teacher_model())
+    filled(tmp_path / "c", model, LOGITS, rows)
+    before = contents(tmp_path / "c")
+    _, teacher, _ = filled(tmp_path / "c", model, LOGITS | STATES, rows, more)
+    assert {p.split("/")[1] for p in folders(tmp_path / "c")} == {"logits-32bit", "hidden-0-32bit"}
+    after = contents(tmp_path / "c")
+    assert {name: after[name] for name in before} == before
+    output = teacher(rows.batch(np.arange(5)), LOGITS | STATES)
+    assert output.logits is not None
+    assert output.hidden_states is not None
+    filled(tmp_path / "c", model, LOGITS, rows, bits=8)  # other bits lie beside
+    assert "fields/logits-8bit/shard-00000" in folders(tmp_path / "c")
+
+
+def test_a_whole_cache_can_be_read_where_nobody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, model = ToyRows(), teacher_model()
+    filled(tmp_path / "c", model, LOGITS, rows)
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("nothing is to be written")
+
+    monkeypatch.setattr(store.atomic, "write_json", refused)
+    monkeypatch.setattr(store, "file_lock", refused)
+    _, teacher, _ = filled(tmp_path / "c", model, LOGITS, rows)
+    assert teacher(rows.batch(np.arange(3)), LOGITS).logits is not None
+
+
+def test_of_two_processes_one_fills_and_the_other_waits(tmp_path: Path) -> None:
+    rows, model, waiting = ToyRows(), teacher_model(), Filler(teacher_model())
+    path = tmp_path / "c"
+    cache, _ = opened(path, model, LOGITS, rows)
+    with file_lock(path / store.LOCK):
+        other = threading.Thread(target=filled, args=(path, model, LOGITS, rows, waiting))
+        other.start()
+        until = time.monotonic() + 30
+        while not waiting.said and time.monotonic() < until:
+            time.sleep(0.02)
+        assert waiting.said == [f"teacher cache {path}: another process fills it; waiting"]
+        filled(tmp_path / "elsewhere", model, LOGITS, rows)
+        for name in ("fields", "fidelity", "cache.json"):  # as if this process had filled it
+            shutil.move(tmp_path / "elsewhere" / name, path / name)
+    other.join(60)
+    assert not other.is_alive()
+    assert waiting.asked == []
+    assert cache.missing == {}
+
+
+def test_maps_that_are_open_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "OPEN_MAPS", 3)
+    rows, model = ToyRows(), teacher_model()
+    cache, teacher, _ = filled(tmp_path / "c", model, LOGITS, rows)
+    everything = np.random.default_rng(0).permutation(ROWS).astype(np.int64)
+    output = teacher(rows.batch(everything), LOGITS)
+    assert output.logits is not None
+    one = torch.cat([_of(teacher, rows, row) for row in everything.tolist()])
+    torch.testing.assert_close(output.logits, one, rtol=0, atol=0)
+    (held,) = cache.fields.values()
+    assert len(held._maps) <= 3
+
+
+def _of(teacher, rows: ToyRows, row: int) -> torch.Tensor:
+    return teacher(rows.batch(np.array([row])), LOGITS).logits
+
+
+# --- refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"teacher": "c" * 64},
+            "with another teacher: its teacher is aaaaaaaaaaaaaaaa, this run's is cccccccccccccccc",
+        ),
+        ({"tokenizer": "c" * 64}, "with another tokenizer: its tokenizer is bbbbbbbbbbbbbbbb, this run's is cccccccc"),
+        ({"data": "c" * 64}, "for other data: its data is ffffffffffffffff, this run's is cccccccccccccccc"),
+        ({"max_length": 64}, "for texts of another maximal length: its max length is 12, this run's is 64"),
+    ],
+)
+def test_a_cache_of_something_else(change: dict[str, object], told: str, tmp_path: Path) -> None:
+    rows, model = ToyRows(), teacher_model()
+    filled(tmp_path / "c", model, LOGITS, rows)
+    before = contents(tmp_path / "c")
+    with pytest.raises(UserError) as caught:
+        opened(tmp_path / "c", model, LOGITS, rows, **change)
+    line = caught.value.line()
+    assert line.startswith(f"{tmp_path / 'c'}: the teacher cache was made {told}")
+    assert line.endswith("; name another folder for this one, or remove the cache to have it made again")
+    assert caught.value.code == ExitCode.INPUT
+    assert contents(tmp_path / "c") == before
+
+
+def test_exact_answers_serve_coarser_arithmetic_and_not_the_other_way_round(tmp_path: Path) -> None:
+    rows, model = ToyRows(), teacher_model()
+    for precision in ("fp32", "bf16"):
+        filled(tmp_path / precision, model, LOGITS, rows, precision=precision, bits=16)
+    _, teacher = opened(tmp_path / "fp32", model, LOGITS, rows, precision="bf16", bits=16)
+    assert teacher.dtype == torch.float32
+    with pytest.raises(
+        UserError, match="by arithmetic of another precision: its precision is bf16, this run's is fp32"
+    ):
+        opened(tmp_path / "bf16", model, LOGITS, rows, precision="fp32", bits=16)
+
+
+@pytest.mark.parametrize("name", ["values.bin", "offsets.bin", "manifest.json"])
+@pytest.mark.parametrize("how", ["cut", "flipped", "gone"])
+def test_a_damaged_shard_is_named_and_made_again_once_it_is_removed(how: str, name: str, tmp_path: Path) -> None:
+    rows, model = ToyRows(), teacher_model()
+    filled(tmp_path / "c", model, LOGITS, rows)
+    whole = contents(tmp_path / "c")
+    shard = tmp_path / "c/fields/logits-32bit/shard-00001"
+    data = bytearray((shard / name).read_bytes())
+    if how == "gone":
+        (shard / name).unlink()
+    elif how == "cut":
+        (shard / name).write_bytes(data[: len(data) // 2])
+    else:
+        data[len(data) // 2] ^= 1
+        (shard / name).write_bytes(data)
+    with pytest.raises(UserError) as caught:
+        opened(tmp_path / "c", model, LOGITS, rows)
+    assert caught.value.line().startswith(f"{shard}: a shard of the teacher cache is damaged: ")
+    assert caught.value.line().endswith("; remove this folder, and it is made again; or copy it here again")
+    assert caught.value.code == ExitCode.DATA
+    shutil.rmtree(shard)
+    again = Filler(model)
+    filled(tmp_path / "c", model, LOGITS, rows, again)
+    assert "1 of " in again.said[0]
+    assert {k: v for k, v in contents(tmp_path / "c").items() if "fields" in k} == {
+        k: v for k, v in whole.items() if "fields" in k
+    }
+
+
+def test_a_folder_or_file_that_is_no_cache(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/diary.txt").write_text("mine")
+    model, rows = teacher_model(), ToyRows()
+    with pytest.raises(UserError) as caught:
+        opened(tmp_path / "notes", model, LOGITS, rows)
+    assert caught.value.line() == (
+        f"{tmp_path / 'notes'}: this folder is not a teacher cache: it holds diary.txt, and no cache.json; "
+        "name a new folder"
+    )
+    assert caught.value.code == ExitCode.REFUSED
+    with pytest.raises(UserError, match="the teacher cache is to be a folder, and this is a file"):
+        opened(tmp_path / "notes/diary.txt", model, LOGITS, rows)
+
+
+def test_a_cache_of_another_version(tmp_path: Path) -> None:
+    model, rows = teacher_model(), ToyRows()
+    filled(tmp_path / "c", model, LOGITS, rows)
+    note = json.loads((tmp_path / "c/cache.json").read_text())
+    (tmp_path / "c/cache.json").write_text(json.dumps(note | {"format": "teacher-cache-9"}))
+    with pytest.raises(UserError, match='its format is "teacher-cache-9", this program\'s is teacher-cache-1'):
+        opened(tmp_path / "c", model, LOGITS, rows)
+
+
+def test_a_teacher_with_bad_numbers_leaves_no_shard(tmp_path: Path) -> None:
+    model, rows = teacher_model(), ToyRows()
+    for parameter in model.heads["task"].parameters():
+        parameter.data.fill_(float("nan"))
+    with pytest.raises(UserError, match="the teacher's logits hold NaN") as caught:
+        filled(tmp_path / "c", model, LOGITS, rows)
+    assert caught.value.code == ExitCode.DATA
+    assert folders(tmp_path / "c") == []
+
+
+def test_the_fingerprints_are_all_in_the_note(tmp_path: Path) -> None:
+    filled(tmp_path / "c", teacher_model(), LOGITS, ToyRows())
+    note = json.loads((tmp_path / "c/cache.json").read_text())
+    own = identity()
+    assert note == {"format": store.FORMAT, "rows": ROWS, **vars(own)}

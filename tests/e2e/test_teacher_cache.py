@@ -1,0 +1,213 @@
+"""`compress distill --teacher-cache`: the teacher is asked once, by whoever comes first; everybody else reads."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, sha
+
+from compress.durable import atomic, journal
+from compress.errors import ExitCode
+from compress.tracking import Store
+
+CACHED = (*DISTILL, "--teacher-cache", "answers")
+LAYERS = ("--set", "stages.0.objectives=[{kind: soft_targets}, {kind: hidden_mse}, {kind: minilm}]")
+CORPUS = """
+extends: distilbert
+teacher: smoke-teacher
+corpus: {source: corpus.txt, max_length: 24}
+stages:
+  - kind: distill
+    level: corpus
+    student: {layers: [0, 2]}
+    masking: {strategy: static}
+    objectives:
+      - {kind: soft_targets, on: vocabulary, temperature: 2.0, weight: 5.0}
+      - {kind: masked_lm, weight: 2.0}
+      - {kind: cosine_hidden}
+    training: {steps: 6, batch_rows: 8, learning_rate: 1e-3}
+"""
+
+
+def bits(number: int) -> tuple[str, str]:
+    return "--set", f"stages.0.cache.bits={number}"
+
+
+def losses(run: Path) -> list[float]:
+    """The training curve, from the run's journal."""
+    records, _ = journal.read(run / "tracking/journal.jsonl")
+    return [r["values"]["train/loss"] for r in records if r["op"] == "metrics" and "train/loss" in r["values"]]
+
+
+def test_the_first_student_fills_and_the_others_read(taught: Path, compress: Cli) -> None:
+    first = compress(*CACHED, "--output", "runs/first")
+    assert first.code == 0, first.err
+    assert re.search(r"teacher cache answers/task: 64 rows, [\d.]+ (bytes|kB)\n", first.err)
+    assert re.search(
+        r"  logits, 16 bits, against the live teacher on 64 rows: KL \S+ nats, max error \S+, mean", first.err
+    )
+    assert "teacher cache 0/64" in first.err
+    answers = {p: sha(p) for p in (taught / "answers").rglob("*") if p.is_file()}
+    second = compress(*CACHED, "--output", "runs/second", "--seed", "3")
+    assert second.code == 0, second.err
+    assert "teacher cache 0/64" not in second.err
+    assert {p: sha(p) for p in (taught / "answers").rglob("*") if p.is_file()} == answers
+    client: Any = Store(f"sqlite:///{taught / 'mlruns/mlflow.db'}").client()
+    experiment = client.get_experiment_by_name("compress").experiment_id
+    for run in ("first", "second"):
+        (told,) = client.search_runs([experiment], f"tags.`compress.folder` = '{taught / 'runs' / run}'")[:1]
+        assert 0 <= told.data.metrics["distill/cache_kl"] < 1e-4
+        assert 0 <= told.data.metrics["distill/cache_max_error"] < 1e-2
+        assert told.data.metrics["distill/cache_mb"] > 0
+
+
+@pytest.mark.parametrize(("number", "near"), [(32, 1e-5), (16, 1e-3), (8, 1e-1)])
+def test_a_student_learns_the_same_as_from_the_live_teacher(
+    number: int, near: float, taught: Path, compress: Cli
+) -> None:
+    for name, words in (("live", DISTILL), ("cached", (*CACHED, *bits(number)))):
+        done = compress(*words, *LAYERS, "--output", f"runs/{name}")
+        assert done.code == 0, done.err
+    live, cached = losses(taught / "runs/live"), losses(taught / "runs/cached")
+    assert len(live) == 6
+    assert cached == pytest.approx(live, rel=near)
+
+
+def test_student_twin_and_seeds_share_one_cache(taught: Path, compress: Cli) -> None:
+    done = compress(*CACHED, "--set", "stages.0.control=true", "--seeds", "2", "--output", "runs/many")
+    assert done.code == 0, done.err
+    assert done.err.count("teacher cache 0/64") == 1
+    assert done.err.count("teacher cache answers/task: 64 rows") == 2, "the twin on hard labels asks no teacher"
+    assert (taught / "runs/many/seed-1/control").is_dir()
+
+
+@pytest.mark.parametrize("top_k", [None, 5])
+def test_on_text_whose_masks_are_drawn_once(top_k: int | None, taught: Path, compress: Cli) -> None:
+    (taught / "corpus.yaml").write_text(CORPUS, encoding="utf-8")
+    words = ("distill", "--recipe", "./corpus.yaml", "--teacher", TEACHER, "--general-teacher", PRETRAINED)
+    more = () if top_k is None else ("--set", f"stages.0.cache.top_k={top_k}")
+    for seed in ("0", "1"):
+        done = compress(*words, "--seed", seed, "--teacher-cache", "answers", *more, "--output", f"runs/c{seed}")
+        assert done.code == 0, done.err
+        assert ("teacher cache 0/" in done.err) == (seed == "0"), "the masks are the same for all seeds"
+    done = compress(*words, "--output", "runs/live")
+    assert done.code == 0, done.err
+    live, cached = losses(taught / "runs/live"), losses(taught / "runs/c0")
+    if top_k is None:
+        assert cached == pytest.approx(live, rel=1e-3)
+    else:
+        assert "of the probability kept" in done.err or cached != live
+        assert cached[0] < live[0]
+
+
+# --- stopped --------------------------------------------------------------------------------------------------------
+
+
+def test_filling_that_is_killed_goes_on(taught: Path, server: Server) -> None:
+    """Shards of some tokens only, so that there are several: each is there whole or not at all."""
+    words = (*CACHED, "--quiet", "--set", "stages.0.cache.bits=32", *LAYERS)
+    whole = server.run(taught, *words, "--output", "runs/whole")
+    assert whole.code == 0, whole.err
+    (taught / "answers").rename(taught / "undisturbed")
+    done = server.run(taught, *words, "--output", "runs/cut", fault="folder.after_fsync:2:kill")
+    assert done.code == -signal.SIGKILL
+    done = server.run(taught, *words, "--output", "runs/cut", "--resume")
+    assert done.code == 0, done.err
+    names = [p.relative_to(taught / "undisturbed") for p in (taught / "undisturbed").rglob("*.bin")]
+    assert names
+    assert [sha(taught / "answers" / n) for n in names] == [sha(taught / "undisturbed" / n) for n in names]
+    assert list((taught / "answers").rglob(".tmp-*")) == []
+    assert sha(taught / "runs/cut/student/model.safetensors") == sha(taught / "runs/whole/student/model.safetensors")
+
+
+# --- refused --------------------------------------------------------------------------------------------------------
+
+
+def test_another_teachers_cache_is_refused_before_a_folder_is_made(taught: Path, compress: Cli) -> None:
+    assert compress(*CACHED, "--output", "runs/x").code == 0
+    done = compress("finetune", "--model", TEACHER, "--data", "data", "--max-length", "24", "--output", "runs/other",
+                    "--set", "stages.0.training.steps=2", "--set", "stages.0.training.epochs=null")  # fmt: skip
+    assert done.code == 0, done.err
+    done = compress(*CACHED, "--teacher", "runs/other/model", "--output", "runs/y")
+    assert (done.code, done.out) == (ExitCode.INPUT, "")
+    assert re.fullmatch(
+        r"error: answers/task: the teacher cache was made with another teacher: its teacher is [0-9a-f]{16}, this "
+        r"run's is [0-9a-f]{16}; name another folder for this one, or remove the cache to have it made again",
+        done.line,
+    ), done.line
+    assert not (taught / "runs/y").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("--limit", "40"), "for other data: its data is"),
+        (("--max-length", "20"), "for texts of another maximal length: its max length is 24, this run's is 20"),
+    ],
+)
+def test_other_data_is_refused(change: tuple[str, ...], told: str, taught: Path, compress: Cli) -> None:
+    assert compress(*CACHED, "--output", "runs/x").code == 0
+    done = compress(*CACHED, *change, "--output", "runs/y")
+    assert done.code == ExitCode.INPUT
+    assert told in done.line
+    assert not (taught / "runs/y").exists()
+
+
+def test_a_cut_shard_is_refused_by_name(taught: Path, compress: Cli) -> None:
+    assert compress(*CACHED, "--output", "runs/x").code == 0
+    file = taught / "answers/task/fields/logits-16bit/shard-00000/values.bin"
+    file.write_bytes(file.read_bytes()[:-1])
+    done = compress(*CACHED, "--output", "runs/y")
+    assert done.code == ExitCode.DATA
+    assert done.line == (
+        "error: answers/task/fields/logits-16bit/shard-00000: a shard of the teacher cache is damaged: values.bin: 255 "
+        "bytes instead of 256; remove this folder, and it is made again; or copy it here again"
+    )
+    assert not (taught / "runs/y").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("noise={rate: 0.1}",), "noise gives each epoch other text, of which a cache knows nothing"),
+        (("cache.bits=4",), "stages.0.cache.bits: found 4, allowed: 8, 16, 32"),
+        (("cache.top_k=5",), "cache.top_k is of vocabulary logits, and no objective reads them; leave it out"),
+        (("cache.pth=x",), "unknown key"),
+    ],
+)
+def test_what_a_recipe_may_not_say(change: tuple[str, ...], told: str, taught: Path, compress: Cli) -> None:
+    sets = [word for value in change for word in ("--set", f"stages.0.{value}")]
+    done = compress(*CACHED, *sets, "--output", "runs/x")
+    assert (done.code, done.out) == (ExitCode.INPUT, "")
+    assert told in done.err, done.err
+
+
+def test_masks_that_change_are_refused_with_advice(taught: Path, compress: Cli) -> None:
+    done = compress(
+        "distill", "--recipe", "smoke", "--data", "data", "--teacher-cache", "answers", "--output", "runs/x"
+    )
+    assert done.code == ExitCode.INPUT
+    assert "distilbert masking hides other pieces in each epoch" in done.err
+    assert "set masking.strategy to static, or give a stage of level task the cache alone" in done.err
+    assert not (taught / "answers").exists()
+
+
+def test_a_cache_that_may_only_be_read_is_read(taught: Path, compress: Cli) -> None:
+    assert compress(*CACHED, "--output", "runs/x").code == 0
+    folders = [*(taught / "answers").rglob("*"), taught / "answers"]
+    for path in folders:
+        path.chmod(path.stat().st_mode & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))
+    try:
+        done = compress(*CACHED, "--output", "runs/y")
+        assert done.code == 0, done.err
+    finally:
+        for path in folders:
+            path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    assert atomic.verify_folder(taught / "runs/y/student") == []
+    assert os.listdir(taught / "answers/task")
