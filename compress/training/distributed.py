@@ -79,7 +79,13 @@ def launched(device: str) -> Iterator[Team | None]:
                 code=ExitCode.ENVIRONMENT,
             )
         torch.cuda.set_device(place.local)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        raise UserError(
+            "the processes do not find each other", where="torchrun", why=why, code=ExitCode.ENVIRONMENT
+        ) from error
     team = _current = Team(place)
     code: int = ExitCode.OK
     try:
