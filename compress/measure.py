@@ -14,11 +14,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from compress.calibration import Calibration, calibration, fitting_rows
 from compress.contracts import Batch, Measurement, Needs
 from compress.data.batches import evaluation_batches
 from compress.data.examples import Examples
 from compress.data.table import Rows
 from compress.data.task import Fidelity, Scored
+from compress.data.tasks import classification
 from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
 from compress.export.deployed import Runtime
@@ -82,6 +84,7 @@ class Measured:
     scored: Scored | None = None
     metric: str | None = None
     churn: Sequence[Group] = ()
+    calibration: Calibration | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it."""
@@ -128,12 +131,14 @@ def measure(
     device: str = "cpu",
     precision: Literal["fp32", "bf16"] = "fp32",
     settings: Mapping[str, Any] | None = None,
+    held: Rows | None = None,
     runtime: Runtime = "torch",
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Measured]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
-    task: the kind of the data.  settings: of the task, in place of the models' own.  runtime: of all of them.
+    task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
+    a temperature is fitted on.  runtime: of all of them.
     Raises UserError when a model does not do it, or two answer different labels.
     """
     how: dict[str, Any] = {"device": device, "precision": precision, "task": task, "settings": settings}
@@ -151,9 +156,11 @@ def measure(
     say("timing " + ", ".join(s.name for s in subjects))
     costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost)
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
+    held = fitting_rows(held)
     measured = []
     for i, subject in enumerate(subjects):
         scored = answered[i].scored
+        calibrated = _calibrated(predictors[i], answered[i], rows, held, max_length, bootstrap)
         values = {**quality(scored, bootstrap), **costs[i].values}
         context = {**costs[i].context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
         context |= {"task": task, "metric": metric}
@@ -167,7 +174,9 @@ def measure(
         flips = (
             () if reference is None or i == reference else _churn(predictors[i], answered[i], answered[reference], rows)
         )
-        measured.append(Measured(subject, Measurement(values, context), scored, metric, flips))
+        if calibrated is not None and calibrated.values:
+            values |= calibrated.values
+        measured.append(Measured(subject, Measurement(values, context), scored, metric, flips, calibrated))
     return measured
 
 
@@ -196,6 +205,21 @@ def _compare(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Row
     if ours.logits.shape != theirs.logits.shape:
         return Fidelity(len(rows), {})
     return predictor.task.compare(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
+
+
+def _calibrated(
+    predictor: Predictor, ours: _Answered, rows: Rows, held: Rows | None, max_length: int, bootstrap: int
+) -> Calibration | None:
+    """Whether its probabilities mean what they say, as they are and with a temperature fitted on `held`; None for kinds
+    of task without one answer a row."""
+    task, fitted = predictor.task, None
+    if not isinstance(task, classification.Task):
+        return None
+    if held is not None:
+        examples = predictor.encode_rows(held, max_length=max_length)
+        fitted = task.pooled(predictor.logits(examples), examples), np.asarray(held.labels)
+    logits = task.pooled(ours.logits, ours.examples)
+    return calibration(logits, np.asarray(rows.labels), task.temperature, fitted, bootstrap=bootstrap)
 
 
 def _churn(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Rows) -> Sequence[Group]:

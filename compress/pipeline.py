@@ -528,6 +528,7 @@ class Run:
             max_length=self.recipe.data.max_length,
             cost=CostPlan(**evaluation.latency.model_dump(), throughput_rows=evaluation.throughput_rows),
             bootstrap=evaluation.bootstrap,
+            held=None if evaluation.split == "validation" else table.splits.get("validation"),
             device=self.options.device,
             precision="bf16" if self.options.precision == "bf16" else "fp32",
             say=self.console.note,

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from compress import calibration
 from compress.console import Console
 from compress.data.table import Table
 from compress.data.tasks import task_of
+from compress.durable import atomic
 from compress.measure import Measured, kind_of
 from compress.modelfolder import folder as modelfolder
 from compress.report import churn_sentence, churn_table, comparison, conditions, gain_sentence, markdown
@@ -49,6 +51,7 @@ def log_measured(
             annotate(m, None)
     annotate(main, teacher if teacher is not main else None)
     _log(log, main, table, method, note)
+    _draw(log, main, measured)
     for m in measured:
         if m is main or m.subject.role in told:
             continue
@@ -125,6 +128,17 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
     if m.churn:
         run.table(run.folder / CHURN, *churn_table(m.churn))
     run.note(note)
+
+
+def _draw(run: TrackedRun, main: Measured, measured: Sequence[Measured]) -> None:
+    """The reliability plot of all models, of the main one also after temperature scaling."""
+    found = {m.subject.name: m.calibration for m in measured if m.calibration is not None}
+    if main.calibration is None:
+        return
+    file = run.folder / calibration.FILE
+    title = f"do probabilities hold? {main.measurement.context['dataset']}"
+    atomic.write_text(file, calibration.chart(title, found, scaled=main.subject.name))
+    run.artifact(file)
 
 
 def _plain(context: Any) -> dict[str, str]:

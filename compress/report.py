@@ -138,6 +138,7 @@ METRICS: Mapping[str, tuple[str, Form]] = {
     "spearman": ("Spearman", _decimal),
     "pearson": ("Pearson", _decimal),
     "calibration_error": ("calibration error", _percent),
+    "calibration_error_scaled": ("  after temperature scaling", _percent),
 }
 """Metric → what people call it, and its form."""
 
@@ -155,6 +156,7 @@ _COSTS = (
 _LIKENESS = (
     ("agreement with teacher", _with_interval("vs_teacher/agreement_pct"), _kept),
     ("correlation with teacher", _with_interval("vs_teacher/correlation"), _decimal),
+    ("KL to teacher, nats", _with_interval("vs_teacher/kl"), _decimal),
     ("smaller on disk", ("vs_teacher/size_ratio",), _times),
     ("faster (latency p50)", ("vs_teacher/speedup",), _times),
     ("faster (throughput)", ("vs_teacher/throughput_ratio",), _times),

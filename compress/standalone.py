@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from compress.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
 from compress.data.examples import Examples
 from compress.data.table import Table
 from compress.data.tasks import classification
+from compress.durable import atomic
 from compress.errors import UserError
 from compress.measure import CostPlan, Measured, Subject, cost_ratios, measure, measure_cost, require_same_labels
 from compress.modelfolder import folder as modelfolder
@@ -25,7 +27,7 @@ from compress.stages import check_same_task, open_table_of, settings_asked
 from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
 
 MIX_ROWS = 512
-FEWEST_ROWS = 10
+BOOTSTRAP = 200
 
 
 def evaluate(model: str, against: str | None, split: str, bootstrap: int, options: RunOptions) -> list[Measured]:
@@ -54,6 +56,7 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
         device=options.device,
         precision="bf16" if options.precision == "bf16" else "fp32",
         settings=settings_asked(recipe),
+        held=None if split == "validation" else table.splits.get("validation"),
         runtime=options.runtime,
         say=console.note,
     )
@@ -138,8 +141,13 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     shown = [[f"{row[key]:.4f}" for row in told.values()] for key in next(iter(told.values()))]
     names = ("temperature", "calibration error", "negative log-likelihood")
     console.table("", columns, [(name, *cells) for name, cells in zip(names, shown, strict=True)])
+    plot = options.output.with_name(f"{options.output.name}-{FILE}")
+    found = calibration(logits[1], gold[1], _temperature(info), (logits[0], gold[0]), bootstrap=BOOTSTRAP)
+    title = f"do probabilities hold? {table.name}/test"
+    atomic.write_text(plot, chart(title, {folder.name: found}, scaled=folder.name))
     console.result(f"wrote {options.output}; its answers are the same, their probabilities are not")
-    console.document({"folder": str(options.output), "fitted_on": split, **told})
+    console.result(f"plot     {plot}")
+    console.document({"folder": str(options.output), "plot": str(plot), "fitted_on": split, **told})
     return temperature
 
 

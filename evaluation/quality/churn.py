@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 QUARTERS = ("shortest quarter", "second quarter", "third quarter", "longest quarter")
+BANDS = ("below 0.60", "0.60 to 0.80", "0.80 to 0.95", "0.95 and above")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def churn(
     """(N,) answers of model and teacher and the right ones → one Group for all rows and one for every group.
 
     groups: what rows are told apart by → (N,) the group of each row; a group is listed in order of its first row, or
-    as QUARTERS are.
+    as QUARTERS and BANDS are.
     """
     a, b, y = (np.asarray(x) for x in (ours, theirs, gold))
     changed, broken, fixed = a != b, (b == y) & (a != y), (a == y) & (b != y)
@@ -46,7 +47,7 @@ def churn(
     found = [one("all", "all rows", np.ones(len(y), dtype=bool))]
     for by, values in groups.items():
         names = np.asarray(values, dtype=object)
-        order = [q for q in QUARTERS if q in names] or list(dict.fromkeys(names.tolist()))
+        order = [name for name in (*QUARTERS, *BANDS) if name in names] or list(dict.fromkeys(names.tolist()))
         found += [one(by, str(name), names == name) for name in order]
     return found
 
@@ -59,6 +60,5 @@ def quarters(lengths: ArrayLike) -> list[str]:
 
 
 def confidence_bands(shares: ArrayLike) -> list[str]:
-    """(N,) top probabilities of the teacher → `below 0.60`, `0.60 to 0.80`, `0.80 to 0.95`, `0.95 and above`."""
-    names = ("below 0.60", "0.60 to 0.80", "0.80 to 0.95", "0.95 and above")
-    return [names[int(i)] for i in np.searchsorted([0.60, 0.80, 0.95], np.asarray(shares), side="right")]
+    """(N,) top probabilities of the teacher → the one of BANDS that each lies in."""
+    return [BANDS[int(i)] for i in np.searchsorted([0.60, 0.80, 0.95], np.asarray(shares), side="right")]

@@ -234,6 +234,8 @@ def test_calibrated_probabilities_and_the_same_answers(taught: Path, compress: C
     assert done.code == 0, done.err
     told = json.loads(done.out)
     assert told["before"]["temperature"] == 1.0
+    assert told["plot"] == "runs/calibrated-reliability.svg"
+    assert "temperature" in (taught / told["plot"]).read_text(encoding="utf-8")
     kept = modelfolder.inspect("runs/calibrated")
     assert kept.meta.task_settings["temperature"] == pytest.approx(told["after"]["temperature"])
     rows = [
@@ -253,6 +255,8 @@ def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
     assert done.code == 0, done.err
     assert "rows answered otherwise than by the teacher" in done.out
     assert "teacher's confidence:" in done.out
+    assert "KL to teacher, nats" in done.out
+    assert "after temperature scaling" in done.out
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--json")
     groups = json.loads(done.out)["models"][1]["churn"]
     assert groups[0]["by"] == "all"

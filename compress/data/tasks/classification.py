@@ -159,7 +159,7 @@ class Task(task.Task):
         """The share of rows with the same label, and the mean KL divergence from theirs to ours, in nats."""
         ours, theirs = (self.pooled(side, examples) for side in (ours, theirs))
         same = of_mean(ours.argmax(-1) == theirs.argmax(-1))
-        return Fidelity(len(ours), {"agreement": same}, {"kl": float(divergence(ours, theirs).mean())})
+        return Fidelity(len(ours), {"agreement": same, "kl": of_mean(divergence(ours, theirs))})
 
     def churn(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

@@ -108,4 +108,4 @@ class Task(task.Task):
     ) -> Fidelity:
         """The share of labels on which both agree, and the KL divergence of a label from theirs to ours, in nats."""
         same = of_mean(((ours > 0) == (theirs > 0)).mean(1))
-        return Fidelity(len(ours), {"agreement": same}, {"kl": float(bernoulli_divergence(ours, theirs).mean())})
+        return Fidelity(len(ours), {"agreement": same, "kl": of_mean(bernoulli_divergence(ours, theirs).mean(1))})

@@ -186,8 +186,8 @@ class Task(task.Task):
         owners = _owners(examples)[at]
         same = np.bincount(owners, ours[at].argmax(1) == theirs[at].argmax(1), minlength=len(rows))
         sizes = np.bincount(owners, minlength=len(rows))
-        kl = float(divergence(ours[at], theirs[at]).mean())
-        return Fidelity(len(rows), {"agreement": of_mean(same, sizes)}, {"kl": kl})
+        apart = np.bincount(owners, divergence(ours[at], theirs[at]), minlength=len(rows))
+        return Fidelity(len(rows), {"agreement": of_mean(same, sizes), "kl": of_mean(apart, sizes)})
 
 
 def _spelled(tags: Ragged, names: Sequence[str]) -> list[list[str]]:
