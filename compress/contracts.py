@@ -53,6 +53,9 @@ class StageSpec(Frozen):
     reads: ClassVar[frozenset[str]] = frozenset({"data"})
     """Blocks of the recipe without which no stage of this kind can work."""
 
+    milestone: ClassVar[str | None] = None
+    """What its model is called where it is measured beside the result of a later stage; None: it is not measured."""
+
     kind: Any  # each kind narrows it to its own Literal
 
     def needs(self) -> frozenset[str]:

@@ -24,7 +24,7 @@ from compress.data.tasks import classification
 from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
 from compress.export.deployed import Runtime
-from compress.predictor import MAX_TOKENS, EnsemblePredictor, Predictor
+from compress.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, fixed_batch
 from compress.stages import check_same_task
 from evaluation.cost.device import describe
 from evaluation.cost.flops import count_flops
@@ -38,7 +38,8 @@ from evaluation.quality.paired import exact_sign_test
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to measure. role: teacher, student, control, or of one teacher of several `member_role`.
+    """A model to measure. role: teacher, student, control, of one teacher of several `member_role`, of a stage's model
+    on the way `stage_role`.
 
     ensemble: several that answer together; folder is then that of their lead.
     """
@@ -59,6 +60,14 @@ MEMBER = "teacher-"
 def member_role(place: int) -> str:
     """The role of one of several teachers, counted from 0."""
     return f"{MEMBER}{place + 1}"
+
+
+STAGE = "stage-"
+
+
+def stage_role(index: int) -> str:
+    """The role of what a stage of the run made on the way to its result, counted from 0."""
+    return f"{STAGE}{index}"
 
 
 def kind_of(role: str) -> str:
@@ -299,7 +308,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
     """
     device = predictors[0].device
     wait = torch.cuda.synchronize if device.startswith("cuda") else None
-    fixed = [_fixed_batch(p, cost) for p in predictors]
+    fixed = [fixed_batch(p.config, cost.batch, min(cost.length, p.max_length)).to(p.device) for p in predictors]
     lengths = [int(b.max_length) for b in fixed]
     latencies = measure_interleaved(
         [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
@@ -342,21 +351,6 @@ def _context(p: Predictor, cost: CostPlan, length: int, latency: Latency, sample
         "repeats": str(latency.repeats),
         "contaminated": "yes" if latency.contaminated else "no",
     }
-
-
-def _fixed_batch(p: Predictor, cost: CostPlan) -> Batch:
-    """`batch` sequences of `length` random tokens: latency depends on the count of tokens, not on which they are."""
-    length = min(cost.length, p.max_length)
-    generator = torch.Generator().manual_seed(0)
-    total = cost.batch * length
-    return Batch(
-        input_ids=torch.randint(0, p.config.vocabulary, (total,), generator=generator),
-        segment_ids=torch.zeros(total, dtype=torch.int64),
-        position_ids=torch.arange(length).repeat(cost.batch),
-        cu_seqlens=torch.arange(0, total + 1, length),
-        max_length=length,
-        row_ids=torch.arange(cost.batch),
-    ).to(p.device)
 
 
 def replace_rows(batch: Batch, rows: int) -> Batch:

@@ -34,7 +34,17 @@ from compress.durable import atomic, safe
 from compress.durable.lock import run_lock
 from compress.durable.signals import StopFlag
 from compress.errors import ExitCode, Stopped, UserError
-from compress.measure import CostPlan, Measured, Subject, kind_of, measure, member_role, taught_by
+from compress.measure import (
+    STAGE,
+    CostPlan,
+    Measured,
+    Subject,
+    kind_of,
+    measure,
+    member_role,
+    stage_role,
+    taught_by,
+)
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve as resolve_model
 from compress.modelnames import tokenizer_folder
@@ -43,7 +53,7 @@ from compress.recipe import Recipe, TeacherRow, load_recipe
 from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
 from compress.stages import FINDINGS, Outline, Prepared, StageContext, Workshop, open_table_of, outline_of, task_choice
 from compress.teachers import Teachers, is_recipe, joined, named, overrides, teacher_folder
-from compress.tracking import TrackedRun, open_run, resolve_store
+from compress.tracking import Parent, TrackedRun, open_run, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY
 from compress.training import distributed
 from compress.training.checkpoint import Checkpoints
@@ -131,6 +141,8 @@ class Run:
         self.ready: dict[Path, Prepared] = {}
         self.experiment = options.experiment or "compress"
         self.method = recipe.method or self.last.kind
+        self.parent: Parent | None = None
+        self.tags: dict[str, str] = {}
 
     # --- the run ----------------------------------------------------------------------------------------------
 
@@ -228,7 +240,8 @@ class Run:
             name=path.name,
             method=self.method,
             role="student" if "teacher" in self.needs else "teacher",
-            tags={"compress.recipe": self.recipe.name, "compress.recipe_sha": self.recipe.hash()},
+            parent=self.parent,
+            tags={"compress.recipe": self.recipe.name, "compress.recipe_sha": self.recipe.hash(), **self.tags},
             store=resolve_store(self.options.tracking_uri),
             quality=self._quality(),
             warn=self.console.warn,
@@ -259,6 +272,11 @@ class Run:
 
     def _has_task(self) -> bool:
         return self.last.kind not in ("tokenizer", "pretrain") and getattr(self.last, "level", "task") == "task"
+
+    def workplace(self, place: int, folder: Path) -> StageContext:
+        """What the recipe's stage at `place` is given before any other has run; a teacher that is a recipe is made."""
+        self._open_data()
+        return self._context(self.recipe.stages[place], folder, self._given(), self._teachers())
 
     # --- stages -----------------------------------------------------------------------------------------------
 
@@ -313,8 +331,10 @@ class Run:
         begin = time.monotonic()
         prepared = self.ready.pop(target, None) or self._prepare(spec, context)
         steps, best = 0, {}
+        log.params(prepared.params)
+        if prepared.told is not None:
+            prepared.told(log)
         if prepared.module is not None:
-            log.params(prepared.params)
             if prepared.opening is not None:
                 opening = prepared.opening()
                 log.metrics({f"{spec.kind}/{name}": value for name, value in opening.items()})
@@ -394,6 +414,7 @@ class Run:
             general_teacher=teachers.general,
             ensemble=teachers.ensemble,
             say=self.console.note,
+            show=self.console.table,
             workshop=Workshop(self.console.progress, lambda: self._stop_if_asked(f"the first step of {folder.name}")),
         )
 
@@ -517,6 +538,10 @@ class Run:
             subjects = [Subject(name, made.model, "teacher")]
         else:
             subjects = [*taught_by(teachers.task, teachers.ensemble), Subject(name, made.model, "student")]
+        between = [i for i in self.indices[:-1] if self.recipe.stages[i].milestone is not None]
+        for place, index in enumerate(between, 1):
+            told = f"{self.recipe.stages[index].milestone}{f' {place}' if len(between) > 1 else ''}"
+            subjects.insert(-1, Subject(told, self._target(index), stage_role(index)))
         if control is not None:
             subjects.append(Subject("control", control, "control"))
         measured = measure(
@@ -543,6 +568,8 @@ class Run:
         """Whose journal a model that is not the run's own result writes to: the control goes on in its stage's."""
         if role == "control":
             return self._work(self.indices[-1], "-control")
+        if role.startswith(STAGE):
+            return self._work(int(role.removeprefix(STAGE)))
         return self.folder.path / role.replace("teacher", "reference")
 
     @staticmethod

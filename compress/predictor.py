@@ -19,6 +19,7 @@ from compress.data.table import Rows
 from compress.data.task import Task
 from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer
+from compress.encoder.config import EncoderConfig
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
 from compress.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
@@ -123,6 +124,20 @@ class Predictor:
     def files(self) -> list[Path]:
         """What it needs on the disk: folders whose weights it reads, or the exported file."""
         return [self.folder / deployed.FILE] if self.runtime == "onnxruntime" else [self.folder]
+
+
+def fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
+    """`rows` sequences of `length` random tokens: latency depends on the count of tokens, not on which they are."""
+    generator = torch.Generator().manual_seed(0)
+    total = rows * length
+    return Batch(
+        input_ids=torch.randint(0, config.vocabulary, (total,), generator=generator),
+        segment_ids=torch.zeros(total, dtype=torch.int64),
+        position_ids=torch.arange(length).repeat(rows),
+        cu_seqlens=torch.arange(0, total + 1, length),
+        max_length=length,
+        row_ids=torch.arange(rows),
+    )
 
 
 class EnsemblePredictor(Predictor):

@@ -95,6 +95,8 @@ def _keywords(part: type) -> dict[str, tuple[Any, Any]]:
     untyped = [p.name for p in chosen if p.annotation is p.empty]
     if untyped:
         raise TypeError(f"{part.__module__}.{part.__name__}: no type on {', '.join(untyped)}")
+    if not chosen:  # also of a class without a constructor of its own
+        return {}
     hints = _resolve(init, [p.name for p in chosen])
     return {p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in chosen}
 

@@ -51,7 +51,7 @@ class StageContext:
     folder: the stage's work folder.  model, tokenizer: folders from an earlier stage or a flag.  teacher: the folder
     whose task head teaches; general_teacher: the one whose masked-LM head teaches.  ensemble: who teaches a task
     together, `teacher` among them as their lead; None: `teacher` alone.  table, corpus: opened on first use.  workshop:
-    for long work while a stage is prepared.
+    for long work while a stage is prepared.  show: (title, columns, rows) of a table to the terminal.
     """
 
     recipe: Recipe
@@ -68,6 +68,7 @@ class StageContext:
     ensemble: Ensemble | None = None
     say: Callable[[str], None] = lambda _: None
     workshop: Workshop = field(default_factory=lambda: Workshop(_unwatched, lambda: None))
+    show: Callable[[str, Sequence[str], Sequence[Sequence[object]]], None] = lambda title, columns, rows: None
 
 
 @dataclass
@@ -108,7 +109,7 @@ class Prepared:
     """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
 
     identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
-    opening: work before the first step, which may be long.
+    opening: work before the first step, which may be long.  told: tells the run what `prepare` found.
     closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
     """
 
@@ -121,6 +122,7 @@ class Prepared:
     identity: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
     opening: Opening | None = None
+    told: Callable[[TrackedRun], None] | None = None
     closing: Callable[[nn.Module, int], Mapping[str, float]] | None = None
     diagnosis: Diagnosis | None = None
 

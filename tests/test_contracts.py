@@ -24,7 +24,14 @@ from compress.recipe.library import names as recipe_names
 from compress.recipe.schema import Recipe
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("compress.objectives", "compress.data.tasks", "compress.modelfolder.families")
+PACKAGES = (
+    "compress.objectives",
+    "compress.data.tasks",
+    "compress.modelfolder.families",
+    "compress.prune_layers.criteria",
+    "compress.share.patterns",
+    "compress.share.starts",
+)
 PARTS = [(package, kind) for package in PACKAGES for kind in registry.parts(package)]
 STAGES = sorted(registry.stages())
 
@@ -215,7 +222,7 @@ def test_a_command_reads_every_option_it_has(name: str) -> None:
 
 def test_the_flags_of_a_command_mean_something_to_it() -> None:
     """Flags come in groups; a group must not bring a command a flag that it cannot heed."""
-    stages = {"distill", "finetune", "pretrain", "tokenizer", "run"}
+    stages = {"distill", "finetune", "pretrain", "tokenizer", "run", "share", "prune-layers"}
     for name, command in COMMANDS.items():
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
         assert ("--resume" in flags) == (name in stages), name

@@ -33,7 +33,8 @@ TIERS: tuple[tuple[str, ...], ...] = (
         "prediction",
     ),  # one run from request to table; measuring and predicting without a recipe
     # several runs; a model for another runtime; a run on a few examples; several processes of one
-    ("repeats", "exporting", "overfit", "followers"),
+    ("repeats", "exporting", "overfit", "followers", "contest"),
+    ("pruning",),  # one cut or all of a contest
     ("cli",),
     ("__main__",),
 )

@@ -41,7 +41,7 @@ def command(name: str) -> list[str]:
         head = head.replace(word, toy)
     words = shlex.split(head)
     recipe = load_recipe(name)
-    if recipe.teacher is not None and "--teacher" not in words:
+    if recipe.teacher is not None and "--teacher" not in words and words[0] != "prune-layers":
         words += ["--teacher", "mine"]
     if "--data" not in words:
         words += ["--data", "data"]
@@ -49,6 +49,9 @@ def command(name: str) -> list[str]:
     for index, stage in enumerate(recipe.stages):
         if hasattr(stage, "training"):
             changes |= {f"stages.{index}.training.steps": 2, f"stages.{index}.training.epochs": "null"}
+        if stage.kind == "share":
+            changes |= {f"stages.{index}.residual_rank": min(4, stage.residual_rank)}
+            changes |= {f"stages.{index}.embedding": "{size: 8}"} if stage.embedding is not None else {}
         if getattr(getattr(stage, "student", None), "hidden", None) is not None:
             changes |= {f"stages.{index}.student.hidden": 8}
         if hasattr(stage, "encoder"):

@@ -1,0 +1,77 @@
+"""Remove layers of an encoder, and recover by distillation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli.options import TeacherName, shared
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+class Milliseconds(click.ParamType):
+    """A time such as 5ms or 5."""
+
+    name = "ms"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip().lower().removesuffix("ms").strip()
+        try:
+            return float(text)
+        except ValueError:
+            self.fail(f"'{value}' is not a time in milliseconds, such as 5ms", param, ctx)
+
+
+@click.command()
+@click.argument("model", type=TeacherName(), required=False)
+@click.option("--keep", metavar="N", help="How many layers stay; with --criterion all several: 5,4,3.")
+@click.option("--drop", type=int, help="How many layers go.")
+@click.option(
+    "--max-drop", type=float, metavar="POINTS", help="Remove as many as cost at most so many points on validation."
+)
+@click.option(
+    "--target-latency", type=Milliseconds(), help="Remove as few as bring the median latency on this device to it."
+)
+@click.option("--criterion", metavar="NAME", help="What chooses the layers (cka when not given), or all: the contest.")
+@click.option("--protect", metavar="LAYERS", help="Layers that stay in any case, counted from 0: 0,5.")
+@click.option(
+    "--step", type=click.IntRange(1, 511), metavar="K", help="Remove K layers at a time, and recover between."
+)
+@click.option("--no-recover", is_flag=True, help="Cut and measure; do not distil.")
+@click.option("--explain", is_flag=True, help="Say why each layer went.")
+@click.option("--seeds", type=click.IntRange(2, 100), help="Repeat with so many seeds, and tell all together.")
+@shared("recipe", "data", "compute", "output", "store", "experiment")
+def command(
+    options: RunOptions,
+    model: str | None,
+    keep: str | None,
+    drop: int | None,
+    max_drop: float | None,
+    target_latency: float | None,
+    criterion: str | None,
+    protect: str | None,
+    step: int | None,
+    no_recover: bool,
+    explain: bool,
+    seeds: int | None,
+) -> None:
+    """Remove layers of MODEL (a folder, runs:/…, models:/…, or a recipe that makes one) and recover by distilling MODEL
+    into what is left. Measured before, after cutting and after recovery.
+
+    \b
+      compress prune-layers FOLDER --keep 3 --data DATA
+      compress prune-layers FOLDER --target-latency 5ms --criterion greedy-loss --data DATA --explain
+      compress prune-layers FOLDER --criterion all --keep 5,4,3 --seeds 3 --data DATA
+
+    Criteria that read text alone: cka, cka-clusters, block-influence, angular. That measure losses on labels: fisher,
+    taylor, leave-one-out, greedy-loss, exhaustive, learned-gates. Baselines: uniform, first, last, random.
+    """
+    from compress.pruning import Wanted, prune_layers
+
+    wanted = Wanted(
+        model, keep, drop, max_drop, target_latency, criterion, protect, step, not no_recover, explain, seeds
+    )  # fmt: skip
+    prune_layers(wanted, options)

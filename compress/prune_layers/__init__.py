@@ -1,0 +1,1 @@
+"""Stage: remove whole layers of an encoder."""

@@ -1,0 +1,1 @@
+"""Ways to choose the layers that stay, one file each."""

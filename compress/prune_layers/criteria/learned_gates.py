@@ -1,0 +1,71 @@
+"""Learned gates: hard-concrete, on frozen layers, trained to keep so many open (Louizos et al., arXiv 1712.01312)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from compress.contracts import LayerChoice, Needs
+from compress.prune_layers.criteria._common import lowest_go
+from compress.prune_layers.gates import frozen, gated
+
+BETA, LOW, HIGH = 2 / 3, -0.1, 1.1  # of the stretched concrete distribution, as in the paper
+
+
+class Criterion:
+    """Loss on the labels plus pressure · (expected open gates − layers that stay)²; those most likely shut go.
+
+    pressure: what a gate too many or too few weighs against the loss.  steps: of Adam on the gates alone, a batch each.
+    learning_rate: of these steps.
+    """
+
+    reads_text = True
+    reads_labels = True
+
+    def __init__(
+        self,
+        *,
+        steps: Annotated[int, Field(gt=0, le=100_000)] = 100,
+        learning_rate: Annotated[float, Field(gt=0)] = 0.1,
+        pressure: Annotated[float, Field(ge=0)] = 1.0,
+    ) -> None:
+        self.steps, self.learning_rate, self.pressure = steps, learning_rate, pressure
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        device = study.batches[0].input_ids.device
+        generator = torch.Generator("cpu").manual_seed(study.seed)
+        logits = torch.full((study.depth,), 2.0, requires_grad=True)
+        optimizer = torch.optim.Adam([logits], lr=self.learning_rate)
+        batches = [batch for batch in study.batches if study.terms(batch)]
+        with frozen(study.model), torch.enable_grad():
+            for step in range(self.steps):
+                study.stop()
+                batch = batches[step % len(batches)]
+                drawn = _draw(logits, generator)
+                gates = torch.stack([torch.ones(()) if i in protected else drawn[i] for i in range(study.depth)])
+                gates = gates.to(device)
+                with gated(study.model, lambda layer, gates=gates: gates[layer]):
+                    output = study.model(batch, Needs(logits=True))
+                loss = study.summed_loss(output, batch) / study.terms(batch)
+                loss = loss.cpu() + self.pressure * (_open(logits).sum() - keep).square()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        chances = _open(logits.detach())
+        scores = {layer: float(chances[layer]) for layer in range(study.depth)}
+        return lowest_go(scores, keep, protected, score="chance that its learned gate is open", form="{:.3f}")
+
+
+def _draw(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """(layers,) gates from 0 to 1, most of them at an end."""
+    u = torch.rand(len(logits), generator=generator).clamp(1e-6, 1 - 1e-6)
+    stretched = torch.sigmoid((u.logit() + logits) / BETA) * (HIGH - LOW) + LOW
+    return stretched.clamp(0, 1)
+
+
+def _open(logits: Tensor) -> Tensor:
+    """(layers,) chance that a gate is not 0."""
+    return torch.sigmoid(logits - BETA * torch.log(torch.tensor(-LOW / HIGH)))

@@ -1,0 +1,21 @@
+"""Measured loss without each layer alone: those whose absence costs least go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compress.contracts import LayerChoice
+from compress.prune_layers.criteria._common import left, lowest_go
+
+
+class Criterion:
+    """Loss on the labels of the model without the layer, less that of the whole model; one pass a layer."""
+
+    reads_text = True
+    reads_labels = True
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        whole = study.loss(range(study.depth))
+        layers = range(study.depth)
+        scores = {layer: study.loss(left(study.depth, [layer])) - whole for layer in layers} if study.depth > 1 else {}
+        return lowest_go(scores, keep, protected, score="rise of the loss without it", form="{:+.4f}")

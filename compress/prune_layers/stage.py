@@ -1,0 +1,222 @@
+"""Remove whole layers of an encoder: those that a criterion finds least needed, on real text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compress import registry
+from compress.contracts import LayerChoice, LayerCriterion, Needs
+from compress.data.batches import evaluation_batches
+from compress.data.examples import Examples
+from compress.data.table import Table
+from compress.encoder.inference import prepare
+from compress.encoder.students import check_layer_map, take_layers
+from compress.errors import UserError
+from compress.modelfolder.folder import LoadedModel, load_model
+from compress.objectives.hard_labels import Objective as HardLabels
+from compress.predictor import MAX_TOKENS, fixed_batch
+from compress.prune_layers import targets
+from compress.prune_layers.report import Report
+from compress.prune_layers.spec import Spec
+from compress.prune_layers.study import LayerStudy
+from compress.stages import (
+    Finished,
+    Outline,
+    Prepared,
+    StageContext,
+    TaskData,
+    check_same_labels,
+    folder_meta,
+    require_folder,
+    task_choice,
+    task_validation,
+)
+from compress.training.module import StageModule
+from evaluation.cost.latency import measure_interleaved
+
+PACKAGE = "compress.prune_layers.criteria"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that is cut, and its data. spread: training rows that layers are judged by."""
+
+    folder: Path
+    loaded: LoadedModel
+    table: Table
+    data: TaskData
+    spread: Examples
+
+
+class Stage:
+    """The model before it (or the teacher), and labelled rows → the same model with fewer layers."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        model = start or teacher
+        if model is None:
+            return None
+        keep = targets.kept_count(self.spec, model.depth)
+        if self.spec.layers is not None:
+            check_layer_map(self.spec.layers, model.depth)
+        protected = targets.protected_layers(self.spec, model.depth, False)
+        if keep is not None:
+            targets.check_fits(keep, protected)
+        return model if keep is None else dataclasses.replace(model, depth=keep)
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        if s.layers is not None:
+            return [f"keep layers {list(s.layers)}"]
+        if s.keep is not None:
+            goal = f"keep {s.keep} layers"
+        elif s.drop is not None:
+            goal = f"drop {s.drop} layers"
+        elif s.max_drop is not None:
+            goal = f"drop as many layers as cost at most {s.max_drop:g} points"
+        else:
+            goal = f"drop as few layers as bring it to {s.target_latency:g} ms"
+        at_most = f", {s.at_most} at once" if s.at_most else ""
+        return [f"{goal}{at_most}, chosen by {s.criterion.kind} on {s.rows:,} training texts"]
+
+    def prepare(self) -> Prepared:
+        subject = self.subject()
+        study = self.study(subject)
+        depth = subject.loaded.config.depth
+        if self.spec.layers is not None:
+            why = "not among the layers that were named"
+            gone = [i for i in range(depth) if i not in self.spec.layers]
+            choice, tried = LayerChoice(self.spec.layers, dict.fromkeys(gone, why)), None
+        else:
+            choice, tried = self._chosen(subject, study)
+        self.context.say(sentence(choice, depth))
+        if depth - 1 not in choice.keep:
+            self.context.say(f"the heads now read layer {choice.keep[-1]}, since the last layer goes")
+        kind = "listed" if self.spec.layers is not None else self.spec.criterion.kind
+        report = Report(kind, choice, depth, study, tried, self.context)
+        meta = folder_meta(self.context, {"parent": subject.folder}, subject.table)
+        notes = (*meta.notes, f"layers {_listed(choice.keep)} of 0..{depth - 1} of its parent, chosen by {kind}")
+        cut = take_layers(subject.loaded.model, choice.keep)
+        return Prepared(
+            finish=lambda: Finished(
+                cut, subject.loaded.tokenizer_files, meta.model_copy(update={"notes": notes})
+            ),
+            params={
+                "student.layers": len(choice.keep),
+                "student.hidden": subject.loaded.config.hidden,
+                "prune.criterion": kind,
+                "prune.removed": _listed([i for i in range(depth) if i not in choice.keep]),
+            },
+            told=report.tell,
+        )  # fmt: skip
+
+    # --- what is cut, and on what it is judged ----------------------------------------------------------------
+
+    def subject(self) -> Subject:
+        """The model before this stage, or the teacher, with the data's rows encoded for it. Raises UserError."""
+        c = self.context
+        folder = require_folder(c.model or c.teacher, "a fine-tuned model to cut", "MODEL", "prune_layers")
+        loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
+        table = c.table()
+        check_same_labels(loaded, table)
+        data = TaskData.encode(table, loaded, c)
+        count = min(self.spec.rows, len(data.train))
+        places = torch.linspace(0, len(data.train) - 1, count).round().long().unique()
+        return Subject(folder, loaded, table, data, data.train.take(places.numpy()))
+
+    def study(self, subject: Subject) -> LayerStudy:
+        """Of its layers, on the training rows that they are judged by."""
+        c = self.context
+        batches = [batch.to(c.device) for batch in evaluation_batches(subject.spread, MAX_TOKENS)]
+        return LayerStudy(
+            subject.loaded.model, batches, seed=c.seed, name=str(subject.folder), stop=c.workshop.stop
+        )  # fmt: skip
+
+    def _chosen(
+        self, subject: Subject, study: LayerStudy
+    ) -> tuple[LayerChoice, tuple[str, Sequence[targets.Tried]] | None]:
+        spec, depth = self.spec, study.depth
+        protected = targets.protected_layers(spec, depth, not subject.loaded.config.first_norm)
+        if protected and spec.protect is None:
+            self.context.say("layer 0 stays: it is unlike the others; protect: [] lets it go")
+        criterion = build(spec.criterion, study)
+
+        def choose(keep: int) -> LayerChoice:
+            targets.check_fits(keep, protected)
+            return criterion(study, keep, protected)
+
+        keep, least = targets.kept_count(spec, depth), max(1, len(protected))
+        if keep is not None:
+            return choose(keep), None
+        if spec.max_drop is not None:
+            choice, tried = targets.deepest_within(
+                spec.max_drop, depth, least, choose, lambda kept: self._points_lost(subject, kept)
+            )
+            return choice, ("points lost", tried)
+        choice, tried = targets.shallowest_within(
+            spec.target_latency or 0, depth, least, choose, lambda sets: self._times(subject, sets)
+        )
+        return choice, ("ms", tried)
+
+    def validated(self, subject: Subject, keep: Sequence[int]) -> Mapping[str, float]:
+        """Main metric and loss on the validation rows of the model with these layers, without recovery."""
+        self.context.workshop.stop()
+        validate = task_validation(subject.data.validation, subject.table, self.context)
+        with torch.no_grad():
+            model = take_layers(subject.loaded.model, keep).eval()
+            return validate(StageModule(model, {"hard_labels": (1.0, HardLabels())}))
+
+    @staticmethod
+    def metric(subject: Subject) -> str:
+        """The main metric of the data's task."""
+        return task_choice(subject.table)[0]
+
+    def _points_lost(self, subject: Subject, keep: Sequence[int]) -> float:
+        """Of the main metric, in hundredths, without recovery."""
+        whole = range(subject.loaded.config.depth)
+        values = [self.validated(subject, kept)[self.metric(subject)] for kept in (whole, keep)]
+        return 100 * (values[0] - values[1])
+
+    def _times(self, subject: Subject, sets: Sequence[Sequence[int]]) -> list[float]:
+        """Median milliseconds of the model with each of these sets of layers, timed in turn."""
+        plan, config, device = self.context.recipe.evaluation.latency, subject.loaded.config, self.context.device
+        batch = fixed_batch(config, plan.batch, min(plan.length, config.max_positions)).to(device)
+        models = [prepare(take_layers(subject.loaded.model, keep)) for keep in sets]
+        found = measure_interleaved(
+            [lambda m=model: m(batch, Needs(logits=True)) for model in models],
+            warmup=plan.warmup,
+            repeats=plan.repeats,
+            seconds=plan.seconds,
+            synchronize=torch.cuda.synchronize if device.startswith("cuda") else None,
+        )
+        return [latency.p50 for latency in found]
+
+
+def build(row: Any, study: LayerStudy) -> LayerCriterion:
+    """The criterion that a recipe row means. Raises UserError when it needs labels that are not there."""
+    criterion: LayerCriterion = registry.build(PACKAGE, row)
+    if criterion.reads_labels and not study.labelled:
+        raise UserError(
+            f"criterion {row.kind} measures losses, and no training row has a label",
+            where=study.name,
+            do="give labelled data, or use a criterion that reads text alone, such as cka",
+        )
+    return criterion
+
+
+def sentence(choice: LayerChoice, depth: int) -> str:
+    """Which layers go, as people read it."""
+    gone = [i for i in range(depth) if i not in choice.keep]
+    return f"of layers 0..{depth - 1} {_listed(gone)} go, {_listed(choice.keep)} stay"
+
+
+def _listed(layers: Sequence[int]) -> str:
+    return ", ".join(map(str, layers))

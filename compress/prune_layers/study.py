@@ -1,0 +1,160 @@
+"""A model on the text that its layers are judged by. Passes over the text are made once and shared by all criteria."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.inference import prepare
+from compress.encoder.model import Model
+from compress.encoder.students import take_layers
+from compress.errors import ExitCode, UserError
+from compress.objectives.hard_labels import Objective as HardLabels
+from compress.prune_layers.gates import frozen, row_gradients
+from evaluation.representation.angles import LayerAngles
+from evaluation.representation.cka import LEAST_BLOCKS, MINIBATCH, LayerCKA
+from evaluation.representation.hsic import LEAST_ROWS, NonFiniteError, UndefinedError
+from evaluation.representation.rows import Taken, rows_of
+
+BLOCKS_WANTED = 4 * LEAST_BLOCKS  # minibatches of CKA, where there is little text
+
+
+class LayerStudy:
+    """What criteria may ask of a model and its text.
+
+    batches: encoded text, with labels where there are any.  seed: of what is drawn.  name: of the model, for messages.
+    stop: called between passes; raises where a signal asked for it.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        batches: Sequence[Batch],
+        *,
+        seed: int = 0,
+        name: str = "the model",
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        if not batches:
+            raise UserError("there is no text to judge layers by", where=name, do="give --data")
+        self.model, self.batches, self.seed, self.name, self.stop = model, batches, seed, name, stop
+        self.depth = model.config.depth
+        self._hard = HardLabels()
+        self._ckas: dict[tuple[object, ...], LayerCKA] = {}
+        self._angles: LayerAngles | None = None
+        self._losses: dict[tuple[int, ...], float] = {}
+        self._gradients: Tensor | None = None
+
+    # --- representations --------------------------------------------------------------------------------------
+
+    def cka(
+        self,
+        taken: Taken = "tokens",
+        *,
+        keep: Sequence[int] | None = None,
+        kernel: str = "linear",
+        bandwidth: float = 1.0,
+    ) -> LayerCKA:
+        """Of the embedding output and every layer's output with each other.
+
+        keep: of the model that these layers make.  Raises UserError for a layer whose output is not finite, and for
+        too little text.
+        """
+        kept = tuple(range(self.depth)) if keep is None else tuple(keep)
+        key = (taken, kept, kernel, bandwidth)
+        if key not in self._ckas:
+            rows = sum(b.tokens if taken == "tokens" else b.rows for b in self.batches)
+            if rows < LEAST_ROWS:
+                raise UserError(f"CKA needs at least {LEAST_ROWS} rows, found {rows}", where=self.name, do="give more")
+            size = max(LEAST_ROWS, min(MINIBATCH, rows // BLOCKS_WANTED))
+            found = LayerCKA(size, kernel="rbf" if kernel == "rbf" else "linear", bandwidth=bandwidth)
+            for batch, states in self.states(kept):
+                self._feed(lambda b=batch, s=states: found.update([rows_of(x, b.cu_seqlens, taken) for x in s]), kept)
+            self._ckas[key] = found
+        return self._ckas[key]
+
+    def angles(self) -> LayerAngles:
+        """Of the embedding output and every layer's output with each other, token by token."""
+        if self._angles is None:
+            found = LayerAngles()
+            for _, states in self.states():
+                self._feed(lambda s=states: found.update(s), range(self.depth))
+            self._angles = found
+        return self._angles
+
+    def states(self, keep: Sequence[int] | None = None) -> Iterator[tuple[Batch, list[Tensor]]]:
+        """Batch after batch, the embedding output and every layer's output (T, D), before any final norm."""
+        prepared = prepare(self._cut(keep))
+        final: list[Tensor] = []
+        norm = prepared.model.encoder.final_norm
+        if norm is not None:  # the last of the hidden states is normed, and no layer's output
+            norm.register_forward_pre_hook(lambda module, given: final.append(given[0]))
+        for batch in self.batches:
+            self.stop()
+            found = list(prepared(batch, Needs(hidden_states=True)).hidden_states or ())
+            if norm is not None:
+                found[-1] = final.pop()
+            yield batch, found
+
+    def _feed(self, update: Callable[[], None], layers: Iterable[int]) -> None:
+        try:
+            update()
+        except NonFiniteError as error:
+            at = error.layer or 0
+            what = "the embedding output" if at == 0 else f"the output of layer {list(layers)[at - 1]}"
+            raise UserError(
+                f"{what} is not finite", where=self.name, do="its weights are damaged", code=ExitCode.DATA
+            ) from None
+        except UndefinedError as error:
+            raise UserError(str(error), where=self.name, do="give more text") from None
+
+    # --- losses -----------------------------------------------------------------------------------------------
+
+    def loss(self, keep: Sequence[int]) -> float:
+        """Mean loss on the labels of the model that these layers make; its weights are as they were."""
+        key = tuple(keep)
+        if key not in self._losses:
+            self.stop()
+            prepared, total, count = prepare(self._cut(key)), 0.0, 0
+            for batch in self.batches:
+                total += float(self.summed_loss(prepared(batch, Needs(logits=True)), batch))
+                count += self.terms(batch)
+            self._losses[key] = total / max(1, count)
+        return self._losses[key]
+
+    def gradients(self) -> Tensor:
+        """(layers, rows) derivative of each row's loss by the gate of each layer."""
+        if self._gradients is None:
+            parts = []
+            with frozen(self.model):
+                for batch in self.batches:
+                    self.stop()
+                    parts.append(row_gradients(self.model, batch, self.summed_loss).cpu())
+            self._gradients = torch.cat(parts, 1)
+        return self._gradients
+
+    def summed_loss(self, output: EncoderOutput, batch: Batch) -> Tensor:
+        """On the batch's labels, summed over what has one."""
+        return self._hard(output, None, batch) * self.terms(batch)
+
+    def terms(self, batch: Batch) -> int:
+        """How many labels a batch has."""
+        return 0 if batch.labels is None else self._hard.count(batch)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether any row has a label."""
+        return any(self.terms(batch) for batch in self.batches)
+
+    def _cut(self, keep: Sequence[int] | None) -> Model:
+        whole = keep is None or len(keep) == self.depth
+        return self.model if whole else take_layers(self.model, keep or ())
+
+
+def neighbours(matrix: np.ndarray) -> list[float]:
+    """CKA of each layer's output with the one before it, the embedding output before the first."""
+    return [float(matrix[i, i + 1]) for i in range(len(matrix) - 1)]

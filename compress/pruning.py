@@ -1,0 +1,199 @@
+"""`compress prune-layers`: what its flags mean in a recipe, and why each layer went."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compress import registry
+from compress.console import Console
+from compress.contest import contest
+from compress.contracts import Override, RunOptions
+from compress.durable import safe
+from compress.errors import UserError, did_you_mean
+from compress.modelfolder import folder as modelfolder
+from compress.pipeline import Run, RunReport, run_recipe, work_folder
+from compress.prune_layers.report import LAYERS
+from compress.prune_layers.spec import TARGETS
+from compress.prune_layers.stage import PACKAGE
+from compress.recipe import Recipe, load_recipe
+from compress.repeats import run_seeds
+from compress.teachers import is_recipe, overrides, teacher_folder
+
+KIND, DEFAULT, ALL = "prune_layers", "prune-layers", "all"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The command's own flags; None where one was not given. step: layers removed between recoveries."""
+
+    model: str | None
+    keep: str | None
+    drop: int | None
+    max_drop: float | None
+    target_latency: float | None
+    criterion: str | None
+    protect: str | None
+    step: int | None
+    recover: bool
+    explain: bool
+    seeds: int | None
+
+    @property
+    def verb(self) -> str | None:
+        """Of the recipe's stages: those that cut alone, or all."""
+        return None if self.recover else KIND
+
+
+def prune_layers(wanted: Wanted, options: RunOptions) -> None:
+    """Cut, recover, measure and tell; with criterion `all` the contest. Raises UserError for flags that do not fit."""
+    console = Console(quiet=options.quiet, json=options.json)
+    console.listen()
+    name = options.recipe or DEFAULT
+    if wanted.criterion == ALL:
+        _contest(name, wanted, options, console)
+        return
+    options = asked(name, wanted, options, console)
+    if wanted.seeds is not None:
+        run_seeds(name, options, console, wanted.seeds, verb=wanted.verb, inputs={})
+        return
+    report = run_recipe(name, options, console, verb=wanted.verb)
+    if report is not None and wanted.explain:
+        for line in explained(load_recipe(name, overrides=options.overrides), report):
+            console.result(line)
+
+
+def _contest(name: str, wanted: Wanted, options: RunOptions, console: Console) -> None:
+    others = {"--drop": wanted.drop, "--max-drop": wanted.max_drop, "--target-latency": wanted.target_latency}
+    for flag, value in (others | {"--step": wanted.step, "--explain": wanted.explain or None}).items():
+        if value is not None:
+            raise UserError("not in the contest", where=flag, do="name the depths with --keep 5,4,3, or leave it out")
+    depths = () if wanted.keep is None else numbers(wanted.keep, "--keep")
+    one = dataclasses.replace(wanted, keep=None, criterion=None)
+    options = asked(name, one, options, console)
+    place = cutting(load_recipe(name, overrides=options.overrides))
+    contest(name, place, depths, wanted.seeds or 1, wanted.verb, wanted.recover, options, console)
+
+
+def asked(name: str, wanted: Wanted, options: RunOptions, console: Console) -> RunOptions:
+    """The options with what the command's own flags say of the recipe. Raises UserError."""
+    # The flags come before --set, which is the more exact: it has the last word.
+    exact = [o for o in options.overrides if o.origin.startswith("--set ")]
+    others = [o for o in options.overrides if not o.origin.startswith("--set ")]
+    place = cutting(load_recipe(name, overrides=others))
+    said = [*model_override(wanted), *_targets(wanted, place)]
+    if wanted.criterion is not None:
+        row = {"kind": criterion_kind(wanted.criterion)}
+        said.append(Override(f"stages.{place}.criterion", row, f"--criterion {wanted.criterion}"))
+    if wanted.protect is not None:
+        layers = list(numbers(wanted.protect, "--protect"))
+        said.append(Override(f"stages.{place}.protect", layers, f"--protect {wanted.protect}"))
+    made = dataclasses.replace(options, overrides=(*others, *said, *exact))
+    if wanted.step is None:
+        return made
+    recipe = load_recipe(name, overrides=made.overrides)
+    rows = schedule(recipe, wanted.step, depth_of(recipe, options, console))
+    more = Override("stages", rows, f"--step {wanted.step}")
+    return dataclasses.replace(made, overrides=(*made.overrides, more))
+
+
+def cutting(recipe: Recipe) -> int:
+    """The place of the recipe's first stage that cuts. Raises UserError when it has none."""
+    for place, stage in enumerate(recipe.stages):
+        if stage.kind == KIND:
+            return place
+    kinds = ", ".join(dict.fromkeys(s.kind for s in recipe.stages))
+    raise UserError(f"recipe {recipe.name} has no {KIND} stage", where="--recipe", why=f"its stages: {kinds}")
+
+
+def model_override(wanted: Wanted) -> list[Override]:
+    """The model is what is cut, and who teaches the recovery."""
+    return [] if wanted.model is None else [Override("teacher", wanted.model, f"MODEL {wanted.model}")]
+
+
+def criterion_kind(name: str) -> str:
+    """The file of a criterion that may be written with dashes. Raises UserError."""
+    known = registry.parts(PACKAGE)
+    kind = name.replace("-", "_")
+    if kind not in known:
+        names = [one.replace("_", "-") for one in known]
+        raise UserError(f"unknown criterion '{name}'", where="--criterion", do=did_you_mean(name, [*names, ALL]))
+    return kind
+
+
+def numbers(text: str, flag: str) -> tuple[int, ...]:
+    """`0,5` → (0, 5). Raises UserError."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError("not a list of whole numbers", where=f"{flag} {text}", do=f"e.g. {flag} 0,5") from None
+
+
+def _targets(wanted: Wanted, place: int) -> list[Override]:
+    """One of the targets that was given takes the place of the recipe's."""
+    given: dict[str, Any] = {
+        "drop": wanted.drop,
+        "max_drop": wanted.max_drop,
+        "target_latency": wanted.target_latency,
+        "keep": None if wanted.keep is None else _one(numbers(wanted.keep, "--keep")),
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    flags = [f"--{key.replace('_', '-')}" for key in given]
+    if len(given) > 1:
+        raise UserError(f"{' and '.join(flags)} together", why="each says how many layers go", do="give one of them")
+    for key, value in given.items():
+        if value <= 0 and key != "max_drop":
+            raise UserError(f"{value:g} is not possible", where=flags[0], do="give a number above 0")
+    origin = " ".join(f"{flag} {value:g}" for flag, value in zip(flags, given.values(), strict=True))
+    others = [Override(f"stages.{place}.{key}", None, origin) for key in TARGETS] if given else []
+    return others + [Override(f"stages.{place}.{key}", value, origin) for key, value in given.items()]
+
+
+def _one(values: Sequence[int]) -> int:
+    if len(values) != 1:
+        raise UserError(
+            "several depths", where="--keep", why="one model is made", do="use --criterion all, or give one"
+        )
+    return values[0]
+
+
+def schedule(recipe: Recipe, step: int, depth: int) -> list[dict[str, Any]]:
+    """The stages of the recipe with its cut, and what follows it, repeated until all that should go is gone."""
+    place = cutting(recipe)
+    rows = [stage.model_dump(mode="json") for stage in recipe.stages]
+    cut, rest = recipe.stages[place], rows[place + 1 :]
+    keep = depth - cut.drop if cut.drop is not None else cut.keep
+    if keep is None:
+        raise UserError("needs a number of layers", where="--step", do="give --keep or --drop")
+    if any(row["kind"] == KIND for row in rest):
+        raise UserError(f"recipe {recipe.name} cuts several times already", where="--step", do="leave it out")
+    repeats = max(1, -(-(depth - keep) // step))
+    one = [{**rows[place], "keep": keep, "drop": None, "at_most": step}, *rest]
+    return rows[:place] + one * repeats
+
+
+def depth_of(recipe: Recipe, options: RunOptions, console: Console) -> int:
+    """Layers of the model that is cut, made or not. Raises UserError."""
+    name = recipe.teacher
+    if name is None:
+        raise UserError("which model?", where="MODEL", do="name a fine-tuned model's folder")
+    if not is_recipe(name):
+        return modelfolder.inspect(teacher_folder(name)).config.depth
+    teacher = load_recipe(name, overrides=overrides(recipe, load_recipe(name)))
+    planned = Run(teacher, options, console, None, {}).outline(None, None)
+    assert planned is not None
+    return planned.depth
+
+
+def explained(recipe: Recipe, report: RunReport) -> list[str]:
+    """Why each layer went, from what the stages wrote."""
+    lines = []
+    for index, stage in enumerate(recipe.stages):
+        if stage.kind != KIND:
+            continue
+        table = safe.read_json(work_folder(report.folder, index, KIND) / LAYERS, 1 << 20)
+        place, why = table["columns"].index("layer"), table["columns"].index("why")
+        lines += [f"layer {row[place]} went: {row[why]}" for row in table["data"] if row[why]]
+    return lines

@@ -1,0 +1,135 @@
+"""`compress prune-layers` through the real command line, at toy scale."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from e2e_toy import QUICK, Cli
+
+from compress.durable import atomic
+from compress.modelfolder.folder import inspect
+
+RECIPE = f"""
+extends: prune-layers
+description: cut a toy
+data: {{max_length: 24}}
+{QUICK}
+stages:
+  0: {{rows: 48}}
+  1: {{training: {{epochs: null, steps: 2, batch_rows: 8, learning_rate: 1e-3}}}}
+"""
+
+
+@pytest.fixture
+def prune(own_model: Path, compress: Cli) -> Cli:
+    """`compress prune-layers mine …` on the toy data."""
+    Path("cut.yaml").write_text(RECIPE, encoding="utf-8")
+
+    def run(*args: str | Path):
+        return compress("prune-layers", "mine", "--recipe", "./cut.yaml", "--data", "data", "--threads", "1", *args)
+
+    return run
+
+
+def test_cut_recover_measure_and_explain(prune: Cli) -> None:
+    done = prune("--keep", "4", "--explain")
+    assert done.code == 0, done.err
+    assert re.search(r"of layers 0\.\.5 \d, \d go, \d, \d, \d, \d stay", done.err)
+    header = next(line for line in done.out.splitlines() if "after cutting" in line)
+    assert header.split() == ["teacher", "after", "cutting", "cut"]
+    assert "accuracy against teacher" in done.out
+    assert (
+        len(re.findall(r"layer \d went: CKA -?\d\.\d{3} with (?:the embeddings|layer \d), the highest", done.out)) == 2
+    )
+    assert "CKA of layer outputs, debiased, all tokens" in done.out
+    student, middle = Path("runs/cut/student"), Path("runs/cut/stages/0-prune_layers")
+    assert inspect(student).config.depth == inspect(middle / "model").config.depth == 4
+    assert inspect(student).stock_class == "BertForSequenceClassification"
+    assert atomic.verify_folder(student) == []
+    assert (middle / "cka.svg").read_text(encoding="utf-8").startswith("<svg")
+    rows = json.loads((middle / "layers.json").read_text(encoding="utf-8"))
+    assert len(rows["data"]) == 6
+    assert "chosen by cka" in (middle / "model/README.md").read_text(encoding="utf-8")
+    assert {p.role for p in inspect(middle / "model").meta.lineage} == {"parent"}
+
+
+def test_a_latency_is_met_or_the_best_possible_told(prune: Cli) -> None:
+    done = prune("--target-latency", "10000ms", "--no-recover", "--criterion", "first")
+    assert done.code == 0, done.err
+    assert inspect("runs/cut/model").config.depth == 5, "as few as bring it to the target"
+    assert "depths tried" in done.out
+    done = prune("--target-latency", "0.000001", "--no-recover")
+    assert (done.code, len(done.err.strip().splitlines()) > 0) == (3, True)
+    assert re.search(
+        r"target_latency: no model of 1 or more layers takes 1e-06 ms or less here: the best possible is ", done.line
+    )
+
+
+def test_points_that_may_be_lost(prune: Cli) -> None:
+    done = prune("--max-drop", "100", "--no-recover", "--criterion", "leave-one-out", "--protect", "0,5")
+    assert done.code == 0, done.err
+    assert inspect("runs/cut/model").config.depth == 2
+    done = prune("--max-drop", "0", "--no-recover", "--criterion", "last")
+    assert done.code in (0, 3), done.err
+    if done.code:
+        assert "no layer can go for 0 points: the cheapest removal, of layer 0, costs" in done.line
+
+
+def test_a_schedule_recovers_between_cuts(prune: Cli) -> None:
+    done = prune("--drop", "3", "--step", "2", "--criterion", "block-influence")
+    assert done.code == 0, done.err
+    stages = sorted(path.name for path in Path("runs/cut/stages").iterdir())
+    assert stages == ["0-prune_layers", "1-distill", "2-prune_layers", "3-distill"]
+    assert [inspect(f"runs/cut/stages/{s}/model").config.depth for s in stages[:3]] == [4, 4, 3]
+    assert inspect("runs/cut/student").config.depth == 3
+    assert "after cutting 1" in done.out
+    assert "after cutting 2" in done.out
+
+
+def test_the_contest(prune: Cli) -> None:
+    done = prune(
+        "--criterion", "all", "--keep", "5", "--seeds", "2", "--json", "--set",
+        "stages.0.criterion={kind: learned_gates, steps: 2}",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    told = json.loads(done.out.strip().split("\n}\n")[-1])
+    entries = {e["criterion"]: e for e in told["entries"]}
+    assert len(entries) == 15
+    best = told["entries"][0]
+    assert best["behind"]["value"] == 0
+    assert all(e["behind"]["value"] <= 1e-12 for e in told["entries"])
+    assert entries["exhaustive"]["sets"] == 6
+    assert all(e["regret"] >= -1e-9 for e in told["entries"])
+    assert entries["first"]["layers"] == [[0, 1, 2, 3, 4]] * 2
+    assert re.match(r"5 layers: (no winner; not measurably worse than|\w+ is best)", told["notes"][0])
+    assert "all criteria chose on the same 48 training texts" in told["notes"][1]
+    runs = list(Path(told["folder"]).glob("keep-5/*/seed-*/student"))
+    assert 4 <= len(runs) <= 12, "one for each set and seed, not for each criterion"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--keep", "0"), "--keep: 0 is not possible; give a number above 0"),
+        (("--keep", "6"), r"keep: 6 of 6 layers cannot stay: the model has layers 0..5; use keep 1..5"),
+        (("--drop", "6"), r"drop: none of 6 layers would stay: the model has layers 0..5; use drop 1..5"),
+        (("--keep", "3", "--drop", "2"), "--drop and --keep together: each says how many layers go"),
+        (("--keep", "3", "--criterion", "cca"), "--criterion: unknown criterion 'cca'; did you mean 'cka'?"),
+        (("--keep", "3", "--protect", "7"), r"protect: layer 7 does not exist: legal: 0..5"),
+        (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected and 1 would stay"),
+        (("--keep", "4,3"), "--keep: several depths: one model is made; use --criterion all, or give one"),
+        (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 0,5"),
+        (("--max-drop", "1", "--step", "1"), "--step: needs a number of layers; give --keep or --drop"),
+        (("--target-latency", "soon"), "'soon' is not a time in milliseconds"),
+        (("--criterion", "all", "--drop", "2"), "--drop: not in the contest; name the depths with --keep 5,4,3"),
+    ],
+)
+def test_what_cannot_be(prune: Cli, flags: tuple[str, ...], message: str) -> None:
+    done = prune(*flags)
+    assert done.code == 2
+    assert message in done.line
+    assert "Traceback" not in done.err
+    assert not Path("runs").exists()
