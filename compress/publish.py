@@ -42,6 +42,8 @@ def log_measured(
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == "student"), measured[0])
     lines = conditions(main.measurement) + churn_sentence(main.churn) + gain(measured, table)
+    if teacher is not None and teacher.subject.ensemble is not None:
+        lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
     console.table("", columns, rows)
     for line in lines:
         console.result(line)
