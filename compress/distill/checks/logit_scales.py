@@ -12,8 +12,7 @@ from compress.distill.probe import TaskProbe
 from evaluation.quality.agreement import softmax
 
 APART = 4.0
-"""Times. Logits of another scale are probabilities at another temperature: 4 times is T = 8 instead of T = 2. Students
-that were measured after training lay between 0.6 and 1.3 times their teacher."""
+"""Times. Logits of another scale are probabilities at another temperature: 4 times is T = 8 instead of T = 2."""
 SURE = 0.995
 """Top probability at the objective's temperature, above which soft targets say what a hard label says: the gradient of
 all other classes together is below a hundredth of the right one's."""
