@@ -11,8 +11,8 @@ from compress.distill.checks import _check
 from compress.distill.checks._check import Course, Finding
 
 STILL = 1e-3
-"""Radians that a matrix must have turned. AdamW moves each weight by about the learning rate a step: a
-hundred steps at 1e-5 add up to 1e-3 on weights of about 0.05, a hundredth; weight decay alone shrinks without turning."""
+"""Radians that a matrix must have turned. AdamW moves each weight by about the learning rate a step: a hundred steps
+at 1e-5 add up to 1e-3 on weights of about 0.05, a hundredth. Weight decay alone shrinks without turning."""
 
 
 class Check(_check.Check):
