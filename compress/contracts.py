@@ -6,7 +6,7 @@ K head width, F feed-forward, V vocabulary, E embedding, C classes, M positions 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
@@ -460,6 +460,50 @@ class LayerCriterion(Protocol):
 
         Raises UserError where it cannot choose.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class LayerGroups:
+    """For each layer, the group whose attention and whose feed-forward matrices it uses; any numbers."""
+
+    attention: tuple[int, ...]
+    feed_forward: tuple[int, ...]
+
+
+Similarity = Callable[[], Any]
+"""Measured when called: (N, N) float64, how alike the outputs of every two layers are on real input, 1 for the same."""
+
+
+class SharingPattern(Protocol):
+    """Which layers share their matrices."""
+
+    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+        """The groups of a model of `depth` layers. Raises UserError where the pattern does not fit."""
+        ...
+
+
+@dataclass(frozen=True)
+class Member:
+    """A matrix of one of the layers that will share it, fp64.
+
+    weight: (out, in), with the bias as one more column where biases are shared; of a norm (D, 1 or 2).
+    inputs: (in, in) mean of x xᵀ over tokens of what it is multiplied with (x ends with a 1 where there is a bias);
+    None of a norm, and where no start reads it.  fisher: as weight, mean squared gradient; None where it is not read.
+    """
+
+    weight: Tensor
+    inputs: Tensor | None = None
+    fisher: Tensor | None = None
+
+
+class SharedStart(Protocol):
+    """What the matrices of a group start from. reads: "nothing", "inputs" or "gradients" of the members."""
+
+    reads: ClassVar[str]
+
+    def __call__(self, members: Sequence[Member]) -> Tensor:
+        """(out, in) as the members' weights."""
         ...
 
 

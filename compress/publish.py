@@ -13,7 +13,15 @@ from compress.data.tasks import task_of
 from compress.durable import atomic
 from compress.measure import Measured, kind_of
 from compress.modelfolder import folder as modelfolder
-from compress.report import churn_sentence, churn_table, comparison, conditions, gain_sentence, markdown
+from compress.report import (
+    churn_sentence,
+    churn_table,
+    comparison,
+    conditions,
+    gain_sentence,
+    markdown,
+    storage_sentence,
+)
 from compress.tracking import TrackedRun
 
 RESAMPLES = 1000
@@ -41,7 +49,7 @@ def log_measured(
     columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == "student"), measured[0])
-    lines = conditions(main.measurement) + churn_sentence(main.churn) + gain(measured, table)
+    lines = conditions(main.measurement) + churn_sentence(main.churn) + gain(measured, table) + _storage(main)
     if teacher is not None and teacher.subject.ensemble is not None:
         lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
     console.table("", columns, rows)
@@ -73,6 +81,12 @@ def gain(measured: Sequence[Measured], table: Table) -> list[str]:
         return []
     d = student.scored.difference(control.scored, metric, resamples=RESAMPLES)
     return [gain_sentence("the student", "its control on hard labels", metric, (d.value, d.low, d.high))]
+
+
+def _storage(main: Measured) -> list[str]:
+    config = modelfolder.inspect(main.subject.folder).config
+    stored_once = config.sharing is not None or config.layer_groups is not None or config.project_first
+    return storage_sentence(main.measurement.values) if stored_once else []
 
 
 def annotate(m: Measured, baseline: Measured | None) -> None:

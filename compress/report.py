@@ -72,6 +72,17 @@ def churn_sentence(groups: Sequence[Group]) -> list[str]:
     ]
 
 
+def storage_sentence(values: Mapping[str, float]) -> list[str]:
+    """One line where a model with shared layers or factorized tables is smaller than its teacher but no faster."""
+    smaller, faster = values.get("vs_teacher/size_ratio", 1.0), values.get("vs_teacher/speedup", 2.0)
+    if smaller < 1.05 or faster >= 1.05:
+        return []
+    return [
+        f"latency did not fall: {smaller:.2f}x smaller on disk, {faster:.2f}x as fast; every layer is still computed, "
+        "so sharing buys storage, not time"
+    ]
+
+
 def _cell(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 

@@ -34,7 +34,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ),  # one run from request to table; measuring and predicting without a recipe
     # several runs; a model for another runtime; a run on a few examples; several processes of one
     ("repeats", "exporting", "overfit", "followers", "contest"),
-    ("pruning",),  # one cut or all of a contest
+    ("pruning", "sharing"),  # one cut or all of a contest; one conversion or all of a sweep
     ("cli",),
     ("__main__",),
 )

@@ -1,0 +1,1 @@
+"""Which layers share their matrices, one file each."""

@@ -1,0 +1,13 @@
+"""One for all: every layer is the same (ALBERT, 1909.11942)."""
+
+from __future__ import annotations
+
+from compress.contracts import LayerGroups, Similarity
+
+
+class Pattern:
+    """All layers share attention and feed-forward part."""
+
+    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+        """The groups of `depth` layers."""
+        return LayerGroups((0,) * depth, (0,) * depth)

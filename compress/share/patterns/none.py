@@ -1,0 +1,13 @@
+"""Nothing is shared: where the embeddings alone are to be factorized."""
+
+from __future__ import annotations
+
+from compress.contracts import LayerGroups, Similarity
+
+
+class Pattern:
+    """Every layer keeps its own."""
+
+    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+        """The groups of `depth` layers."""
+        return LayerGroups(tuple(range(depth)), tuple(range(depth)))

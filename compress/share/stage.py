@@ -1,0 +1,222 @@
+"""Share the layers of a trained encoder and factorize its embeddings (ALBERT, 1909.11942, from a trained BERT).
+
+Sharing buys storage, not time: every layer is still computed. What it costs in quality is won back by distilling the
+model as it was into what it became, in a stage after this one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compress import registry
+from compress.contracts import Batch, BatchSource, LayerGroups, MaskingSpec, Objective, SharedStart, TrainingPlan
+from compress.corpora import corpus_batches
+from compress.data.tokenizer import Tokenizer
+from compress.encoder.model import Model
+from compress.encoder.sharing import check_rank
+from compress.encoder.tied import check_tied
+from compress.modelfolder.folder import LoadedModel, load_model
+from compress.objectives.hard_labels import Objective as HardLabels
+from compress.objectives.masked_lm import Objective as MaskedLM
+from compress.share import calibration, factorization
+from compress.share.conversion import Known, check_joins, convert, refuse_shared, told, unshared
+from compress.share.factorization import Factorization
+from compress.share.spec import Spec
+from compress.stages import (
+    Finished,
+    Outline,
+    Prepared,
+    StageContext,
+    TaskData,
+    check_same_labels,
+    folder_meta,
+    require_folder,
+)
+from compress.tracking import TrackedRun
+
+PATTERNS, STARTS = "compress.share.patterns", "compress.share.starts"
+BATCH_ROWS = 32
+ERRORS = "embedding-error.json"
+
+
+class Stage:
+    """A trained model and real text → the same model with shared layers and factorized tables."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        made = start or (general if self.spec.level == "corpus" else teacher)
+        if made is None:
+            return None
+        if self.spec.pattern.kind != "cka":  # which knows its groups only when it has measured
+            self._groups(made.depth, lambda: np.eye(made.depth))
+        if made.config is not None:
+            self._check_sizes(made.config, "the model")
+        return made if made.config is None else dataclasses.replace(made, config=None)
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        own = "norms and biases of their own" if s.own_vectors else "norms and biases shared"
+        kept = f", residuals of rank {s.residual_rank}" if s.residual_rank else ""
+        options = ", ".join(f"{k} {v}" for k, v in s.pattern.options().items())
+        line = f"share layers by {s.pattern.kind}{f' ({options})' if options else ''}, starting from {s.start.kind}"
+        e = s.embedding
+        tables = ""
+        if e is not None:
+            size = f"width {e.size}" if e.size else f"error {e.error:g}" if e.error else f"{e.megabytes:g} MB"
+            tables = f"; embeddings factorized to {size}, rows weighted by {e.weighting}"
+        return [f"{line}, {own}{kept}{tables}"]
+
+    def prepare(self) -> Prepared:
+        c, s = self.context, self.spec
+        folder, loaded, source_of = self._subject()
+        where = str(folder)
+        model = loaded.model
+        self._check_sizes(model.config, where)
+        if not s.again:
+            refuse_shared(model.config, where)
+        batches = functools.partial(self._batches, source_of, BATCH_ROWS)
+        own = unshared(model) if s.again else model
+        c.workshop.stop()
+        groups = self._groups(own.config.depth, lambda: calibration.similarity(own, batches()))
+        if s.again:
+            check_joins(model.config, groups, where)
+        start: SharedStart = registry.build(STARTS, s.start)
+        known = self._known(start, own, functools.partial(self._batches, source_of))
+        c.workshop.stop()
+        made = convert(
+            own, groups, start, own_vectors=s.own_vectors, residual_rank=s.residual_rank, known=known
+        )  # fmt: skip
+        c.say(f"groups of layers: {told(groups)}")
+        factors = None
+        if s.embedding is not None:
+            c.workshop.stop()
+            factors = self._factorize(made, batches)
+            made = factorization.apply(made, factors)
+        check_tied(made, Model(made.config, made.head_configs), where)
+        return self._prepared(folder, loaded, made.eval(), groups, factors)
+
+    def _prepared(
+        self, folder: Path, loaded: LoadedModel, made: Model, groups: LayerGroups, factors: Factorization | None
+    ) -> Prepared:
+        c, s = self.context, self.spec
+        table = c.table() if s.level == "task" else None
+        meta = folder_meta(c, {"parent": folder}, table, None if table is not None else c.corpus())
+        notes = [f"layers that share: {told(groups)}, started from {s.start.kind}"]
+        if factors is not None:
+            notes.append(f"embeddings factorized to width {factors.size}, error {100 * factors.error:.1f} %")
+        notes.append("sharing saves bytes, not time: every layer is still computed")
+        meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
+        count = made.config.count_parameters()
+        c.say(f"{loaded.config.count_parameters():,} parameters became {count:,} (heads apart)")
+        return Prepared(
+            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+            params={
+                "student.layers": made.config.depth,
+                "student.hidden": made.config.hidden,
+                "share.pattern": s.pattern.kind,
+                "share.groups": len(set(groups.attention) | set(groups.feed_forward)),
+                "share.start": s.start.kind,
+                "share.residual_rank": s.residual_rank,
+                "share.embedding": made.config.width,
+            },
+            told=functools.partial(self._tell, factors),
+        )
+
+    # --- what is converted, and what it is judged on ----------------------------------------------------------
+
+    def _subject(self) -> tuple[Path, LoadedModel, Callable[[int], BatchSource]]:
+        """The model's folder, the model, and its text in steps of so many rows."""
+        c, s = self.context, self.spec
+        corpus = s.level == "corpus"
+        donor = c.general_teacher if corpus else c.teacher
+        folder = require_folder(c.model or donor, "a trained model to convert", "MODEL", "share")
+        loaded = load_model(folder, require={"mlm" if corpus else "task"}, device=c.device)
+        if corpus:
+            return folder, loaded, functools.partial(self._corpus_batches, folder, loaded)
+        check_same_labels(loaded, c.table())
+        data = TaskData.encode(c.table(), loaded, c)
+        return folder, loaded, lambda rows: data.source(_plan(rows), c.seed)
+
+    def _corpus_batches(self, folder: Path, loaded: LoadedModel, rows: int) -> BatchSource:
+        block = self.context.recipe.corpus
+        assert block is not None
+        tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(folder))
+        return corpus_batches(
+            self.context, tokenizer, "train", MaskingSpec(), _plan(rows), block_length=block.max_length
+        )
+
+    def _batches(self, source_of: Callable[[int], BatchSource], rows: int) -> Iterator[Batch]:
+        """Real input in the order of the first epoch."""
+        source = source_of(rows)
+        for index in range(source.steps(0)):
+            yield from (batch.to(self.context.device) for batch in source.step(0, index))
+
+    def _groups(self, depth: int, similarity: Callable[[], np.ndarray]) -> LayerGroups:
+        return registry.build(PATTERNS, self.spec.pattern)(depth, similarity)
+
+    def _known(self, start: SharedStart, model: Model, batches: Callable[[int], Iterator[Batch]]) -> Known:
+        """batches: real input in steps of so many rows."""
+        if start.reads == "inputs":
+            return Known(inputs=calibration.inputs(model, batches(BATCH_ROWS)))
+        if start.reads == "gradients":
+            objective: Objective = HardLabels() if self.spec.level == "task" else MaskedLM()
+            return Known(fisher=calibration.fisher(model, objective, batches(1)))
+        return Known()
+
+    # --- embeddings -------------------------------------------------------------------------------------------
+
+    def _check_sizes(self, config: Any, where: str) -> None:
+        """What can be told before anything is computed."""
+        s = self.spec
+        check_rank(s.residual_rank, config, "residual_rank")
+        if s.embedding is None:
+            return
+        factorization.refuse_factorized(config, where)
+        if s.embedding.size is not None:
+            factorization.check_size(s.embedding.size, config, "embedding.size")
+        if s.embedding.megabytes is not None:
+            factorization.size_for(config, s.embedding.megabytes, "embedding.megabytes")
+
+    def _factorize(self, model: Model, batches: Callable[[], Iterator[Batch]]) -> Factorization:
+        e = self.spec.embedding
+        assert e is not None
+        counts = factorization.count(model.config, batches())
+        size, where = e.size, "embedding.size"
+        if e.megabytes is not None:
+            size, where = (
+                factorization.size_for(model.config, e.megabytes, "embedding.megabytes"),
+                "embedding.megabytes",
+            )
+        if e.error is not None:
+            where = "embedding.error"
+        weights = counts if e.weighting == "frequency" else None
+        made = factorization.factorize(model, weights, size=size, error=e.error, where=where)
+        made = dataclasses.replace(made, bands=factorization.bands(model, made, counts))
+        self.context.say(
+            f"embeddings factorized from width {model.config.hidden} to {made.size}: relative squared error"
+            f" {100 * made.error:.2f} %, rows weighted by {e.weighting}"
+        )
+        return made
+
+    def _tell(self, factors: Factorization | None, log: TrackedRun) -> None:
+        if factors is None:
+            return
+        columns = ("pieces used in the training text", "pieces", "of its tokens", "relative squared error")
+        rows = [(b.name, f"{b.rows:,}", f"{100 * b.share:.1f} %", f"{100 * b.error:.2f} %") for b in factors.bands]
+        self.context.show("error of the factorized embeddings", columns, rows)
+        log.metrics({"share/embedding_error": factors.error, "share/embedding_size": float(factors.size)})
+        log.metrics({f"share/embedding_error_{b.key}": b.error for b in factors.bands})
+        log.table(self.context.folder / ERRORS, columns, rows)
+
+
+def _plan(rows: int) -> TrainingPlan:
+    """For batches that nothing is trained on."""
+    return TrainingPlan(steps=1, batch_rows=rows)

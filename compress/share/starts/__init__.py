@@ -1,0 +1,1 @@
+"""What shared weights start from, one file each."""

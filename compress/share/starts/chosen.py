@@ -1,0 +1,24 @@
+"""One of the layers that will share, as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from compress.contracts import Member
+
+
+class Start:
+    """layer: which of a group: its first, its last, or the one in the middle (of two the first)."""
+
+    reads: ClassVar[str] = "nothing"
+
+    def __init__(self, *, layer: Literal["first", "middle", "last"] = "first") -> None:
+        self.layer = layer
+
+    def __call__(self, members: Sequence[Member]) -> Tensor:
+        """(out, in) of the group."""
+        place = {"first": 0, "middle": (len(members) - 1) // 2, "last": len(members) - 1}[self.layer]
+        return members[place].weight

@@ -1,0 +1,126 @@
+"""`compress share`: what its flags mean in a recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compress import registry
+from compress.console import Console
+from compress.contracts import Override, RunOptions
+from compress.errors import UserError, did_you_mean
+from compress.pipeline import run_recipe
+from compress.recipe import load_recipe, parse_override
+from compress.repeats import run_seeds
+from compress.share.stage import PATTERNS, STARTS
+
+KIND, DEFAULT = "share", "share"
+FLAGS = {"size": "--embedding-size", "error": "--embedding-error", "megabytes": "--embedding-mb"}
+ROWS: Mapping[str, Mapping[str, Any]] = {
+    "all": {"kind": "all"},
+    "none": {"kind": "none"},
+    "attention": {"kind": "attention"},
+    "feed-forward": {"kind": "feed_forward"},
+    "contiguous": {"kind": "contiguous"},
+    "sequence": {"kind": "cyclic", "order": "sequence"},
+    "cycle": {"kind": "cyclic", "order": "cycle"},
+    "cycle-reverse": {"kind": "cyclic", "order": "cycle-reverse"},
+    "cka": {"kind": "cka"},
+    "cka-free": {"kind": "cka", "contiguous": False},
+}
+"""--pattern → the recipe row that it means."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The command's own flags; None where one was not given. embedding: size, error or megabytes."""
+
+    model: str | None
+    groups: str | None
+    pattern: str | None
+    start: str | None
+    shared_vectors: bool
+    residual_rank: int | None
+    embedding: Mapping[str, float | None]
+    heal: bool
+    seeds: int | None
+
+
+def share(wanted: Wanted, options: RunOptions) -> None:
+    """Convert, heal, measure and tell. Raises UserError for flags that do not fit."""
+    console = Console(quiet=options.quiet, json=options.json)
+    console.listen()
+    name, verb = options.recipe or DEFAULT, None if wanted.heal else KIND
+    options = asked(name, wanted, options)
+    if wanted.seeds is not None:
+        run_seeds(name, options, console, wanted.seeds, verb=verb, inputs={})
+        return
+    run_recipe(name, options, console, verb=verb)
+
+
+def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
+    """The options with what the command's own flags say of the recipe's first share stage. Raises UserError."""
+    recipe = load_recipe(name, overrides=options.overrides)
+    places = [place for place, stage in enumerate(recipe.stages) if stage.kind == KIND]
+    if not places:
+        kinds = ", ".join(dict.fromkeys(stage.kind for stage in recipe.stages))
+        raise UserError(f"recipe {recipe.name} has no share stage", where="--recipe", why=f"its stages: {kinds}")
+    stage = f"stages.{places[0]}."
+    said = [] if wanted.model is None else [Override("teacher", wanted.model, f"MODEL {wanted.model}")]
+    if (row := pattern_row(wanted)) is not None:
+        flags = [f"--{key} {value}" for key in ("groups", "pattern") if (value := getattr(wanted, key)) is not None]
+        said.append(Override(f"{stage}pattern", row, " ".join(flags)))
+    if wanted.start is not None:
+        known = registry.parts(STARTS)
+        if wanted.start not in known:
+            raise UserError(f"unknown start '{wanted.start}'", where="--start", do=did_you_mean(wanted.start, known))
+        said.append(Override(f"{stage}start", {"kind": wanted.start}, f"--start {wanted.start}"))
+    if wanted.shared_vectors:
+        said.append(Override(f"{stage}own_vectors", False, "--shared-vectors"))
+    if wanted.residual_rank is not None:
+        said.append(Override(f"{stage}residual_rank", wanted.residual_rank, f"--residual-rank {wanted.residual_rank}"))
+    said += _embedding(wanted, stage)
+    # Before --set, which is the more exact: it has the last word.
+    exact = [o for o in options.overrides if o.origin.startswith("--set ")]
+    others = [o for o in options.overrides if not o.origin.startswith("--set ")]
+    return dataclasses.replace(options, overrides=(*others, *said, *exact))
+
+
+def pattern_row(wanted: Wanted) -> dict[str, Any] | None:
+    """The recipe row that --groups and --pattern mean together; None without both. Raises UserError."""
+    if wanted.pattern is None and wanted.groups is None:
+        return None
+    name = wanted.pattern or "contiguous"
+    if name not in ROWS:
+        raise UserError(f"unknown pattern '{name}'", where="--pattern", do=did_you_mean(name, ROWS))
+    row = dict(ROWS[name])
+    groups = None if wanted.groups is None else parse_override(f"--groups={wanted.groups}").value
+    counted = "groups" in registry.schema(PATTERNS, row["kind"]).model_fields
+    if isinstance(groups, list):
+        if wanted.pattern is not None:
+            raise UserError("a list of groups is a pattern already", where=f"--pattern {name}", do="leave it out")
+        return {"kind": "listed", "groups": groups}
+    if groups is None:
+        if counted and name not in ("attention", "feed-forward"):
+            raise UserError("how many groups?", where=f"--pattern {name}", do="give --groups N")
+        return row
+    if not isinstance(groups, int) or isinstance(groups, bool):
+        raise UserError(
+            "neither a number nor a list of groups", where=f"--groups {wanted.groups}", do="e.g. --groups 3"
+        )
+    if not counted:
+        raise UserError(f"pattern {name} has no number of groups", where=f"--groups {groups}", do="leave it out")
+    return {**row, "groups": groups}
+
+
+def _embedding(wanted: Wanted, stage: str) -> list[Override]:
+    given = {key: value for key, value in wanted.embedding.items() if value is not None}
+    if not given:
+        return []
+    if len(given) > 1:
+        flags = " and ".join(FLAGS[key] for key in given)
+        raise UserError(f"{flags} together", why="each says how wide the tables are", do="give one of them")
+    (key, value), *_ = given.items()
+    return [Override(f"{stage}embedding", {key: value}, f"{FLAGS[key]} {value:g}")]

@@ -1,0 +1,109 @@
+"""`compress share` on a toy: convert, heal, measure; every family; what cannot be converted is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import e2e_toy as toy
+import pytest
+from e2e_toy import TEACHER, Cli
+
+from compress.modelfolder import folder as modelfolder
+
+SHARE = f"""
+extends: share
+description: sharing on a toy
+data: {{max_length: 24}}
+{toy.QUICK}
+stages:
+  1:
+    training: {{epochs: null, steps: 4, batch_rows: 8, learning_rate: 1e-3, checkpoint_every: 2}}
+"""
+COMMAND = ("share", TEACHER, "--recipe", "./share.yaml", "--data", "data")
+
+
+@pytest.fixture
+def quick(taught: Path) -> Path:
+    (taught / "share.yaml").write_text(SHARE, encoding="utf-8")
+    return taught
+
+
+def test_before_after_conversion_and_after_healing(quick: Path, compress: Cli) -> None:
+    flags = ("--groups", "2", "--embedding-size", "8", "--residual-rank", "4", "--output", "runs/s")
+    done = compress(*COMMAND, *flags, "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert [(m["role"], m["name"]) for m in told["models"]] == [
+        ("teacher", "teacher"), ("stage-0", "after conversion"), ("student", "s")
+    ]  # fmt: skip
+    before, converted, healed = (m["values"] for m in told["models"])
+    assert before["size/disk_mb"] > converted["size/disk_mb"] == pytest.approx(healed["size/disk_mb"], rel=0.02)
+    assert healed["speed/gflops"] >= before["speed/gflops"]
+    assert "groups of layers: 0 1 | 2 3" in done.err
+    made = modelfolder.inspect("runs/s/student")
+    assert (made.family, made.stock_class, made.config.width) == ("compress-encoder", None, 8)
+    assert made.config.sharing is not None
+    assert made.config.sharing.residual_rank == 4
+    texts = compress("predict", "runs/s/student", "she said the film was good")
+    assert texts.code == 0, texts.err
+    errors = json.loads(Path("runs/s/stages/0-share/embedding-error.json").read_text(encoding="utf-8"))
+    assert errors["columns"][0] == "pieces used in the training text"
+
+
+def test_without_healing_in_words(quick: Path, compress: Cli) -> None:
+    flags = ("--pattern", "all", "--shared-vectors", "--embedding-error", "0.2", "--no-heal", "--output", "runs/s")
+    done = compress(*COMMAND, *flags, "--set", "stages.0.residual_rank=0")
+    assert done.code == 0, done.err
+    assert "error of the factorized embeddings" in done.out + done.err
+    assert modelfolder.inspect("runs/s/model").config.layer_groups == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("start", ["chosen", "fisher", "activation"])
+def test_every_start_and_measured_groups(quick: Path, compress: Cli, start: str) -> None:
+    flags = ("--pattern", "cka", "--groups", "2", "--start", start, "--no-heal", "--output", "runs/s")
+    done = compress(*COMMAND, *flags)
+    assert done.code == 0, done.err
+    sharing = modelfolder.inspect("runs/s/model").config.sharing
+    assert sharing is not None
+    assert max(sharing.attention) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--groups", "[[0, 1]]"), "pattern.groups: the groups do not cover layers 2, 3"),
+        (("--groups", "[[0, 1], [1, 2, 3]]"), "pattern.groups: the groups overlap: layer 1 stands in two"),
+        (("--groups", "5"), "5 groups of 4 layers; use 1..4"),
+        (("--groups", "many"), "--groups many: neither a number nor a list of groups; e.g. --groups 3"),
+        (("--pattern", "cycl"), "--pattern: unknown pattern 'cycl'; did you mean 'cycle'?"),
+        (("--pattern", "all", "--groups", "2"), "--groups 2: pattern all has no number of groups; leave it out"),
+        (("--pattern", "cycle"), "--pattern cycle: how many groups?; give --groups N"),
+        (("--start", "averag"), "--start: unknown start 'averag'"),
+        (("--embedding-size", "4096"), "embedding.size: an embedding size of 4096: the product must be smaller"),
+        (("--embedding-size", "0"), "--embedding-size 0: stages.0.embedding.size: found 0"),
+        (("--embedding-size", "8", "--embedding-mb", "1"), "--embedding-size and --embedding-mb together"),
+        (("--residual-rank", "5000"), "residual_rank: residuals of rank 5000: the smallest matrix has rank"),
+        (("--residual-rank", "-1"), "--residual-rank -1: stages.0.residual_rank: found -1"),
+        (("--recipe", "distilbert-task"), "--recipe: recipe distilbert-task has no share stage"),
+    ],
+)
+def test_bad_input_in_one_line(quick: Path, compress: Cli, flags: tuple[str, ...], message: str) -> None:
+    done = compress(*COMMAND, *flags, "--output", "runs/s")
+    assert (done.code, done.out) == (2, ""), done.err
+    assert message in done.line
+    assert "Traceback" not in done.err
+    assert not Path("runs/s").exists()
+
+
+def test_a_model_that_shares_already(quick: Path, compress: Cli) -> None:
+    done = compress(*COMMAND, "--groups", "2", "--no-heal", "--output", "runs/s", "--set", "stages.0.embedding=null")
+    assert done.code == 0, done.err
+    again = ("share", "runs/s/model", "--recipe", "./share.yaml", "--data", "data", "--groups", "1", "--no-heal")
+    done = compress(*again, "--output", "runs/t", "--set", "stages.0.embedding=null")
+    assert done.code == 2
+    assert "this model shares layers already: its groups are 0 1 | 2 3" in done.line
+    done = compress(
+        *again, "--output", "runs/t", "--set", "stages.0.embedding=null", "--set", "stages.0.again=true"
+    )  # fmt: skip
+    assert done.code == 0, done.err
