@@ -134,7 +134,7 @@ class Batch:
     mlm_positions: (M,) int64 indices into T whose original piece was masked; mlm_labels: (M,) int64 the originals.
     pair_labels: (B,) int64 of NSP (0 = is next) or SOP (0 = in order).
     special_mask: (T,) bool, true on [CLS], [SEP] and the like.
-    extra: whatever a task or an augmentation needs beside.
+    extra: whatever a task or an augmentation needs beside; what of it has a `to` moves along.
     """
 
     input_ids: Tensor
@@ -170,7 +170,8 @@ class Batch:
             for f in dataclasses.fields(self)
             if isinstance(value := getattr(self, f.name), _torch.Tensor)
         }
-        return dataclasses.replace(self, **moved)
+        extra = {name: x.to(device) if hasattr(x, "to") else x for name, x in self.extra.items()}
+        return dataclasses.replace(self, **moved, extra=extra)
 
 
 Layers = bool | frozenset[int]
@@ -320,10 +321,12 @@ class TrainingPlan(Frozen):
     """Most real tokens in one micro-batch; a step with more is split and its gradients are added exactly."""
     learning_rate: float = Field(default=5e-5, gt=0, lt=1)
     """At its peak, after the warm-up."""
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """adamw: 1711.05101.  lamb: each matrix moves in proportion to its own size (1904.00962), for large batches."""
     betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
-    """Of AdamW: decay of the mean and of the square of the gradient."""
+    """Of the optimizer: decay of the mean and of the square of the gradient."""
     eps: float = Field(default=1e-8, gt=0)
-    """Of AdamW: added to the denominator."""
+    """Of the optimizer: added to the denominator."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Not applied to biases and norms."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
@@ -366,6 +369,9 @@ class MaskingSpec(Frozen):
     """dynamic: drawn anew each epoch.  static: drawn once.  distilbert: whole batch, rare pieces more often."""
     whole_word: bool = False
     """Hide all pieces of a chosen word."""
+    ngrams: int = Field(default=1, ge=1, le=16)
+    """With whole_word: runs of up to so many words are hidden together, n of them with probability in proportion to 1/n
+    (ALBERT, 1909.11942: 3)."""
     word_list: str | None = Field(default=None, min_length=1)
     """With whole_word, for text without spaces: a file with one word a line; the longest one found is a word."""
     segmenter: str | None = Field(default=None, min_length=1)
@@ -385,6 +391,8 @@ class MaskingSpec(Frozen):
             raise ValueError(f"mask + random + keep is {self.mask + self.random + self.keep:g}, it must be 1")
         if self.whole_word and self.strategy == "distilbert":
             raise ValueError("strategy distilbert chooses pieces, not whole words; set whole_word to false")
+        if self.ngrams > 1 and not self.whole_word:
+            raise ValueError("ngrams are of whole words, which are not asked for; set whole_word to true")
         given = [name for name in ("word_list", "segmenter") if getattr(self, name) is not None]
         if len(given) == 2:
             raise ValueError("words come from word_list or from segmenter; leave one out")

@@ -98,6 +98,7 @@ def corpus_batches(
             rate=masking.probability,
             shares=(masking.mask, masking.random),
             across_documents=across_documents,
+            ngrams=masking.ngrams,
         )
 
     corpus, seed = context.corpus(), context.seed

@@ -168,7 +168,8 @@ class CorpusBatches(_Ordered):
     masking: "dynamic" draws anew at every step from (seed, epoch, index); "static" hides the same tokens
     in every epoch.
     choice: see `masking`.  pairs: "none", "nsp" or "sop".  rate: of tokens that are predicted; shares: of those,
-    that become [MASK] or a random token.  across_documents: blocks run on into the next document, a separator between
+    that become [MASK] or a random token.  ngrams: words that may
+    be hidden together.  across_documents: blocks run on into the next document, a separator between
     them (RoBERTa's full sentences).
     """
 
@@ -187,6 +188,7 @@ class CorpusBatches(_Ordered):
         rate: float = 0.15,
         shares: tuple[float, float] = (0.8, 0.1),
         across_documents: bool = False,
+        ngrams: int = 1,
         rank: int = 0,
         world: int = 1,
     ) -> None:
@@ -208,7 +210,7 @@ class CorpusBatches(_Ordered):
         super().__init__(len(self.blocks), rows_per_step, max_tokens, seed, "corpus", rank, world)
         size = tokenizer.vocabulary_size
         counts = tokens.counts(size) if choice == "distilbert" else None
-        self._rule = Rule(tokenizer.mask_id, size, choice, rate, counts, *shares)
+        self._rule = Rule(tokenizer.mask_id, size, choice, rate, counts, *shares, ngrams=ngrams)
         self._is_special = tokenizer.special_mask  # a corpus may spell out "[SEP]"
         self._hidden = self._hide_once() if self._static else None
         self.fingerprint = self._mark(
@@ -221,6 +223,7 @@ class CorpusBatches(_Ordered):
             rate,
             *shares,
             across_documents,
+            *([ngrams] if ngrams > 1 else []),
         )
 
     def masked_otherwise(self, mask_seed: int) -> CorpusBatches:

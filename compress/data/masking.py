@@ -29,7 +29,8 @@ class Rule:
     """How tokens are hidden. choice: one of CHOICES.  rate: share of the tokens that are predicted.
 
     mask, random: shares of those that become [MASK] or a random token; the rest stay.  counts: (V,) how often each
-    token occurs, and rarity: the exponent of that count; both read by "distilbert" alone.
+    token occurs, and rarity: the exponent of that count; both read by "distilbert" alone.  ngrams: of "whole_word", the
+    longest run of words that is hidden together.
     """
 
     mask_id: int
@@ -40,6 +41,7 @@ class Rule:
     mask: float = 0.8
     random: float = 0.1
     rarity: float = 0.7
+    ngrams: int = 1
 
 
 def mask(
@@ -57,6 +59,8 @@ def mask(
     if rule.choice == "distilbert":
         chosen = choose_rare(ids, special, rule, random)
     elif rule.choice == "whole_word":
+        if rule.ngrams > 1:
+            word_starts = join_words(word_starts, rule.ngrams, random)
         chosen = choose_words(offsets, special, word_starts, rule.rate, random)
     else:
         chosen = choose_tokens(offsets, special, rule.rate, random)
@@ -107,6 +111,21 @@ def choose_words(
     picked = np.zeros(len(first), dtype=bool)
     picked[shuffled[taken]] = True
     return ordinary[np.repeat(picked, size)]
+
+
+def join_words(word_starts: np.ndarray, longest: int, random: np.random.Generator) -> np.ndarray:
+    """(T,) bool: where runs of words begin, of n words each, n drawn from 1..longest with p in proportion to 1/n.
+
+    Each run is then hidden as one, as ALBERT hides n-grams (1909.11942, equation 1). Runs that cross a row's end are
+    cut there.
+    """
+    words = np.flatnonzero(word_starts)
+    sizes = np.arange(1, longest + 1)
+    drawn = random.choice(sizes, size=len(words), p=(1 / sizes) / (1 / sizes).sum())
+    begins = np.cumsum(drawn) - drawn
+    starts = np.zeros_like(word_starts)
+    starts[words[begins[begins < len(words)]]] = True
+    return starts
 
 
 def choose_rare(ids: np.ndarray, special: np.ndarray, rule: Rule, random: np.random.Generator) -> np.ndarray:

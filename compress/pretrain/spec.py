@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
+from compress.encoder.sharing import contiguous
 
 
 class EncoderSpec(Frozen):
@@ -23,6 +24,10 @@ class EncoderSpec(Frozen):
     """Width inside the feed-forward part."""
     embedding: int | None = Field(default=None, gt=0, le=65_536)
     """Width of the embedding table; null: as `hidden`. Another width is factorized (ALBERT)."""
+    groups: int | None = Field(default=None, ge=1, le=512)
+    """ALBERT's groups of layers, runs of neighbours that are one each; null: every layer is its own."""
+    inner: int = Field(default=1, ge=1, le=512)
+    """Layers of one group, which run one after the other (ALBERT's inner groups); they must divide `layers`."""
     activation: Literal["gelu", "gelu_new", "relu", "silu"] = "gelu"
     """Of the feed-forward part; gelu_new is the tanh approximation."""
     max_positions: int = Field(default=512, ge=3, le=1_000_000)
@@ -47,6 +52,26 @@ class EncoderSpec(Frozen):
             near = min(fitting, key=lambda h: abs(h - heads))
             raise ValueError(f"hidden {hidden} is not divisible by {heads} heads; the nearest that fits is {near}")
         return heads
+
+    @field_validator("inner")
+    @classmethod
+    def _inner(cls, inner: int, info: ValidationInfo) -> int:
+        layers, groups = info.data.get("layers"), info.data.get("groups")
+        if inner > 1 and groups is None and "groups" in info.data:
+            raise ValueError("inner groups need groups; give groups: 1")
+        if layers is not None and layers % inner:
+            fitting = ", ".join(str(n) for n in range(1, layers + 1) if layers % n == 0)
+            raise ValueError(f"{inner} does not divide {layers} layers; use {fitting}")
+        if layers is not None and groups is not None and groups > layers // inner:
+            raise ValueError(f"{groups} groups of {inner} layers are more than {layers} layers")
+        return inner
+
+    def layer_groups(self) -> tuple[int, ...] | None:
+        """For each layer, the group of parameters that it uses; None: its own."""
+        if self.groups is None:
+            return None
+        runs = contiguous(self.layers // self.inner, self.groups)
+        return tuple(run * self.inner + place for run in runs for place in range(self.inner))
 
 
 class Spec(StageSpec):

@@ -43,6 +43,7 @@ class Stage:
         pairs = "" if self.spec.sentence_pairs == "none" else f" + {self.spec.sentence_pairs.upper()}"
         return [
             f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.feed_forward})"
+            f"{'' if e.groups is None else f' in {e.groups} groups of {e.inner}'}"
             f" with {self.spec.masking.strategy} masked LM{pairs} for {t.length} of {t.batch_rows} blocks"
         ]
 
@@ -57,11 +58,12 @@ class Stage:
         if spec.sentence_pairs != "none":
             heads["pair"] = HeadConfig(kind="sentence_pair", labels=2)
             objectives["sentence_pair"] = (1.0, SentencePair())
-        shape = spec.encoder.model_dump()
+        shape = spec.encoder.model_dump(exclude={"groups", "inner"})
         config = EncoderConfig.uniform(
             vocabulary=tokenizer.vocabulary_size,
             pad_id=tokenizer.pad_id,
             attention_dropout=shape["dropout"],
+            layer_groups=spec.encoder.layer_groups(),
             **shape,
         )
         model = Model(config, heads).initialize(c.seed)

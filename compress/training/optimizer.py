@@ -1,8 +1,9 @@
-"""AdamW in one fused pass, its moments in and out by parameter name."""
+"""AdamW in one fused pass, or LAMB; their moments in and out by parameter name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +11,13 @@ from torch.nn.utils import get_total_norm
 
 from compress.contracts import TrainingPlan
 from compress.errors import ExitCode, UserError
+from compress.training.lamb import Lamb
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class Optimizer:
-    """AdamW (Loshchilov and Hutter, arXiv 1711.05101) over the parameters of `module` that ask for a gradient.
+    """AdamW (Loshchilov and Hutter, arXiv 1711.05101) or LAMB over the parameters of `module` that ask for a gradient.
 
     Weights decay; biases and norms, which are the vectors, do not. A tensor shared by several modules is one
     parameter. Raises UserError when nothing is left to train.
@@ -30,17 +32,17 @@ class Optimizer:
             {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": plan.weight_decay},
             {"params": [p for p in self.parameters.values() if p.ndim < 2], "weight_decay": 0.0},
         ]
-        self.adamw = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=plan.learning_rate,
-            betas=plan.betas,
-            eps=plan.eps,
-            fused=True,
-        )
+        groups = [group for group in groups if group["params"]]
+        how: dict[str, Any] = {"lr": plan.learning_rate, "betas": plan.betas, "eps": plan.eps}
+        if plan.optimizer == "lamb":
+            groups = [{**group, "adapt": group["params"][0].ndim >= 2} for group in groups]
+            self.rule: torch.optim.Optimizer = Lamb(groups, **how)
+        else:
+            self.rule = torch.optim.AdamW(groups, **how, fused=True)
 
     def clear(self) -> None:
         """Forget the gradients."""
-        self.adamw.zero_grad(set_to_none=True)
+        self.rule.zero_grad(set_to_none=True)
 
     def step(self, loss: Tensor, learning_rate: float) -> Tensor:
         """Clip and step, unless `loss` or the gradient norm is not finite; returns the norm before clipping, a scalar.
@@ -52,22 +54,22 @@ class Optimizer:
         if not gradients:  # a batch in which no objective had anything to count
             return torch.zeros_like(loss)
         norm = get_total_norm(gradients)
-        for group in self.adamw.param_groups:
+        for group in self.rule.param_groups:
             group["lr"] = learning_rate
         # The two doors that torch's GradScaler uses. Dividing inside the kernel saves a pass over all gradients.
         bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
-        self.adamw.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]
+        self.rule.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]
         if self.clip_norm is not None:
             scale = (norm / self.clip_norm).clamp(min=1.0)
-            self.adamw.grad_scale = scale.float()  # pyright: ignore[reportAttributeAccessIssue]
-        self.adamw.step()
+            self.rule.grad_scale = scale.float()  # pyright: ignore[reportAttributeAccessIssue]
+        self.rule.step()
         return norm
 
     def state(self) -> dict[str, Tensor]:
         """`<parameter>.<moment>` → tensor, of every parameter that was ever stepped."""
         tensors = {}
         for name, parameter in self.parameters.items():
-            for moment, value in self.adamw.state.get(parameter, {}).items():
+            for moment, value in self.rule.state.get(parameter, {}).items():
                 tensors[f"{name}.{moment}"] = value
         return tensors
 
@@ -78,7 +80,7 @@ class Optimizer:
             found = {moment: rest.pop(f"{name}.{moment}") for moment in _MOMENTS if f"{name}.{moment}" in rest}
             if found:
                 _check(name, parameter, found)
-                self.adamw.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
+                self.rule.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
         if rest:
             raise _foreign(f"unexpected {_few(rest)}")
 
