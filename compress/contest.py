@@ -25,7 +25,7 @@ from compress.prune_layers.stage import PACKAGE, Stage, build
 from compress.prune_layers.targets import check_fits, kept_count, protected_layers
 from compress.recipe import Recipe, load_recipe
 from compress.report import markdown, title
-from compress.runfolder import RUNS, is_finished, resume_command
+from compress.runfolder import RUNS, resume_command
 from compress.tracking import TrackedRun, open_run, resolve_store
 from evaluation.quality.intervals import Interval
 from evaluation.quality.runs import difference_over_runs
@@ -70,6 +70,11 @@ class Contest:
         self.options, self.console = options, console
         self.recipe: Recipe = load_recipe(name, overrides=options.overrides)
         self.base = options.output or RUNS / f"{self.recipe.name}-contest"
+        if self.base.exists() and not options.resume:
+            raise UserError(
+                "the output folder exists", where=f"--output {self.base}", do="use --resume to go on, or a new folder",
+                code=ExitCode.REFUSED,
+            )  # fmt: skip
         self.run = Run(self.recipe, options, console, None, {})
         self.run.stop = stop
         self.stage = Stage(self.recipe.stages[place], self.run.workplace(place, self.base))
@@ -261,8 +266,6 @@ def contest(
 def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
     """The contest inside its tracked run."""
     recipe, folder = one.recipe, one.base / "contest"
-    if is_finished(one.base):
-        raise UserError("the output folder holds a run", where=f"--output {one.base}", code=ExitCode.REFUSED)
     with open_run(
         folder,
         experiment=one.options.experiment or "compress",

@@ -128,7 +128,7 @@ def test_a_stage_has_its_class_its_command_and_a_recipe(kind: str) -> None:
     assert documented(stage) or stage.__doc__
     for method in ("outline", "plan", "prepare"):
         assert callable(getattr(stage, method, None)), f"stages.Stage asks for {method}"
-    assert kind in frame._files(), "a verb has a command of its own"
+    assert kind.replace("_", "-") in frame._files(), "a verb has a command of its own"
     assert any(s.kind == kind for name in recipe_names() for s in load_recipe(name).stages), "no recipe shows it"
 
 
@@ -226,7 +226,9 @@ def test_the_flags_of_a_command_mean_something_to_it() -> None:
     for name, command in COMMANDS.items():
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
         assert ("--resume" in flags) == (name in stages), name
-        assert ("--output" in flags) == (name in {*stages, "extend", "evaluate", "calibrate", "export"}), name
-        assert ("--experiment" in flags) <= (name in stages | {"ui", "runs list", "evaluate"}), name
+        assert ("--output" in flags) == (name in {*stages, "extend", "analyze", "evaluate", "calibrate", "export"}), (
+            name
+        )
+        assert ("--experiment" in flags) <= (name in stages | {"ui", "runs list", "evaluate", "analyze"}), name
         if name in stages:
             assert flags >= {"--set", "--seed", "--dry-run", "--json", "--quiet", "--tracking-uri"}, name

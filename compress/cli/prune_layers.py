@@ -58,8 +58,10 @@ def command(
     explain: bool,
     seeds: int | None,
 ) -> None:
-    """Remove layers of MODEL (a folder, runs:/…, models:/…, or a recipe that makes one) and recover by distilling MODEL
-    into what is left. Measured before, after cutting and after recovery.
+    """Remove layers of MODEL, and recover by distilling MODEL into what is left.
+
+    MODEL is a folder, runs:/…, models:/…, or a recipe that makes one. It is measured before, after cutting and after
+    recovery.
 
     \b
       compress prune-layers FOLDER --keep 3 --data DATA

@@ -1,0 +1,49 @@
+"""`compress analyze` through the real command line, at toy scale."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from e2e_toy import Cli, write_rows
+
+from compress.encoder.students import take_layers
+from compress.modelfolder.folder import load_model, save_model
+
+
+def words(folder: Path) -> Path:
+    """Sentences whose words are tagged: the, and all others."""
+    texts = ("the film was good", "the plot was not bad", "she said the actor liked it", "he never liked the film")
+    rows = [{"tokens": t.split(), "ner_tags": ["THE" if w == "the" else "O" for w in t.split()]} for t in texts]
+    for split, times in (("train", 6), ("validation", 1), ("test", 2)):
+        write_rows(folder / f"{split}.jsonl", rows * times)
+    return folder
+
+
+def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, compress: Cli) -> None:
+    parent = load_model(own_model)
+    cut = take_layers(parent.model, [0, 1, 4, 5])
+    save_model(Path("cut"), cut, tokenizer_files=parent.tokenizer_files, meta=parent.meta)
+    words(Path("tagged"))
+    done = compress(
+        "analyze", "cut", "--against", "mine", "--data", "data", "--probe", "tagged", "--output", "seen", "--threads",
+        "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "least is left of layer" in done.out
+    assert "linear probes on" in done.out
+    table = json.loads(Path("seen/lost.json").read_text(encoding="utf-8"))
+    assert [row[0] for row in table["data"]] == ["emb", "0", "1", "2", "3", "4", "5"]
+    assert table["data"][1] == ["0", "0", "1.000"], "the first layers are the same ones"
+    for name in ("cka", "cka-without-outliers", "cka-against"):
+        assert Path(f"seen/{name}.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert len(json.loads(Path("seen/anisotropy.json").read_text(encoding="utf-8"))["data"]) == 5
+    probed = json.loads(Path("seen/probe-tagged.json").read_text(encoding="utf-8"))
+    assert [row[0] for row in probed["data"]] == ["emb", "0", "1", "2", "3"]
+    done = compress("analyze", "cut", "--data", "data", "--output", "seen")
+    assert (done.code, "the output folder exists" in done.line) == (3, True)
+
+
+def test_what_cannot_be(own_model: Path, compress: Cli) -> None:
+    done = compress("analyze", "mine")
+    assert (done.code, done.line) == (2, "error: --data: on which texts?; give an embedded set, a file or a folder")
