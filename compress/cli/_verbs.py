@@ -55,6 +55,16 @@ def _lead(
             raise UserError("a check keeps nothing to repeat", where="--seeds", do="leave out --seeds or --check")
         check_recipe(options.recipe or default, options, console, verb=verb, inputs=given)
         return
+    from compress.recipe import load_recipe
+
+    if load_recipe(options.recipe or default, overrides=options.overrides).sweep is not None:
+        from compress.errors import UserError
+        from compress.sweep import run_sweep
+
+        if seeds is not None:
+            raise UserError("a sweep is several runs already", where="--seeds", do="leave it out, or sweep over seed")
+        run_sweep(options.recipe or default, options, console, verb=verb, inputs=given)
+        return
     if seeds is not None:
         from compress.repeats import run_seeds
 

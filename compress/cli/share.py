@@ -59,8 +59,8 @@ def command(
       compress share FOLDER --pattern none --embedding-error 0.05 --data DATA
       compress share FOLDER --groups 2 --pattern cka --start activation --data DATA --no-heal
 
-    It buys storage, not time: every layer is still computed. Recipes share-gradual and share-shrink tie layers step by
-    step, and let residuals go.
+    It buys storage, not time: every layer is still computed. The recipe share-gradual ties layers in two steps and then
+    drops the residuals.
     """
     from compress.sharing import Wanted, share
 

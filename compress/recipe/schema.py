@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -19,6 +20,9 @@ HASH_VERSION = "recipe-1"
 
 PROSE = ("name", "description", "method", "paper", "prerequisites", "expected")
 """Fields that tell people something and change no result."""
+
+MAX_RUNS = 200
+"""Of one sweep."""
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -154,6 +158,8 @@ class Recipe(Frozen):
     data: DataSpec | None = None
     corpus: CorpusSpec | None = None
     evaluation: EvaluationSpec = EvaluationSpec()
+    sweep: dict[Text, ListOf[Any]] | None = None
+    """Paths of this recipe and the values that each takes: one run for every combination, compared at the end."""
     stages: Annotated[tuple[Annotated[Any, RowOf()], ...], Field(strict=False, min_length=1, max_length=100)]
 
     @model_validator(mode="after")
@@ -183,6 +189,17 @@ class Recipe(Frozen):
         if sum(row.layers for row in rows) > 1:
             raise ValueError("the layers of one teacher are compared; set layers: true on one row alone")
         return rows
+
+    @field_validator("sweep")
+    @classmethod
+    def _sweep(cls, sweep: dict[str, tuple[Any, ...]] | None) -> dict[str, tuple[Any, ...]] | None:
+        empty = [path for path, values in (sweep or {}).items() if not values]
+        if sweep is not None and (empty or not sweep):
+            raise ValueError(f"{empty[0] if empty else 'sweep'} has no values; name some, or leave it out")
+        runs = math.prod(len(values) for values in (sweep or {}).values())
+        if runs > MAX_RUNS:
+            raise ValueError(f"{runs:,} combinations; at most {MAX_RUNS} are run")
+        return sweep
 
     @field_validator("combine")
     @classmethod
@@ -217,7 +234,7 @@ class Recipe(Frozen):
 
     def _unsaid(self) -> set[str]:
         """Keys about several teachers, where there are none: they came later than many a hash."""
-        return set() if self.teachers else {"teachers", "combine"}
+        return (set() if self.teachers else {"teachers", "combine"}) | (set() if self.sweep else {"sweep"})
 
     def stage_hash(self, index: int) -> str:
         """sha256 of everything that can change the output of stage `index`: it, those before it, and what they read.

@@ -46,6 +46,9 @@ def command(name: str) -> list[str]:
     if "--data" not in words:
         words += ["--data", "data"]
     changes = {**QUICK, **(CORPUS if recipe.corpus else {})}
+    if recipe.sweep is not None:
+        grid = "{stages.0.pattern.groups: [2], stages.0.embedding.size: [8], stages.0.residual_rank: [2]}"
+        changes["sweep"] = grid
     for index, stage in enumerate(recipe.stages):
         if hasattr(stage, "training"):
             changes |= {f"stages.{index}.training.steps": 2, f"stages.{index}.training.epochs": "null"}
