@@ -91,23 +91,22 @@ def test_a_schedule_recovers_between_cuts(prune: Cli) -> None:
 
 def test_the_contest(prune: Cli) -> None:
     done = prune(
-        "--criterion", "all", "--keep", "5", "--seeds", "2", "--json", "--set",
+        "--criterion", "all", "--keep", "5", "--protect", "0,1,2,3", "--json", "--set",
         "stages.0.criterion={kind: learned_gates, steps: 2}",
     )  # fmt: skip
     assert done.code == 0, done.err
-    told = json.loads(done.out.strip().split("\n}\n")[-1])
+    told = json.loads(done.out)
     entries = {e["criterion"]: e for e in told["entries"]}
-    assert len(entries) == 15
-    best = told["entries"][0]
-    assert best["behind"]["value"] == 0
+    assert len(entries) == 14
+    assert told["entries"][0]["behind"]["value"] == 0
     assert all(e["behind"]["value"] <= 1e-12 for e in told["entries"])
-    assert entries["exhaustive"]["sets"] == 6
+    assert entries["exhaustive"]["sets"] == 2
     assert all(e["regret"] >= -1e-9 for e in told["entries"])
-    assert entries["first"]["layers"] == [[0, 1, 2, 3, 4]] * 2
+    assert entries["first"]["layers"] == [[0, 1, 2, 3, 4]]
     assert re.match(r"5 layers: (no winner; not measurably worse than|\w+ is best)", told["notes"][0])
     assert "all criteria chose on the same 48 training texts" in told["notes"][1]
     runs = list(Path(told["folder"]).glob("keep-5/*/seed-*/student"))
-    assert 4 <= len(runs) <= 12, "one for each set and seed, not for each criterion"
+    assert len(runs) <= 2, "one for each set and seed, not for each criterion"
 
 
 @pytest.mark.parametrize(
