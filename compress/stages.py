@@ -238,13 +238,14 @@ class TaskData:
     """A table, encoded for one model. train: labelled rows, then the unlabelled and the augmented ones that are asked
     for.
 
-    mistyped: epoch → the same rows as `train` with that epoch's noise.
+    mistyped: epoch → the same rows as `train` with that epoch's noise.  rows: what `train` was made of, in its order.
     """
 
     train: Examples
     validation: Examples
     vocabulary_sha: str
     mistyped: Callable[[int], Examples] | None = None
+    rows: Sequence[Rows] = ()
 
     @classmethod
     def encode(
@@ -276,14 +277,14 @@ class TaskData:
             context.say(f"training: {note}")
         validation = task.encode(tokenizer, table.split("validation"), max_length=length)
         if noise is None:
-            return cls(train, validation, tokenizer.vocabulary_sha)
+            return cls(train, validation, tokenizer.vocabulary_sha, rows=sources)
 
         def mistyped(epoch: int) -> Examples:
             random = stream("task-noise", context.seed, epoch)
             noisy = [noisy_rows(rows, noise, random) for rows in sources]
             return join(*(task.encode(tokenizer, rows, max_length=length) for rows in noisy))
 
-        return cls(train, validation, tokenizer.vocabulary_sha, mistyped)
+        return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources)
 
     def source(self, plan: TrainingPlan, seed: int) -> BatchSource:
         """Training batches in an order that depends on the seed alone."""

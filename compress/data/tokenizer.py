@@ -28,7 +28,8 @@ class Encoded:
 
     ids: (T,) int32.  offsets: (N+1,) int64.  segments: (T,) uint8.  words: (T,) int32 or None: the number of the word
     that the piece belongs to, -1 on special tokens.  cut: rows that were longer than allowed.  spans: (T, 2) int32 or
-    None: the characters of the row's text that the piece stands for, from and up to.
+    None: the characters of the row's text that the piece stands for, from and up to.  texts: with the spans, (T,) int8:
+    which text of the row that is, 0 or 1; -1 of the special tokens around them.
     """
 
     ids: np.ndarray
@@ -37,6 +38,7 @@ class Encoded:
     words: np.ndarray | None
     cut: int
     spans: np.ndarray | None = None
+    texts: np.ndarray | None = None
 
 
 class Tokenizer:
@@ -249,6 +251,7 @@ class Tokenizer:
         lengths: list[int] = []
         numbers: list[int] = []
         places: list[np.ndarray] = [np.zeros((0, 2), dtype=np.int32)]
+        texts: list[int] = []
         cut = 0
         for start in range(0, len(rows), AT_ONCE):
             part = rows[start : start + AT_ONCE]
@@ -261,6 +264,7 @@ class Tokenizer:
                     numbers += [-1 if word is None else word for word in one.word_ids]
                 if spans:
                     places.append(np.array(one.offsets, dtype=np.int32).reshape(-1, 2))
+                    texts += [-1 if text is None else text for text in one.sequence_ids]
                 if len(one) == limit and one.overflowing:
                     cut += 1
         flat = np.array(ids, dtype=np.int32)
@@ -271,6 +275,7 @@ class Tokenizer:
             np.array(numbers, dtype=np.int32) if words else None,
             cut,
             np.concatenate(places) if spans else None,
+            np.array(texts, dtype=np.int8) if spans else None,
         )
 
 

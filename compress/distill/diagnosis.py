@@ -22,7 +22,7 @@ from compress.data.table import Table
 from compress.data.tokenizer import Tokenizer
 from compress.distill.checks._check import Course, Finding, Start
 from compress.distill.checks.still_projections import matrices
-from compress.distill.probe import Asked, CorpusProbe, Probe, TaskProbe
+from compress.distill.probe import Asked, Carried, CorpusProbe, Probe, TaskProbe
 from compress.distill.spec import Spec
 from compress.errors import UserError
 from compress.modelfolder.folder import LoadedModel
@@ -111,14 +111,21 @@ class Diagnosis:
 
 
 def diagnosed_task(
-    spec: Spec, context: StageContext, prepared: Prepared, table: Table, loaded: LoadedModel, teacher: Asked | None
+    spec: Spec,
+    context: StageContext,
+    prepared: Prepared,
+    table: Table,
+    loaded: LoadedModel,
+    teacher: Asked | None,
+    carried: Carried | None = None,
 ) -> Prepared:
     """The stage with its checks, on the table's validation rows. loaded: whose tokenizer reads them.  teacher: one that
-    answers any batch."""
+    answers any batch, or any that carries what it reads: `carried`."""
     if spec.checks == "off":
         return prepared
     tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(loaded.path))
-    probe = TaskProbe(table, tokenizer, task_max_length(context.recipe), context.precision, context.device)
+    length = task_max_length(context.recipe)
+    probe = TaskProbe(table, tokenizer, length, context.precision, context.device, carried=carried)
     return _diagnosed(spec, context, prepared, probe, teacher, table)
 
 

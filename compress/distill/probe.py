@@ -15,6 +15,7 @@ import torch
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.data.batches import evaluation_batches, in_order
+from compress.data.examples import Examples
 from compress.data.table import Rows, Table
 from compress.data.task import Scored
 from compress.data.tasks import task_of
@@ -29,6 +30,8 @@ CELLS = 16_000_000
 TOKENS = 8192
 
 Asked = Callable[[Batch, Needs], EncoderOutput]
+Carried = Callable[[Rows, Examples], Callable[[Batch], Batch]]
+"""(rows, what the student reads of them) → gives batches of them what a teacher with another tokenizer reads."""
 
 
 class Probe(ABC):
@@ -84,7 +87,14 @@ class TaskProbe(Probe):
     trained_by = ("logits",)
 
     def __init__(
-        self, table: Table, tokenizer: Tokenizer, max_length: int, precision: Resolved, device: str, rows: int = ROWS
+        self,
+        table: Table,
+        tokenizer: Tokenizer,
+        max_length: int,
+        precision: Resolved,
+        device: str,
+        rows: int = ROWS,
+        carried: Carried | None = None,
     ) -> None:
         super().__init__(precision, device)
         held = table.split("validation")
@@ -92,7 +102,9 @@ class TaskProbe(Probe):
         self.rows: Rows = held.take(np.unique(np.linspace(0, len(held) - 1, min(rows, len(held))).astype(np.int64)))
         self.task, self.names = task_of(table.task, table.settings), list(table.label_names)
         self.examples = self.task.encode(tokenizer, self.rows, max_length=max_length)
-        self.batches = [batch.to(device) for batch in evaluation_batches(self.examples, TOKENS)]
+        batches = evaluation_batches(self.examples, TOKENS)
+        given = batches if carried is None else map(carried(self.rows, self.examples), batches)
+        self.batches = [batch.to(device) for batch in given]
         labels = self.examples.labels
         self.gold = labels if labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) else None
         self.score = "correlation" if self.task.head[1] == "regression" else "agreement"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 from torch import nn
 
 from compress import registry
-from compress.contracts import Batch, BatchSource, Teacher
+from compress.contracts import Batch, BatchSource, Objective, Teacher
 from compress.corpora import corpus_batches, corpus_validation
+from compress.data.paired import PairedBatches
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.distill import birth, layers
+from compress.distill.aligned import AlignedModule, AlignedTeacher
 from compress.distill.augmentation import augmented, model_folder, no_masked_lm
 from compress.distill.cache.teaching import Lesson, Teaching, teaching
 from compress.distill.diagnosis import diagnosed_corpus, diagnosed_task
 from compress.distill.spec import Spec
+from compress.distill.twotokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.encoder.inference import Precision
 from compress.encoder.inference import prepare as prepare_teacher
 from compress.encoder.layermaps import ModelPair
@@ -57,12 +61,17 @@ class Stage:
         check_length(block.max_length, donor.positions, where=where)
         self._check_augmentation(general)
         if self.spec.student is not None:
-            return birth.outlined(self.spec.student, donor)
-        if start is not None:
+            made = birth.outlined(self.spec.student, donor)
+        elif start is None:
+            return None
+        else:
             check_length(block.max_length, start.positions, where=where)
-            if None not in (start.vocabulary, donor.vocabulary) and start.vocabulary != donor.vocabulary:
-                raise _other_vocabulary("the student of the stage before", "the teacher of this stage")
-        return start
+            made = start
+        if None not in (made.vocabulary, donor.vocabulary) and made.vocabulary != donor.vocabulary:
+            named = self.spec.student and self.spec.student.model
+            student = named or "the student of the stage before"
+            check_comparable(self.spec, self._built(), student, "the teacher of this stage")
+        return made
 
     def _check_augmentation(self, general: Outline | None) -> None:
         """Raise UserError, before any stage has run, for a model that cannot say what else a word could be."""
@@ -115,7 +124,7 @@ class Stage:
         if head is None:
             c.say("the general teacher has no masked-LM head: nothing is validated, the student's last weights count")
         begun = birth.origin(spec.student, c, teacher, head)
-        self._check_vocabulary(begun, teacher)
+        self._is_alien(begun, teacher)
         tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
         tokenizer.check_fits(teacher.config.vocabulary, where=str(folder))
         corpus = c.corpus()
@@ -168,24 +177,33 @@ class Stage:
         table = c.table()
         check_same_labels(teacher, table)
         begun = birth.origin(spec.student, c, teacher, "task")
-        self._check_vocabulary(begun, teacher)
+        alien = self._is_alien(begun, teacher)
+        if alien:
+            check_answers_rows(table, self._built(), str(begun.folder))
         parents = begun.parents() | ({"teacher": folder} if c.ensemble is None else c.ensemble.parents())
         more = None
         if spec.augmentation is not None:
             source_of_words = model_folder(spec.augmentation, folder, c.general_teacher)
             more = augmented(spec.augmentation, table, c, source_of_words)
             parents |= {"words of the augmentation": source_of_words}
-        data = TaskData.encode(table, teacher, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
+        reader = begun.donor if alien else teacher
+        data = TaskData.encode(table, reader, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
         source = data.source(spec.training, c.seed)
         student = birth.born(begun, c, "task", lambda: birth.first_rows(data.train, len(table.split("train")), c))
         objectives = self._objectives(student, teacher.model, source, begun.copied)
+        both = None
+        if alien and self._asks_teacher():
+            both = TwoTokenizers(table, reader, teacher, objectives, c)
+            paired = both.paired(data.rows, data.train)
+            both.tell(paired)
+            source = PairedBatches(source, paired)
         fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
-        live = functools.cache(lambda precision: self._task_teacher(teacher, precision))
+        live = functools.cache(lambda precision: self._task_teacher(teacher, precision, aligned=both is not None))
         length = task_max_length(c.recipe)
         taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
         prepared = Prepared(
             finish=lambda: Finished(student, begun.tokenizer_files, folder_meta(c, parents, table)),
-            module=StageModule(student, objectives, taught.teacher),
+            module=(StageModule if both is None else AlignedModule)(student, objectives, taught.teacher),
             opening=taught.opening,
             source=source,
             plan=spec.training,
@@ -199,10 +217,17 @@ class Stage:
             params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
         )
         asked = taught.teacher if spec.cache is None else live(c.precision)
-        return diagnosed_task(spec, c, prepared, table, teacher, asked)
+        return diagnosed_task(spec, c, prepared, table, reader, asked, None if both is None else both.carried)
 
-    def _task_teacher(self, teacher: LoadedModel, precision: Precision) -> Teacher:
-        """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead."""
+    def _task_teacher(self, teacher: LoadedModel, precision: Precision, aligned: bool) -> Teacher:
+        """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead.
+
+        aligned: it reads batches of its own beside the student's.
+        """
+        made = self._together(teacher, precision)
+        return AlignedTeacher(made) if aligned else made
+
+    def _together(self, teacher: LoadedModel, precision: Precision) -> Teacher:
         ensemble = self.context.ensemble
         lead = prepare_teacher(teacher.model, precision)
         if ensemble is None:
@@ -234,10 +259,16 @@ class Stage:
         parts = [objective for _, objective in objectives.values()]
         return teaching(spec.cache, self.context, teacher.model, fingerprint, parts, lesson, live)
 
-    @staticmethod
-    def _check_vocabulary(begun: birth.Origin, teacher: LoadedModel) -> None:
-        if begun.folder is not None and not modelfolder.same_vocabulary(begun.folder, teacher.path):
-            raise _other_vocabulary(str(begun.folder), str(teacher.path))
+    def _is_alien(self, begun: birth.Origin, teacher: LoadedModel) -> bool:
+        """Whether the student reads other pieces than its teacher. Raises UserError where these could not be
+        compared."""
+        if begun.folder is None or modelfolder.same_vocabulary(begun.folder, teacher.path):
+            return False
+        check_comparable(self.spec, self._built(), str(begun.folder), str(teacher.path))
+        return True
+
+    def _asks_teacher(self) -> bool:
+        return any(cast(Objective, o).teacher_needs is not None for _, o in self._built().values())
 
     def _objectives(
         self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None
@@ -280,12 +311,3 @@ class Stage:
     @staticmethod
     def _params(student: Model) -> dict[str, int]:
         return {"student.layers": student.config.depth, "student.hidden": student.config.hidden}
-
-
-def _other_vocabulary(student: str, teacher: str) -> UserError:
-    return UserError(
-        "student and teacher have different vocabularies",
-        where=student,
-        why=f"not the one of {teacher}",
-        do="start the student from this teacher, or use a teacher with the student's tokenizer",
-    )

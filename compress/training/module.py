@@ -73,7 +73,14 @@ class StageModule(nn.Module):
             return {}
         student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
         teacher = self._ask_teacher(batch, live)
+        student, teacher, batch = self.compared(student, teacher, batch)
         return {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
+
+    def compared(
+        self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch
+    ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
+        """What the objectives are given."""
+        return student, teacher, batch
 
     def _named(self) -> dict[str, Objective]:
         return {name: cast(Objective, objective) for name, objective in self.objectives.items()}
