@@ -20,6 +20,14 @@ TOKENS = (
     "{kind: pkd}, {kind: contrastive}, {kind: similarity}, {kind: cka}]"
 )
 
+LATER = """
+  - kind: distill
+    level: task
+    objectives: [{kind: soft_targets}, {kind: hidden_mse}]
+    training: {steps: 3, batch_rows: 8, learning_rate: 1e-3}
+    control: false
+"""
+
 
 @pytest.fixture
 def foreign(taught: Path) -> Path:
@@ -68,6 +76,16 @@ def test_layers_on_common_spans_with_copies_of_the_texts(foreign: Path, compress
 def _counts(line: str) -> tuple[int, int]:
     theirs, ours = line.split("tokenizers: ")[1].split(" on the ")[0].split(" pieces against ")
     return int(theirs.replace(",", "")), int(ours.replace(",", ""))
+
+
+def test_a_later_stage_goes_on_with_the_student(foreign: Path, compress: Cli) -> None:
+    recipe = toy.TASK.replace("{layers: [0, 2]}", "{model: foreign, layers: [0, 2]}") + LATER
+    (foreign / "two.yaml").write_text(recipe, encoding="utf-8")
+    run = ("distill", "--recipe", "./two.yaml", "--teacher", TEACHER, "--data", "data")
+    done = compress(*run, "--output", "runs/s")
+    assert done.code == 0, done.err
+    assert "compared by their answers alone" in done.err
+    assert "common spans" in done.err
 
 
 @pytest.mark.parametrize(
