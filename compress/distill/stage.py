@@ -274,6 +274,7 @@ class Stage:
         self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None
     ) -> dict[str, tuple[float, nn.Module]]:
         built = self._built()
+        self._tell_of_maps(built)
         bound = [o for _, o in built.values() if hasattr(o, "bind")]
         if not bound:
             return built
@@ -284,6 +285,16 @@ class Stage:
             objective.bind(pair)  # pyright: ignore[reportCallIssue]
             objective.to(self.context.device)
         return built
+
+    def _tell_of_maps(self, built: Mapping[str, tuple[float, nn.Module]]) -> None:
+        """Fused kernels never hold attention maps: what reads them has them computed by plain products."""
+        needs = {name: cast(Objective, objective).student_needs for name, (_, objective) in built.items()}
+        reading = [name for name, n in needs.items() if n.attentions or n.attention_scores]
+        if reading:
+            self.context.say(
+                f"{' and '.join(reading)} reads attention maps, which the fused attention kernels never hold: "
+                "attention is computed by plain products, slower, its memory growing with the square of the length"
+            )
 
     def _mapped(self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None) -> ModelPair:
         """The models with the layers that are compared, which are told."""

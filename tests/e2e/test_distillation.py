@@ -35,6 +35,15 @@ def test_the_layer_map_is_told_before_training(rule: str, line: str, taught: Pat
     assert not [name for name in names if "objective" in name or "maps" in name], "projections are dropped"
 
 
+def test_attention_maps_are_told_to_cost(taught: Path, compress: Cli) -> None:
+    """Fused kernels hold none: the layers that are read are computed another way, and that is said."""
+    for kind, told in (("attention_maps", True), ("hidden_mse", False)):
+        rows = f"stages.0.objectives=[{{kind: {kind}}}, {{kind: soft_targets}}]"
+        done = compress(*DISTILL, "--no-control", "--set", rows, "--output", f"runs/{kind}")
+        assert done.code == 0, done.err
+        assert ("attention_maps reads attention maps, which the fused attention kernels never hold" in done.err) == told
+
+
 def _header(file: Path) -> bytes:
     data = file.read_bytes()
     return data[8 : 8 + int.from_bytes(data[:8], "little")]

@@ -106,7 +106,8 @@ def test_bad_input(exported: Path, compress: Cli) -> None:
     assert not Path("new").exists()
     onnx = ("--runtime", "onnxruntime")
     assert "no model.onnx" in refused("predict", toy.TEACHER, "a text", *onnx)
-    assert "computes in the precision of the file" in refused("predict", exported, "a text", *onnx, "--precision", "bf16")
+    half = ("--precision", "bf16")
+    assert "computes in the precision of the file" in refused("predict", exported, "a text", *onnx, *half)
 
     shutil.copytree(exported, "changed")
     with Path("changed/model.onnx").open("ab") as file:

@@ -253,7 +253,8 @@ def test_models_are_asked_once_for_the_union_of_needs() -> None:
     module = StageModule(Spy(), objectives, teacher)
     with torch.autocast("cpu", torch.bfloat16):
         module(toy_batch(0))
-    assert asked == {"student": [Needs(logits=True, hidden_states=True)], "teacher": [Needs(pooled=True)]}
+    wanted = Needs(logits=True, hidden_states=True, last_hidden=True)
+    assert asked == {"student": [wanted], "teacher": [Needs(pooled=True, last_hidden=True)]}
 
 
 def test_a_teacher_in_inference_mode_can_be_learned_from() -> None:
