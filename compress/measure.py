@@ -71,7 +71,7 @@ def stage_role(index: int) -> str:
 
 
 def kind_of(role: str) -> str:
-    """teacher, student or control: one of several teachers is a teacher."""
+    """teacher, student, control or stage: one of several teachers is a teacher."""
     return role.partition("-")[0]
 
 
