@@ -138,7 +138,7 @@ def test_all_answer_in_the_order_of_the_leads_labels(folder: Maker, combine: str
     assert isinstance(predictor.model, JointModel)
     names = set(dict(predictor.model.named_parameters()))
     assert set(predictor.model.embedding_parameter_names()) <= names
-    assert predictor.folders == [m.folder for m in ensemble.members]
+    assert predictor.files == [m.folder for m in ensemble.members]
 
 
 def test_a_member_can_answer_in_anothers_order(folder: Maker) -> None:
