@@ -248,6 +248,9 @@ def contest(
     recover: whether the cuts are recovered and measured.  verb: of the recipe's stages, those that run then.
     Raises UserError when the folder holds something else.
     """
+    if depths:  # the recipe's own number is nobody's here, and must not be held against what is protected
+        own = Override(f"stages.{place}.keep", max(depths), "--keep")
+        options = dataclasses.replace(options, overrides=(*options.overrides, own))
     recipe = load_recipe(name, overrides=options.overrides)
     seeds_run = range(recipe.seed, recipe.seed + seeds)
     with StopFlag() as stop:
