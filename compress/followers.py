@@ -10,7 +10,6 @@ import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -23,7 +22,7 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.pipeline import Run, training_identity
 from compress.recipe import load_recipe
 from compress.stages import StageContext
-from compress.training.context import TrainingContext
+from compress.training.context import TrainingContext, Unheard
 from compress.training.distributed import PeerError, Team
 from compress.training.loop import train
 
@@ -78,7 +77,7 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
                 seed=context.seed,
                 validate=prepared.validate,
                 select=prepared.select,
-                log=_Unheard(),
+                log=Unheard(),
                 progress=progress,
                 stop=stop,
                 identity=training_identity(spec, context, prepared),
@@ -88,17 +87,3 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
         team.report(error)
         raise
     train(prepared.module, prepared.source, prepared.plan, told)
-
-
-class _Unheard:
-    """A RunLog that keeps nothing."""
-
-    def params(self, values: Mapping[str, Any]) -> None: ...
-
-    def tags(self, values: Mapping[str, str]) -> None: ...
-
-    def metrics(self, values: Mapping[str, float], step: int | None = None) -> None: ...
-
-    def artifact(self, path: Path, folder: str = "") -> None: ...
-
-    def note(self, markdown: str) -> None: ...

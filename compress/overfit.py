@@ -33,7 +33,7 @@ from compress.pipeline import Run, input_folder
 from compress.recipe import load_recipe
 from compress.report import title
 from compress.stages import Finished, Prepared, StageContext
-from compress.training.context import TrainingContext
+from compress.training.context import TrainingContext, Unheard
 from compress.training.loop import train
 from compress.training.module import StageModule
 
@@ -223,7 +223,7 @@ class _Watch:
         assert prepared.source is not None
         assert prepared.plan is not None
         assert prepared.validate is not None
-        self.diagnosis.begin(_Nowhere())  # pyright: ignore[reportArgumentType]
+        self.diagnosis.begin(Unheard())  # pyright: ignore[reportArgumentType]
         with torch.no_grad():
             prepared.module.eval()
             self.first = {**prepared.validate(prepared.module), **self.diagnosis.first, "step": 0.0}
@@ -236,7 +236,7 @@ class _Watch:
             seed=context.seed,
             validate=prepared.validate,
             observe=self._look,
-            log=_Nowhere(),
+            log=Unheard(),
             progress=progress,
             stop=stop,
         )
@@ -333,20 +333,6 @@ class _Timed:
     def update(self, done: int, **figures: float | str) -> None:
         self.watch.timed()
         self.inner.update(done, **figures)
-
-
-class _Nowhere:
-    """A run's journal that keeps nothing."""
-
-    def params(self, values: Mapping[str, Any]) -> None: ...
-
-    def tags(self, values: Mapping[str, str]) -> None: ...
-
-    def metrics(self, values: Mapping[str, float], step: int | None = None) -> None: ...
-
-    def artifact(self, path: Path, folder: str = "") -> None: ...
-
-    def note(self, markdown: str) -> None: ...
 
 
 def _tell(outcome: Outcome, console: Console) -> None:

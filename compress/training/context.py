@@ -22,6 +22,20 @@ class StopRequest(Protocol):
     def requested(self) -> Any: ...
 
 
+class Unheard:
+    """A RunLog that keeps nothing, for a training that is no run of its own."""
+
+    def params(self, values: Mapping[str, Any]) -> None: ...
+
+    def tags(self, values: Mapping[str, str]) -> None: ...
+
+    def metrics(self, values: Mapping[str, float], step: int | None = None) -> None: ...
+
+    def artifact(self, path: Path, folder: str = "") -> None: ...
+
+    def note(self, markdown: str) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingContext:
     """Where and for whom a run works; nothing in it changes what is learned, but for the seed.
