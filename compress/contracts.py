@@ -515,6 +515,87 @@ class SharedStart(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Scheme:
+    """What the integer codes of a tensor look like: number = (code - zero point) * scale.
+
+    bits: of a code.  lowest, highest: the codes in use.  group: of per "group".
+    per: what shares one scale: "tensor"; "row" of a matrix or table (an output channel, a word); "group" of so many
+    neighbours in a row, the last one of a row maybe shorter; "token", each vector along the last dimension of an
+    activation, whose scale is computed when it is seen.
+    """
+
+    bits: int
+    lowest: int
+    highest: int
+    per: Literal["tensor", "row", "group", "token"]
+    group: int | None = None
+
+    @property
+    def signed(self) -> bool:
+        return self.lowest < 0
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the scale is a function of the very activation: nothing is calibrated, nothing stored."""
+        return self.per == "token"
+
+
+@dataclass(frozen=True)
+class QuantizedTensor:
+    """Integer codes and what they stand for: (code - zero_point) * scale, in fp32.
+
+    codes: int8, or uint8 where the scheme is not signed; shaped as the tensor, one code to a byte whatever its bits.
+    scale: fp32, > 0; () per tensor, (rows,) per row, (rows, groups) per group, the leading dimensions per token.
+    zero_point: int32, shaped as scale; 0 where the scheme is symmetric.
+    """
+
+    codes: Tensor
+    scale: Tensor
+    zero_point: Tensor
+    scheme: Scheme
+
+
+class Quantizer(Protocol):
+    """How the numbers of one tensor become integers and back: an nn.Module, a file of compress/quantizers.
+
+    Built as `registry.build("compress.quantizers", row, shape)`; shape: of the weight or table, None of an activation.
+    Everything it learns or measures is in its `state_dict`, so that a stored model reloads to the same bits.
+    """
+
+    fits: ClassVar[frozenset[str]]
+    """What it can be put on: "weight" of a linear layer, "table" of embeddings, "input" of a linear layer."""
+    calibrated: ClassVar[bool]
+    """Whether it must `observe` real input, and `freeze`, before it can be used."""
+    scheme: Scheme
+
+    def observe(self, x: Tensor) -> None:
+        """Note the range of x (.., K). Does nothing where nothing is to be noted."""
+        ...
+
+    def freeze(self) -> None:
+        """Settle scale and zero point from what was observed; they do not move in evaluation from then on.
+
+        Raises UserError where nothing was observed, or only constants, or numbers that are not finite.
+        """
+        ...
+
+    def __call__(self, x: Tensor, of: Tensor | None = None) -> Tensor:
+        """x rounded to the codes and back, in fp32; gradients as straight-through estimation has them (1308.3432).
+
+        of: of a table, all of it where x are some rows.
+        """
+        ...
+
+    def scale_and_zero_point(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As in QuantizedTensor, both fp32. x: the weight, or the activation where the scheme is dynamic."""
+        ...
+
+    def export(self, x: Tensor) -> QuantizedTensor:
+        """x as integers, the very codes that the call rounds to."""
+        ...
+
+
 class BatchSource(Protocol):
     """Batches whose order is a pure function of (seed, epoch): any position can be rebuilt without replay."""
 

@@ -31,6 +31,7 @@ PACKAGES = (
     "compress.prune_layers.criteria",
     "compress.share.patterns",
     "compress.share.starts",
+    "compress.quantizers",
 )
 PARTS = [(package, kind) for package in PACKAGES for kind in registry.parts(package)]
 STAGES = sorted(registry.stages())

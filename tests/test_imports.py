@@ -18,6 +18,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("contracts",),
     ("registry",),
+    ("quantizers",),
     ("encoder", "durable"),
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
     ("ensemble", "export"),  # several models that answer as one; a model for another runtime

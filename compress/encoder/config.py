@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from compress.encoder import checks
 from compress.encoder.headconfig import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Pooling, Problem
 from compress.encoder.pattern import AttentionPattern, check_windows
+from compress.encoder.quantization import Quantization
 from compress.encoder.sharing import Sharing, check_sharing, count_layers
 from compress.encoder.wiring import check_groups, check_rotary
 from compress.errors import UserError
@@ -71,6 +72,7 @@ class EncoderConfig:
         None as a whole: every layer sees everything.  ModernBERT's local_attention 128 is a window of 64.
     global_tokens: the first n tokens of each sequence, such as [CLS], see all others and are seen by all.
     dropout, attention_dropout: probabilities.  pad_id: row of the word table that starts at zero.
+    quantization: the matrices and tables that are rounded to integers wherever they are used; None: all are floats.
     """
 
     vocabulary: int
@@ -98,6 +100,7 @@ class EncoderConfig:
     attention_dropout: float = 0.1
     pad_id: int = 0
     initializer_range: float = 0.02
+    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -206,7 +209,9 @@ class EncoderConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `from_dict` gives the same config back."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(dataclasses.replace(self, quantization=None))
+        quantization = None if self.quantization is None else self.quantization.to_dict()
+        return {**values, "quantization": quantization}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
@@ -229,7 +234,11 @@ class EncoderConfig:
                 raise UserError("sharing must be an object", where="encoder.sharing")
             checks.known_keys(Sharing, sharing, "encoder.sharing")
             sharing = Sharing(**sharing)
-        return cls(**{**values, "sharing": sharing, "layers": tuple(LayerShape(**row) for row in rows)})
+        quantization = values.get("quantization")
+        if quantization is not None:
+            quantization = Quantization.from_dict(quantization)
+        layers = tuple(LayerShape(**row) for row in rows)
+        return cls(**{**values, "sharing": sharing, "quantization": quantization, "layers": layers})
 
 
 # --- checks of the whole: each raises UserError, naming the key, what was found and what is allowed --------------

@@ -13,6 +13,7 @@ from compress.contracts import VocabularyOutput
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.dropout import Dropout
 from compress.encoder.layers import activation, layer_norm, linear
+from compress.encoder.quantized import computed_weight
 
 Activate = Callable[[Tensor], Tensor]
 
@@ -50,7 +51,7 @@ class MaskedLMHead(nn.Module):
         features = self.norm(self.act(self.dense(hidden)))
         if self.tied_projection:
             assert projection is not None
-            features = F.linear(features, projection.weight.T)
+            features = F.linear(features, computed_weight(projection).T)
         return VocabularyOutput(features, table, self.bias, positions)
 
 

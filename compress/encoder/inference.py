@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.model import NOTHING, Model
+from compress.encoder.quantized import QuantizedLinear, fold, quantized_modules
 from compress.encoder.tied import SharedLinear
 
 Precision = Literal["fp32", "bf16"]
@@ -43,7 +44,12 @@ class PreparedModel:
 
 
 def prepare(model: Model, precision: Precision = "fp32") -> PreparedModel:
-    """A frozen copy of `model` on its device; the model itself is neither changed nor shared."""
+    """A frozen copy of `model` on its device; the model itself is neither changed nor shared.
+
+    A quantized model computes in fp32 in any case: its rounded weights and inputs are what integers stand for.
+    """
+    if model.config.quantization is not None:
+        precision = "fp32"
     source = model.encoder.embeddings.word.weight
     with torch.device("meta"):
         twin = Model(model.config, model.head_configs)
@@ -51,6 +57,7 @@ def prepare(model: Model, precision: Precision = "fp32") -> PreparedModel:
     state = {name: tensor.detach().to(dtype, copy=True) for name, tensor in model.state_dict().items()}
     twin.load_state_dict(state, assign=True)
     del state
+    fold(twin)
     if source.device.type == "cpu" and can_pack(precision):
         _pack(twin)
     return PreparedModel(twin.requires_grad_(False).eval(), precision)
@@ -105,6 +112,18 @@ class PackedLinear(nn.Module):
 
 def _pack_matrix(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
+
+
+class _PackedQuantized(nn.Module):
+    """A quantized linear layer whose matrix was rounded for good."""
+
+    def __init__(self, folded: QuantizedLinear) -> None:
+        super().__init__()
+        self.input_quantizer = folded.input_quantizer
+        self.product = PackedLinear(folded.weight, folded.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x if self.input_quantizer is None else self.input_quantizer(x))
 
 
 class _PackedShared(nn.Module):
@@ -164,12 +183,18 @@ def _pack(model: Model) -> None:
     packs: Packs = {}  # every plain matrix was there before the first was packed, so no two have one address
     for layer in model.encoder.layers:
         assert isinstance(layer, EncoderLayer)
-        layer.attention = PackedAttention(layer.attention, packs)
-        if not model.config.gated:  # a gate comes between the activation and the second product
+        if not quantized_modules(layer.attention):
+            layer.attention = PackedAttention(layer.attention, packs)
+        # A gate comes between the activation and the second product.
+        if not model.config.gated and not quantized_modules(layer.feed_forward):
             layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation, packs)
     tied = any(head.tied_projection for head in model.head_configs.values())
     plain = model.encoder.embeddings.projection if tied else None  # whose matrix the masked-LM head reads
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear) and child is not plain:
+            if child is plain:
+                continue
+            if isinstance(child, QuantizedLinear):
+                setattr(module, name, _PackedQuantized(child))
+            elif isinstance(child, nn.Linear):
                 setattr(module, name, PackedLinear(child.weight, child.bias))

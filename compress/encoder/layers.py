@@ -16,7 +16,9 @@ from compress.encoder.config import Activation, EncoderConfig, LayerShape
 from compress.encoder.dropout import Dropout
 from compress.encoder.layout import AttentionMaps, Layout
 from compress.encoder.pattern import FULL, AttentionPattern
+from compress.encoder.quantized import computed_weight
 from compress.encoder.rotary import Rotation, rotate
+from compress.quantizers._base import Base
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -93,7 +95,7 @@ class Embeddings(nn.Module):
             x = x + self.position(position_ids + self.position_offset if self.position_offset else position_ids)
         if self.segment is not None:
             alike = segment_ids is None or self.segment.num_embeddings == 1
-            x = x + (self.segment.weight[0] if alike else self.segment(segment_ids))
+            x = x + (computed_weight(self.segment)[0] if alike else self.segment(segment_ids))
         if self.projection is None:
             return self.dropout(self.norm(x))
         if self.project_first:
@@ -223,7 +225,7 @@ def fill(module: nn.Module, std: float, generator: torch.Generator) -> None:
             nn.init.ones_(part.weight)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
-        else:
+        elif not isinstance(part, Base):  # what a quantizer learns starts from what it observes
             for parameter in part.parameters(recurse=False):
                 _fill(parameter, std, generator)
 

@@ -14,6 +14,7 @@ from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead, TokenHead, build_head
 from compress.encoder.layers import Embeddings, EncoderLayer, LayerTrace, Pooler, fill, layer_norm, sinusoids
 from compress.encoder.layout import Layout, PackedLayout, PaddedLayout
+from compress.encoder.quantized import attach, computed_weight
 from compress.encoder.rotary import Rotation, rotations
 from compress.encoder.tied import tie
 from compress.errors import ExitCode, UserError
@@ -130,6 +131,7 @@ class Model(nn.Module):
         _check_memory(config, self.head_configs)
         self.encoder = Encoder(config)
         self.heads = nn.ModuleDict({name: build_head(config, head) for name, head in self.head_configs.items()})
+        attach(self, config.quantization)
         if torch.get_default_device().type != "meta":
             self.initialize(0)
 
@@ -196,7 +198,7 @@ class Model(nn.Module):
             at = positions if needs.mlm == "masked" else None
             flat = x.flatten(0, -2) if at is not None else x
             embeddings = self.encoder.embeddings
-            output.vocabulary = head(flat, embeddings.word.weight, at, embeddings.projection)
+            output.vocabulary = head(flat, computed_weight(embeddings.word), at, embeddings.projection)
         if needs.replaced:
             output.replaced = cast(ReplacedTokenHead, self._head("rtd"))(x)
         wanted = [name for name, asked in (("task", needs.logits), ("pair", needs.pair_logits)) if asked]

@@ -32,6 +32,7 @@ from compress.encoder.basis import Basis, Method, drawn, identity, plain, princi
 from compress.encoder.config import EncoderConfig
 from compress.encoder.layers import EncoderLayer
 from compress.encoder.model import Model
+from compress.encoder.quantization import refuse_quantized
 from compress.encoder.statistics import Statistics, refit
 from compress.errors import UserError
 
@@ -83,6 +84,7 @@ def narrow(
     Where a width stays, so do its channels, to the bit. Raises UserError for a width above the model's.
     """
     check_narrower(model.config, config)
+    refuse_quantized(model.config, "narrowing it", "student")
     how = Narrowing(method, torch.Generator().manual_seed(seed), statistics)
     second = None if statistics is None else statistics.stream
     stream = how.basis(model.config.hidden, config.hidden, second, _gains(model))

@@ -12,6 +12,7 @@ import torch
 
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
+from compress.encoder.quantization import refuse_quantized
 from compress.encoder.sharing import PARTS, Sharing, numbered
 from compress.encoder.tied import dense_weight
 from compress.errors import UserError, did_you_mean
@@ -37,6 +38,7 @@ def take_layers(
     Raises UserError for an index that is out of range, repeated or out of order.
     """
     check_layer_map(keep, model.config.depth)
+    refuse_quantized(model.config, "cutting it", "layers")
     carried = _carried(model, heads)
     config, groups = _student_config(model.config, keep, segments, pooler)
     with torch.device("meta"):

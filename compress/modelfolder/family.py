@@ -20,6 +20,8 @@ from compress.modelfolder.fields import Fields
 NATIVE = "compress-encoder"
 """The model_type of what no stock class expresses: our own config and parameter names."""
 
+QUANTIZED = "its matrices are quantized, and a stock class would compute with the floats behind them"
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -145,7 +147,7 @@ def choose(
     objections: dict[str, str] = {}
     stock = [name for name in known() if name != NATIVE]
     for name in sorted(stock, key=lambda n: (n != preferred, known()[n].alias)):
-        objection = known()[name].objection(config, heads)
+        objection = QUANTIZED if config.quantization is not None else known()[name].objection(config, heads)
         if objection is None:
             return known()[name], {}
         objections[name] = objection

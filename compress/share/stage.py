@@ -19,6 +19,7 @@ from compress.contracts import Batch, BatchSource, LayerGroups, MaskingSpec, Obj
 from compress.corpora import corpus_batches
 from compress.data.tokenizer import Tokenizer
 from compress.encoder.model import Model
+from compress.encoder.quantization import refuse_quantized
 from compress.encoder.sharing import check_rank
 from compress.encoder.tied import check_tied
 from compress.modelfolder.folder import LoadedModel, load_model
@@ -176,6 +177,7 @@ class Stage:
     def _check_sizes(self, config: Any, where: str) -> None:
         """What can be told before anything is computed."""
         s = self.spec
+        refuse_quantized(config, "sharing its layers", where)
         check_rank(s.residual_rank, config, "residual_rank")
         if s.embedding is None:
             return

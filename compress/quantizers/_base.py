@@ -1,0 +1,66 @@
+"""What the quantizers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from compress.contracts import QuantizedTensor, Scheme
+from compress.quantizers._rounding import codes_of, fake_quantize
+
+Bits = Annotated[int, Field(ge=2, le=8)]
+"""Of a code: 2 to 8."""
+Shape = Sequence[int] | None
+"""Of the weight or table; None of an activation."""
+
+
+class Base(nn.Module):
+    """A quantizer whose scale comes from `scale_and_zero_point`, without a gradient of its own."""
+
+    fits: ClassVar[frozenset[str]]
+    calibrated: ClassVar[bool] = False
+    scheme: Scheme
+
+    def observe(self, x: Tensor) -> None:
+        """Nothing is to be noted."""
+
+    def freeze(self) -> None:
+        """Nothing moves."""
+
+    def forward(self, x: Tensor, of: Tensor | None = None) -> Tensor:
+        """x (.., K) rounded to the codes and back, fp32."""
+        with torch.no_grad():
+            scale, zero_point = self.scale_and_zero_point((x if of is None else of).float())
+        return fake_quantize(x, scale, zero_point, self.scheme)
+
+    def scale_and_zero_point(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `contracts.Quantizer`."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def export(self, x: Tensor) -> QuantizedTensor:
+        """x as integers."""
+        x = x.float()
+        scale, zero_point = self.scale_and_zero_point(x)
+        codes = codes_of(x, scale, zero_point, self.scheme).to(torch.int8 if self.scheme.signed else torch.uint8)
+        return QuantizedTensor(codes, scale.clone(), zero_point.to(torch.int32), self.scheme)
+
+
+def symmetric(bits: int, per: str, group: int | None = None) -> Scheme:
+    """As many codes below zero as above: -127..127 of 8 bits."""
+    highest = 2 ** (bits - 1) - 1
+    return Scheme(bits, -highest, highest, per, group)  # pyright: ignore[reportArgumentType]
+
+
+def affine(bits: int) -> Scheme:
+    """Codes from 0 up, one scale for the tensor: 0..255 of 8 bits."""
+    return Scheme(bits, 0, 2**bits - 1, "tensor")
+
+
+def scalar(value: float) -> Tensor:
+    """() fp32 on the default device, for a buffer."""
+    return torch.full((), value, dtype=torch.float32)

@@ -1,0 +1,34 @@
+"""Symmetric integers with one scale for each output channel of a matrix, or row of a table: scale = max|w| / 127."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from compress.quantizers._base import Base, Bits, Shape, symmetric
+from compress.quantizers._rounding import SMALLEST
+
+
+class Quantizer(Base):
+    """bits: of a code; the scale follows the weight at every step, and nothing is clipped.
+
+    weight (out, in) → scale (out,); rows of a table (.., E) → scale (..).
+    """
+
+    fits: ClassVar[frozenset[str]] = frozenset({"weight", "table"})
+
+    def __init__(self, shape: Shape = None, *, bits: Bits = 8) -> None:
+        super().__init__()
+        self.scheme = symmetric(bits, "row")
+
+    def forward(self, x: Tensor, of: Tensor | None = None) -> Tensor:
+        """Rows are rounded each by itself: what the others are makes no difference."""
+        return super().forward(x)
+
+    def scale_and_zero_point(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """x (.., K) → scale and zeros (..)."""
+        assert x is not None
+        scale = x.abs().amax(-1).clamp_min(SMALLEST) / self.scheme.highest
+        return scale, torch.zeros_like(scale)

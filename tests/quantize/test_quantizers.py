@@ -1,0 +1,77 @@
+"""What every quantizer promises, on all that the registry finds; and the formulas of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from compress import registry
+from compress.encoder.quantization import PACKAGE
+from compress.quantizers._rounding import dequantize
+
+KINDS = sorted(registry.parts(PACKAGE))
+PLACES = [(kind, on) for kind in KINDS for on in sorted(registry.load(PACKAGE, kind).fits)]
+
+
+def drawn(seed: int = 0, rows: int = 12, width: int = 40) -> Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+
+
+def built(kind: str, on: str, x: Tensor, **options: Any) -> Any:
+    """A quantizer ready to use: it saw x where it must see something."""
+    row = registry.schema(PACKAGE, kind).model_validate({"kind": kind, **options})
+    quantizer = registry.build(PACKAGE, row, None if on == "input" else tuple(x.shape))
+    if quantizer.calibrated:
+        quantizer.observe(x)
+        quantizer.freeze()
+    return quantizer.eval()
+
+
+@pytest.mark.parametrize(("kind", "on"), PLACES)
+def test_a_call_gives_what_the_exported_integers_stand_for(kind: str, on: str) -> None:
+    x = drawn()
+    quantizer = built(kind, on, x)
+    out, found = quantizer(x), quantizer.export(x)
+    assert torch.equal(dequantize(found), out.detach())
+    assert found.codes.dtype == (torch.int8 if quantizer.scheme.signed else torch.uint8)
+    assert found.codes.shape == x.shape
+    assert found.scale.shape == found.zero_point.shape
+    assert found.zero_point.dtype == torch.int32
+    assert bool((found.scale > 0).all())
+    low, high = quantizer.scheme.lowest, quantizer.scheme.highest
+    assert low <= int(found.codes.min()) <= int(found.codes.max()) <= high
+    assert high - low < 2**quantizer.scheme.bits
+
+
+@pytest.mark.parametrize(("kind", "on"), PLACES)
+def test_rounding_twice_gives_the_same_codes(kind: str, on: str) -> None:
+    x = drawn(1)
+    quantizer = built(kind, on, x)
+    once = quantizer(x).detach()
+    assert torch.allclose(quantizer(once), once, rtol=1e-6, atol=1e-7)
+    assert torch.equal(quantizer.export(once).codes, quantizer.export(x).codes)
+
+
+@pytest.mark.parametrize(("kind", "on"), PLACES)
+def test_all_that_a_quantizer_knows_is_in_its_state(kind: str, on: str) -> None:
+    x = drawn(2)
+    first = built(kind, on, x)
+    second = built(kind, on, drawn(3))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second(x), first(x))
+
+
+def test_scales_by_their_formula() -> None:
+    x = torch.tensor([[0.5, -2.54, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    assert built("per_channel", "weight", x).scale_and_zero_point(x)[0][0] == torch.tensor(2.54) / 127
+    assert torch.equal(
+        built("per_channel", "weight", x).export(x).codes[0], torch.tensor([25, -127, 50, 0]).to(torch.int8)
+    )
+    assert built("per_tensor", "weight", x, bits=4).scale_and_zero_point(x)[0] == torch.tensor(2.54) / 7
+    grouped = built("per_group", "weight", x, bits=4, group=3)
+    assert grouped.scale_and_zero_point(x)[0].shape == (2, 2)
+    assert built("per_token", "input", x).export(x).zero_point.sum() == 0
+    assert built("per_token", "input", x)(x)[1].abs().sum() == 0
