@@ -100,14 +100,14 @@ class RunOptions:
 
     recipe: a name or a path, None when the command has its own default.  overrides: in the order given; they hold
     --set and every flag that is a recipe value (--seed, --data, --teacher ...).  device: "cpu" or "cuda", present.
-    runtime: what computes a finished model's answers, "torch" or "onnxruntime".
+    runtime: what computes a finished model's answers; None: as its folder is meant to be run.
     """
 
     recipe: str | None = None
     overrides: tuple[Override, ...] = ()
     device: str = "cpu"
     precision: str = "auto"
-    runtime: Literal["torch", "onnxruntime"] = "torch"
+    runtime: Literal["torch", "onnxruntime", "openvino", "auto"] | None = None
     threads: int | None = None
     output: Path | None = None
     resume: bool = False

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,41 +13,22 @@ from compress import __version__
 from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
 from compress.data.batches import evaluation_batches
+from compress.data.random_rows import mixed_lengths, random_rows
 from compress.encoder.inference import prepare
-from compress.encoder.model import Model
 from compress.errors import ExitCode, UserError
-from compress.export.deployed import FILE, RECORD
+from compress.export.check import ROWS, TOLERANCE, Check, compare, file_answer, model_answer
+from compress.export.deployed import FILE, FLOAT, RECORD
 from compress.export.encoder import encode
 from compress.export.session import OnnxSession
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelnames import resolve
 from compress.predictor import MAX_TOKENS, Predictor
-from compress.standalone import labelled, mixed_lengths, random_rows
+from compress.standalone import labelled
 from evaluation.cost.latency import measure_interleaved
 
 BARE = "none"
-ROWS = 256
-TOLERANCE = 1e-4  # of the largest number that the model gives; two fp32 runtimes differ by a tenth of it
 TIMED_LENGTHS = (32, 128)
-
-
-@dataclass(frozen=True)
-class Check:
-    """The file against the model on real rows. difference: largest, absolute.  largest: number that the model gave.
-    agreement: share of answers with the same largest entry."""
-
-    rows: int
-    what: str
-    difference: float
-    largest: float
-    agreement: float
-
-    def sentence(self) -> str:
-        return (
-            f"checked on {self.rows} rows of {self.what}: largest difference {self.difference:.1e}, "
-            f"agreement {100 * self.agreement:.1f} %"
-        )
 
 
 def export_folder(name: str, head: str | None, opset: int, split: str, options: RunOptions) -> Check:
@@ -73,19 +52,16 @@ def export_folder(name: str, head: str | None, opset: int, split: str, options: 
     content = encode(loaded.model, chosen, opset=opset, notes=notes).SerializeToString()
     session = OnnxSession(content)
     batches, what = _rows(loaded, split, options, console)
-    check = compare(loaded.model, chosen, session, batches, what)
-    if not check.difference <= TOLERANCE * max(1.0, check.largest):
+    check = compare(model_answer(loaded.model, chosen), file_answer(session), batches, what, TOLERANCE)
+    if check.complaint is not None:
         raise UserError(
-            f"the ONNX file is {check.difference:.1e} away from the model",
-            where=str(folder),
-            why=f"at most {TOLERANCE * max(1.0, check.largest):.1e} is allowed; nothing was written",
-            code=ExitCode.DATA,
+            f"the ONNX file is {check.complaint}", where=str(folder), why="nothing was written", code=ExitCode.DATA
         )
     console.result(check.sentence())
     times = _times(loaded, chosen, session, console)
     record = {
         "file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "opset": opset, "head": chosen or BARE,
-        "precision": "fp32", "model": parent.fingerprint, "check": vars(check), "latency_ms": times,
+        "precision": FLOAT, "model": parent.fingerprint, "check": vars(check), "latency_ms": times,
     }  # fmt: skip
     meta = loaded.meta.model_copy(
         update={"lineage": (parent,), "notes": (*loaded.meta.notes, f"{FILE}: fp32, opset {opset}; {check.sentence()}")}
@@ -119,40 +95,9 @@ def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console
         examples = examples.take(np.arange(min(ROWS, len(examples))))
         what = f"{Path(table.name).name}/{split}"  # not a path of this machine
     else:
-        examples = mixed_lengths(loaded.config.vocabulary, min(128, loaded.config.max_positions))
-        examples, what = examples.take(np.arange(ROWS)), "random tokens"
+        examples = mixed_lengths(loaded.config.vocabulary, min(128, loaded.config.max_positions), ROWS)
+        what = "random tokens"
     return list(evaluation_batches(examples, MAX_TOKENS)), what
-
-
-def compare(model: Model, head: str | None, session: OnnxSession, batches: Sequence[Batch], what: str) -> Check:
-    """Both on the same rows: the model on packed tokens in fp32, the file on padded ones."""
-    difference = largest = 0.0
-    same = count = rows = 0
-    needs = Needs(
-        logits=head == "task", pair_logits=head == "pair", replaced=head == "rtd", mlm="all" if head == "mlm" else None
-    )
-    for batch in batches:
-        with torch.inference_mode():
-            output = model(batch, needs)
-            vocabulary = None if output.vocabulary is None else output.vocabulary.logits()
-        wanted = {"task": output.logits, "pair": output.pair_logits, "rtd": output.replaced, "mlm": vocabulary}
-        expected = output.last_hidden if head is None else wanted[head]
-        assert expected is not None
-        left, right = _answer(session.run(batch)), expected.numpy()
-        difference = max(difference, float(np.abs(left - right).max()))
-        largest = max(largest, float(np.abs(right).max()))
-        if right.ndim == 1 or right.shape[-1] == 1:
-            left, right = np.stack([left, -left], -1), np.stack([right, -right], -1)
-        same += int((left.argmax(-1) == right.argmax(-1)).sum())
-        count += right[..., 0].size
-        rows += batch.rows
-    return Check(rows, what, difference, largest, same / count)
-
-
-def _answer(found: dict[str, np.ndarray]) -> np.ndarray:
-    if "start_logits" in found:
-        return np.stack([found["start_logits"], found["end_logits"]], axis=-1)
-    return found["logits"] if "logits" in found else found["last_hidden_state"]
 
 
 def _times(loaded: LoadedModel, head: str | None, session: OnnxSession, console: Console) -> dict[str, float]:

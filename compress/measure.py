@@ -23,7 +23,7 @@ from compress.data.task import Fidelity, Scored
 from compress.data.tasks import classification
 from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
-from compress.export.deployed import Runtime
+from compress.export.runtimes import Runtime
 from compress.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, fixed_batch
 from compress.stages import check_same_task
 from evaluation.cost.device import describe
@@ -141,13 +141,14 @@ def measure(
     precision: Literal["fp32", "bf16"] = "fp32",
     settings: Mapping[str, Any] | None = None,
     held: Rows | None = None,
-    runtime: Runtime = "torch",
+    runtime: Runtime | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Measured]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
     task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
-    a temperature is fitted on.  runtime: of all of them.
+    a temperature is fitted on.  runtime: of all of them;
+    None: of each as its folder is meant to be run.
     Raises UserError when a model does not do it, or two answer different labels.
     """
     how: dict[str, Any] = {"device": device, "precision": precision, "task": task, "settings": settings}
@@ -345,7 +346,7 @@ def _context(p: Predictor, cost: CostPlan, length: int, latency: Latency, sample
     return {
         **here,
         "runtime": p.computed_by,
-        "precision": p.precision,
+        "precision": p.computed_in,
         "latency_shape": f"batch {cost.batch} x {length} tokens",
         "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {MAX_TOKENS} at once",
         "repeats": str(latency.repeats),

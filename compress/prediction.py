@@ -13,9 +13,11 @@ from typing import Any
 
 import click
 
+from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, printable
+from compress.fastest import fastest, named, short_rows
 from compress.modelnames import resolve
 from compress.predictor import Predictor
 
@@ -50,8 +52,12 @@ def predict_texts(
     given = _given(texts, pairs, questions, contexts, file)
     precision = "bf16" if options.precision == "bf16" else "fp32"
     predictor = Predictor(
-        resolve(model), device=options.device, precision=precision, settings=settings, runtime=options.runtime
+        resolve(model), device=options.device, precision=precision, settings=settings, runtime=named(options)
     )
+    if options.runtime == "auto":
+        rows = short_rows(predictor)
+        console = Console(quiet=options.quiet, json=options.json)
+        predictor = fastest(predictor, rows, rows, f"{sum(b.rows for b in rows)} rows of mixed lengths", console)
     task = predictor.task
     source = iter(given) if file is None else _read(file, task)
     while chunk := list(islice(source, AT_ONCE)):

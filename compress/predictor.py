@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
@@ -25,7 +26,7 @@ from compress.encoder.model import Model
 from compress.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
 from compress.errors import UserError
 from compress.export import deployed
-from compress.export.deployed import Runtime
+from compress.export.runtimes import Runtime
 from compress.modelfolder.folder import load_model
 
 MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
@@ -36,7 +37,8 @@ class Predictor:
 
     precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
     folder of another tool says nothing, a kind that its head is for.  settings: of the task, in place of the folder's.
-    runtime: "onnxruntime" answers with the folder's exported file, in its own precision, on the CPU.
+    runtime: "onnxruntime" and "openvino" answer with the folder's exported file on the CPU; onnxruntime in the
+    precision of the file. None: as the folder is meant to be run, which for a quantized one is its file.
     Raises UserError when the folder has no task head.
     """
 
@@ -48,12 +50,12 @@ class Predictor:
         precision: Literal["fp32", "bf16"] = "fp32",
         task: str | None = None,
         settings: Mapping[str, Any] | None = None,
-        runtime: Runtime = "torch",
+        runtime: Runtime | None = None,
     ) -> None:
-        self.folder, self.device, self.runtime = Path(folder), device, runtime
+        self.folder, self.device = Path(folder), device
+        self.runtime: Runtime = runtime or _usual_runtime(self.folder, device)
         self.precision: Literal["fp32", "bf16"] = precision
-        if runtime != "torch":
-            _check_runtime(runtime, device, precision)
+        _check_runtime(self.runtime, device, precision)
         loaded = load_model(self.folder, require={"task"}, device=device)
         self.meta, self.config = loaded.meta, loaded.config
         self._own = loaded.model.eval()
@@ -67,6 +69,14 @@ class Predictor:
         self.max_length = self.config.max_positions
         self._order: list[int] | None = None
 
+    def using(self, runtime: Runtime) -> Predictor:
+        """The same model in another runtime; what was loaded is loaded once. Raises UserError as the constructor."""
+        _check_runtime(runtime, self.device, self.precision)
+        other = copy.copy(self)
+        other.__dict__.pop("run", None)
+        other.runtime = runtime
+        return other
+
     def answer_in_order_of(self, names: Sequence[str]) -> None:
         """Answer from now on in the order of another model's labels. Raises UserError unless they are the same."""
         self._order = outputs_in_order(self.label_names, names, where=str(self.folder))
@@ -75,8 +85,8 @@ class Predictor:
     @cached_property
     def run(self) -> Teacher:
         """The model prepared for inference, or its exported file; made on first use."""
-        if self.runtime == "onnxruntime":
-            return deployed.open_session(self.folder)
+        if self.runtime != "torch":
+            return deployed.open_session(self.folder, self.runtime, precision=self.precision)
         return prepare(self._own, self.precision)
 
     @property
@@ -85,6 +95,18 @@ class Predictor:
         if self.runtime == "torch":
             return f"torch {torch.__version__}, packed"
         return f"{self.runtime} {metadata.version(self.runtime)}, padded"
+
+    @property
+    def computed_in(self) -> str:
+        """The precision, written beside every speed: of a file, what its record says."""
+        if self.runtime == "torch" or self.precision != "fp32":
+            return self.precision
+        return str(deployed.read_record(self.folder).get("precision", self.precision))
+
+    @property
+    def reference(self) -> Model:
+        """The model as it was loaded, not prepared for any runtime: what a runtime's answers are compared with."""
+        return self._own
 
     def task_for(self, *, paired: bool) -> Task:
         """The task that the model does. paired: it is given two texts, which decides where nothing else does."""
@@ -123,7 +145,7 @@ class Predictor:
     @property
     def files(self) -> list[Path]:
         """What it needs on the disk: folders whose weights it reads, or the exported file."""
-        return [self.folder / deployed.FILE] if self.runtime == "onnxruntime" else [self.folder]
+        return [self.folder] if self.runtime == "torch" else [self.folder / deployed.FILE]
 
 
 def fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
@@ -170,10 +192,16 @@ class EnsemblePredictor(Predictor):
         return [m.folder for m in self.ensemble.members]
 
 
+def _usual_runtime(folder: Path, device: str) -> Runtime:
+    return deployed.usual_runtime(folder) if device == "cpu" else "torch"
+
+
 def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
+    if runtime == "torch":
+        return
     if device != "cpu":
         raise UserError(f"{runtime} computes on the CPU here", where=f"--device {device}", do="use --device cpu")
-    if precision != "fp32":
+    if precision != "fp32" and runtime == "onnxruntime":
         raise UserError(
             f"{runtime} computes in the precision of the file", where=f"--precision {precision}", do="leave it out"
         )

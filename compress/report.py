@@ -31,6 +31,8 @@ def conditions(measurement: Measurement) -> list[str]:
     if "device" in c:
         threads = "1 thread" if c["threads"] == "1" else f"{c['threads']} threads"
         lines.append(f"speed on {c['device']}, {threads}, {c['runtime']}, {c['precision']}")
+        if c.get("cpu_flags") and c.get("device_kind") == "cpu":
+            lines.append(f"cpu instructions: {c['cpu_flags']}")
         lines.append(f"latency: {c['latency_shape']}, {c['repeats']} repeats; throughput: {c['throughput_mix']}")
     if c.get("contaminated") == "yes":
         lines.append("the machine was busy while timing: read ratios, not milliseconds, or measure again")

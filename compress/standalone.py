@@ -11,22 +11,22 @@ import numpy as np
 from compress.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
-from compress.data.examples import Examples
+from compress.data.random_rows import mixed_lengths
 from compress.data.table import Table
 from compress.data.tasks import classification
 from compress.durable import atomic
 from compress.errors import UserError
+from compress.fastest import fastest, named, short_rows
 from compress.measure import CostPlan, Measured, Subject, cost_ratios, measure, measure_cost, require_same_labels
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve
-from compress.predictor import Predictor
+from compress.predictor import Predictor, fixed_batch
 from compress.recipe import Recipe, load_recipe
 from compress.report import churn_table, comparison, conditions
 from compress.robustness import Curve, check_disturbance, curve, difference, tell
 from compress.stages import check_same_task, open_table_of, settings_asked
 from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
 
-MIX_ROWS = 512
 BOOTSTRAP = 200
 
 
@@ -57,7 +57,7 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
         precision="bf16" if options.precision == "bf16" else "fp32",
         settings=settings_asked(recipe),
         held=None if split == "validation" else table.splits.get("validation"),
-        runtime=options.runtime,
+        runtime=named(options),
         say=console.note,
     )
     _print(console, measured)
@@ -78,7 +78,7 @@ def evaluate_robustness(
     recipe, table = labelled(info, options, console)
     assert recipe.data is not None
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": options.runtime}
+    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": named(options)}
     predictors = [Predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
@@ -170,10 +170,12 @@ def benchmark(models: Sequence[str], batch: int, length: int, repeats: int, opti
     console = Console(quiet=options.quiet, json=options.json)
     folders = [resolve(m) for m in models]
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    predictors = [Predictor(f, device=options.device, precision=precision, runtime=options.runtime) for f in folders]
+    predictors = [Predictor(f, device=options.device, precision=precision, runtime=named(options)) for f in folders]
     longest = min(p.max_length for p in predictors)
     if length > longest:
         raise UserError(f"sequences of {length} tokens", where="--length", why=f"a model has {longest} positions")
+    if options.runtime == "auto":
+        predictors = [_fastest(p, batch, length, console) for p in predictors]
     console.note("timing " + ", ".join(_name(f) for f in folders))
     samples = [mixed_lengths(p.config.vocabulary, length) for p in predictors]
     costs = measure_cost(predictors, samples, CostPlan(batch=batch, length=length, repeats=repeats))
@@ -184,6 +186,13 @@ def benchmark(models: Sequence[str], batch: int, length: int, repeats: int, opti
         measured.append(Measured(Subject(_name(folder), folder, role), Measurement(values, cost.context)))
     _print(console, measured)
     return measured
+
+
+def _fastest(predictor: Predictor, batch: int, length: int, console: Console) -> Predictor:
+    """In the runtime that answers sequences of this length soonest."""
+    console.note(f"trying the runtimes on {_name(predictor.folder)}")
+    timed = fixed_batch(predictor.config, batch, length)
+    return fastest(predictor, short_rows(predictor), [timed], f"{batch} x {length} tokens", console)
 
 
 def _print(console: Console, measured: Sequence[Measured]) -> None:
@@ -200,23 +209,6 @@ def _data_of(info: modelfolder.FolderInfo, options: RunOptions) -> dict[str, obj
         raise UserError("on which data?", where="--data", do="give an embedded set, a file or a folder")
     length = info.meta.max_length or min(128, info.config.max_positions)
     return {"source": "given by --data", "max_length": length}
-
-
-def mixed_lengths(vocabulary: int, length: int) -> Examples:
-    """Rows of random tokens with lengths like short reviews: log-normal around 25, from 8 to `length`."""
-    generator = np.random.default_rng(0)
-    lengths = np.clip(np.exp(generator.normal(3.05, 0.55, MIX_ROWS)), min(8, length), length).astype(np.int64)
-    return random_rows(vocabulary, lengths, generator)
-
-
-def random_rows(vocabulary: int, lengths: np.ndarray, generator: np.random.Generator) -> Examples:
-    """Rows of random tokens, (N,) lengths given, without labels."""
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    count, total = len(lengths), int(offsets[-1])
-    ids = generator.integers(0, vocabulary, total).astype(np.int32)
-    nothing = np.zeros(total, dtype=bool)
-    numbers = np.arange(1, count + 1)
-    return Examples(ids, offsets, np.zeros(total, np.uint8), nothing, np.zeros(count, np.int64), numbers, 0, "")
 
 
 def _name(folder: Path) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Sequences at once.")
 @click.option("--length", type=click.IntRange(3, 1_000_000), default=128, show_default=True, help="Tokens of each.")
 @click.option("--repeats", type=click.IntRange(5, 100_000), default=50, show_default=True, help="Rounds timed.")
-@shared("compute", "runtime")
+@shared("compute", "any_runtime")
 def command(options: RunOptions, models: tuple[str, ...], batch: int, length: int, repeats: int) -> None:
     """Time MODELS side by side on this machine, in turn (A B A B …); the first is what the others are compared with.
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 DISTRIBUTION = "compress-bert"
-CPU_FLAGS = (
-    "avx2",
-    "avx512f",
-    "avx512_vnni",
-    "avx_vnni",
-    "avx512_bf16",
-    "amx_bf16",
-    "amx_int8",
-    "asimd",
-    "bf16",
-    "i8mm",
-)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "headless_shell")
 ENOUGH_DISK_GB = 5
 
@@ -75,9 +63,10 @@ def _system() -> Iterator[Finding]:
 
 
 def _compute() -> Iterator[Finding]:
-    yield Finding("cpu", f"{_cpu_name()}, {_cores()} of {os.cpu_count()} cores usable")
-    flags = _cpu_flags()
-    yield Finding("cpu instructions", " ".join(flags) if flags else "unknown", "ok" if flags else "note")
+    from evaluation.cost.cpu import cpu_flags, cpu_name
+
+    yield Finding("cpu", f"{cpu_name()}, {_cores()} of {os.cpu_count()} cores usable")
+    yield _instructions(cpu_flags())
     memory = _memory_gb()
     if memory:
         yield Finding("memory", "{:.1f} GB, {:.1f} GB free".format(*memory))
@@ -90,6 +79,29 @@ def _compute() -> Iterator[Finding]:
     yield Finding("threads", f"{torch.get_num_threads()} (change with --threads)")
     yield from _gpus()
     yield _processes()
+    yield _runtimes()
+
+
+def _instructions(flags: Sequence[str]) -> Finding:
+    """What the processor can do, and what its lack of exact int8 products means."""
+    from evaluation.cost.cpu import saturates
+
+    found = " ".join(flags) or "unknown"
+    if saturates():
+        do = "int8 files run in onnxruntime's exact mode, slower; for openvino use weights of 7 bits"
+        return Finding("cpu instructions", f"{found}: no VNNI, int8 products may overflow", "note", do)
+    return Finding("cpu instructions", found, "ok" if flags else "note")
+
+
+def _runtimes() -> Finding:
+    """What can answer with a model: `--runtime`."""
+    from compress.export.runtimes import EXTRAS, versions
+
+    there = versions()
+    absent = [EXTRAS[name] for name, version in there.items() if version is None]
+    found = ", ".join(f"{name} {version}" if version else f"no {name}" for name, version in there.items())
+    do = f"pip install '{DISTRIBUTION}[{','.join(absent)}]'" if absent else ""
+    return Finding("runtimes", found, "note" if absent else "ok", do)
 
 
 def _processes() -> Finding:
@@ -120,25 +132,6 @@ def _gpus() -> Iterator[Finding]:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _cpu_name() -> str:
-    return _cpu_info("model name") or platform.processor() or platform.machine()
-
-
-def _cpu_flags() -> list[str]:
-    here = set((_cpu_info("flags") or _cpu_info("Features") or "").split())
-    return [flag for flag in CPU_FLAGS if flag in here]
-
-
-def _cpu_info(key: str) -> str | None:
-    """One entry of Linux' /proc/cpuinfo; None on other systems."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    found = re.search(rf"^{key}\s*: (.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else None
 
 
 def _memory_gb() -> tuple[float, float] | None:

@@ -74,6 +74,14 @@ _OVERRIDES = (
     click.option("--seed", type=int, help="Seed of data order, masking and new weights."),
 )
 
+
+def _runtime(choices: list[str], more: str) -> Any:
+    """torch, or what reads the model.onnx of a folder."""
+    text = "What computes the answers; onnxruntime, openvino: the model.onnx of `compress export`"
+    usual = "Not given: torch, of a quantized model its file."
+    return click.option("--runtime", type=click.Choice(choices), help=f"{text}{more}. {usual}")
+
+
 GROUPS: Mapping[str, tuple[Any, ...]] = {
     "recipe": (
         click.option("--recipe", type=RecipeName(), help="A recipe's name, or the path of your own."),
@@ -142,14 +150,9 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         ),
         click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; not given: torch decides."),
     ),
-    "runtime": (
-        click.option(
-            "--runtime",
-            type=click.Choice(["torch", "onnxruntime"]),
-            default="torch",
-            show_default=True,
-            help="What computes the answers; onnxruntime: the model.onnx of `compress export`.",
-        ),
+    "runtime": (_runtime(["torch", "onnxruntime", "openvino"], ""),),
+    "any_runtime": (
+        _runtime(["torch", "onnxruntime", "openvino", "auto"], "; auto: the fastest here that answers alike"),
     ),
     "output": (
         click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the results go."),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help='By how much "no answer" must beat the best answer; else the model\'s own.',
 )
 @click.option("--long-text", type=click.Choice(["cut", "chunk"]), help="Of classification; else as it was trained.")
-@shared("compute", "runtime")
+@shared("compute", "any_runtime")
 def command(
     options: RunOptions,
     model: str,

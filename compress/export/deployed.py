@@ -8,17 +8,27 @@ from typing import Any, Literal
 
 from compress.durable import safe
 from compress.errors import UserError
-from compress.export.session import OnnxSession
+from compress.export.openvino_session import OpenVinoSession
+from compress.export.runtimes import RUNTIMES, Runtime, versions
+from compress.export.session import FileSession, OnnxSession
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.opening import file_digest
 
 FILE, RECORD = "model.onnx", "onnx.json"
-Runtime = Literal["torch", "onnxruntime"]
-RUNTIMES = ("torch", "onnxruntime")
+FLOAT = "fp32"
+"""The precision of a file that nobody quantized."""
 
 
-def open_session(folder: Path, *, threads: int | None = None) -> OnnxSession:
-    """The folder's ONNX file, ready to answer for its task head.
+def open_session(
+    folder: Path,
+    runtime: Runtime = "onnxruntime",
+    *,
+    threads: int | None = None,
+    precision: Literal["fp32", "bf16"] = "fp32",
+) -> FileSession:
+    """The folder's ONNX file in a runtime, ready to answer for its task head.
+
+    threads: None for torch's number of them.  precision: of what OpenVINO computes in floats.
 
     Raises UserError when there is none, when file or weights are not those of the export, and when it answers for
     another head.
@@ -34,7 +44,18 @@ def open_session(folder: Path, *, threads: int | None = None) -> OnnxSession:
         raise UserError(
             f"{FILE} answers for the head '{record.get('head')}'", where=str(folder), do="export it with --head task"
         )
+    if runtime == "openvino":
+        return OpenVinoSession(folder / FILE, threads=threads, precision=precision)
     return OnnxSession(folder / FILE, threads=threads)
+
+
+def usual_runtime(folder: Path) -> Runtime:
+    """What answers with this folder where nobody said: of a quantized one a runtime that reads its file."""
+    if not (folder / RECORD).is_file() or read_record(folder).get("precision") == FLOAT:
+        return "torch"
+    there = versions()
+    able: list[Runtime] = [name for name in RUNTIMES if name != "torch" and there[name] is not None]
+    return able[0] if able else "torch"
 
 
 def read_record(folder: Path) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from compress.export.axes import BATCH, LENGTH
-from compress.export.extra import missing
+from compress.export.runtimes import missing
 
 try:
     import onnx

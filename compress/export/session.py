@@ -1,9 +1,10 @@
-"""An ONNX file in onnxruntime, asked for packed batches as a model of ours is."""
+"""An exported file in its runtime, asked for packed batches as a model of ours is."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,47 +13,32 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
 from compress.export.axes import LENGTH
-from compress.export.extra import missing
+from compress.export.runtimes import missing
+from evaluation.cost.cpu import saturates
 
 SPANS = ("start_logits", "end_logits")
+Source = Path | bytes
+"""A file, or its content."""
 
 
-class OnnxSession:
-    """A file, or its content, on the CPU with `threads` threads, None for torch's number of them.
+class FileSession(ABC):
+    """A file that answers. inputs, outputs: their names.  per_token: of each output, whether it is (B, L, ..)."""
 
-    Raises UserError where onnxruntime is not installed or cannot read the file.
-    """
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    per_token: Sequence[bool]
 
-    def __init__(self, source: Path | bytes, *, threads: int | None = None) -> None:
-        try:
-            import onnxruntime as runtime
-        except ImportError as error:
-            raise missing(error) from error
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads or torch.get_num_threads()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        try:
-            given = source if isinstance(source, bytes) else str(source)
-            self.session = runtime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has a class of its own for every complaint
-            raise UserError(
-                "onnxruntime cannot load this file",
-                where="the exported model" if isinstance(source, bytes) else str(source),
-                why=str(error).splitlines()[0][:160],
-                do="export it again",
-            ) from error
-        self.inputs = [entry.name for entry in self.session.get_inputs()]
-        self.outputs = [entry.name for entry in self.session.get_outputs()]
+    @abstractmethod
+    def infer(self, feed: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        """Inputs (B, L) int64 by name → the outputs in their order."""
 
     def run(self, batch: Batch) -> dict[str, np.ndarray]:
         """Output name → (B, ..), or (T, ..) without the padding where it says something of every token."""
         real, feed = padded(batch)
-        found: list[Any] = list(self.session.run(self.outputs, {name: feed[name] for name in self.inputs}))
-        per_token = [entry.shape[1:2] == [LENGTH] for entry in self.session.get_outputs()]
+        found = self.infer({name: feed[name] for name in self.inputs})
         return {
             name: value[real] if each else value
-            for name, value, each in zip(self.outputs, found, per_token, strict=True)
+            for name, value, each in zip(self.outputs, found, self.per_token, strict=True)
         }
 
     def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
@@ -61,6 +47,48 @@ class OnnxSession:
         found = self.run(batch)
         logits = np.stack([found[name] for name in SPANS], axis=-1) if SPANS[0] in found else found["logits"]
         return EncoderOutput(last_hidden=torch.empty(0), logits=torch.from_numpy(np.ascontiguousarray(logits)))
+
+
+class OnnxSession(FileSession):
+    """In onnxruntime, on the CPU with `threads` threads, None for torch's number of them.
+
+    On a processor whose int8 products may overflow the exact kernels are asked for.
+    Raises UserError where onnxruntime is not installed or cannot read the file.
+    """
+
+    def __init__(self, source: Source, *, threads: int | None = None) -> None:
+        try:
+            import onnxruntime as runtime
+        except ImportError as error:
+            raise missing(error, "onnxruntime") from error
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads or torch.get_num_threads()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        if saturates():
+            options.add_session_config_entry("session.x64quantprecision", "1")
+        try:
+            given = source if isinstance(source, bytes) else str(source)
+            self.session = runtime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has a class of its own for every complaint
+            raise unreadable("onnxruntime", source, error) from error
+        self.inputs = [entry.name for entry in self.session.get_inputs()]
+        self.outputs = [entry.name for entry in self.session.get_outputs()]
+        self.per_token = [entry.shape[1:2] == [LENGTH] for entry in self.session.get_outputs()]
+
+    def infer(self, feed: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        return self.session.run(self.outputs, dict(feed))  # type: ignore[return-value]
+
+
+def unreadable(runtime: str, source: Source, error: Exception) -> UserError:
+    """A runtime's complaint about a file, in one line: its last, which says what is wrong."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return UserError(
+        f"{runtime} cannot load this file",
+        where="the exported model" if isinstance(source, bytes) else str(source),
+        why=said[-1][:160] if said else type(error).__name__,
+        do="export it again",
+    )
 
 
 def padded(batch: Batch) -> tuple[np.ndarray, dict[str, np.ndarray]]:

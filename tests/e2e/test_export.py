@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -15,10 +16,12 @@ import e2e_toy as toy
 import numpy as np
 from e2e_toy import Cli
 
+from compress.export.runtimes import versions
 from compress.export.session import OnnxSession, padded
 from compress.modelfolder.folder import fingerprint, load_model
 from compress.predictor import Predictor
 
+FILE_RUNTIMES = [name for name, version in versions().items() if name != "torch" and version]
 SHORT = ("--bootstrap", "100", "--threads", "1")
 
 
@@ -41,16 +44,19 @@ def test_a_folder_with_its_file_answers_alike_in_both_runtimes(exported: Path, c
     assert any(line.startswith(note) for line in load_model(exported).meta.notes)
 
     found = {}
-    for runtime in ("torch", "onnxruntime"):
+    for runtime in ("torch", *FILE_RUNTIMES):
         done = compress("evaluate", exported, "--data", "data", "--runtime", runtime, *SHORT, "--json")
         assert done.code == 0, done.err
         found[runtime] = json.loads(done.out)["models"][0]
-    torch_, onnx_ = (found[name]["values"] for name in ("torch", "onnxruntime"))
-    assert torch_["quality/accuracy"] == onnx_["quality/accuracy"]
-    assert onnx_["size/disk_mb"] == pytest.approx((exported / "model.onnx").stat().st_size / 1e6)
+    torch_ = found["torch"]["values"]
     assert torch_["size/disk_mb"] == pytest.approx((exported / "model.safetensors").stat().st_size / 1e6)
-    assert found["onnxruntime"]["context"]["runtime"].startswith("onnxruntime ")
-    assert found["onnxruntime"]["context"]["runtime"].endswith(", padded")
+    for runtime in FILE_RUNTIMES:
+        values, context = found[runtime]["values"], found[runtime]["context"]
+        assert torch_["quality/accuracy"] == values["quality/accuracy"]
+        assert values["size/disk_mb"] == pytest.approx((exported / "model.onnx").stat().st_size / 1e6)
+        assert context["runtime"].startswith(f"{runtime} ")
+        assert context["runtime"].endswith(", padded")
+        assert context["precision"] == "fp32"
 
     texts = ["the film was good", "dull"]
     answers = [
@@ -58,12 +64,28 @@ def test_a_folder_with_its_file_answers_alike_in_both_runtimes(exported: Path, c
             json.loads(line)
             for line in compress("predict", exported, *texts, "--runtime", name, "--json").out.splitlines()
         ]
-        for name in ("torch", "onnxruntime")
+        for name in ("torch", *FILE_RUNTIMES)
     ]
-    for left, right in zip(*answers, strict=True):
-        assert left["label"] == right["label"]
-        assert left["probabilities"] == pytest.approx(right["probabilities"], abs=1e-5)
-    assert compress("benchmark", exported, "--runtime", "onnxruntime", "--length", "16", "--repeats", "5").code == 0
+    for left, *others in zip(*answers, strict=True):
+        for right in others:
+            assert left["label"] == right["label"]
+            assert left["probabilities"] == pytest.approx(right["probabilities"], abs=1e-5)
+
+
+def test_auto_times_what_is_there_and_takes_the_fastest(exported: Path, compress: Cli) -> None:
+    done = compress("benchmark", exported, "--runtime", "auto", "--length", "16", "--repeats", "5", "--threads", "1")
+    assert done.code == 0, done.err
+    for name in ("torch", *FILE_RUNTIMES):
+        assert f"{name}: " in done.err
+    chosen = re.search(r"runtime (\w+): the fastest of 3 here, 1 thread\n", done.err)
+    assert chosen
+    assert f"1 thread, {chosen[1]} " in done.out
+
+    done = compress("predict", toy.TEACHER, "a text", "--runtime", "auto", "--threads", "1")
+    assert done.code == 0, done.err
+    assert "onnxruntime: left out: no model.onnx" in done.err
+    assert "runtime torch: the fastest" in done.err
+    assert "torch: " in done.err
 
 
 def test_what_the_file_needs_is_a_plain_tokenizer_and_onnxruntime(exported: Path) -> None:

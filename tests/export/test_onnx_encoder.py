@@ -14,9 +14,14 @@ from compress.encoder.model import Model
 from compress.errors import UserError
 
 onnx = pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 
 from compress.export.encoder import encode  # noqa: E402
+from compress.export.openvino_session import OpenVinoSession  # noqa: E402
+from compress.export.runtimes import versions  # noqa: E402
+from compress.export.session import FileSession, OnnxSession  # noqa: E402
+
+IN_OPENVINO = pytest.mark.skipif(versions()["openvino"] is None, reason="openvino is not installed")
 
 PLAIN: dict[str, Any] = {
     "vocabulary": 61,
@@ -97,17 +102,15 @@ def expected(model: Model, output: EncoderOutput) -> dict[str, torch.Tensor | No
     return {"logits": {"mlm": vocabulary, "pair": output.pair_logits, "rtd": output.replaced}.get(name, output.logits)}
 
 
-def check(model: Model, opset: int = 20) -> None:
+def check(model: Model, opset: int = 20, session_of: type[FileSession] = OnnxSession) -> None:
     proto = encode(model, next(iter(model.heads), None), opset=opset)
     onnx.checker.check_model(proto, full_check=True)
-    session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [x.name for x in session.get_inputs()]
+    session = session_of(proto.SerializeToString(), threads=1)  # type: ignore[call-arg]
     for lengths in ([24, 1, 7, 16], [5]):
         given = inputs(lengths)
         wanted = expected(model, ours(model, given))
-        found = dict(
-            zip([x.name for x in session.get_outputs()], session.run(None, {n: given[n].numpy() for n in names}))
-        )
+        feed = {name: given[name].numpy() for name in session.inputs}
+        found = dict(zip(session.outputs, session.infer(feed), strict=True))
         mask = given["attention_mask"].bool().numpy()
         for name, value in wanted.items():
             if value is None:
@@ -129,6 +132,18 @@ def test_every_wiring(wiring: str) -> None:
 @pytest.mark.parametrize("heads", HEADS)
 def test_every_head(heads: str) -> None:
     check(model_of("bert", heads))
+
+
+@IN_OPENVINO
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_every_wiring_in_openvino(wiring: str) -> None:
+    check(model_of(wiring), session_of=OpenVinoSession)
+
+
+@IN_OPENVINO
+@pytest.mark.parametrize("heads", ["mlm", "rtd", "classification", "classification-mean", "questions", "tags"])
+def test_heads_in_openvino(heads: str) -> None:
+    check(model_of("bert", heads), session_of=OpenVinoSession)
 
 
 @pytest.mark.parametrize("wiring", ["bert", "factorized", "modernbert"])

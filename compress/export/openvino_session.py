@@ -1,0 +1,71 @@
+"""The exported file in OpenVINO: the same `model.onnx`, read by OpenVINO itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from compress.export.runtimes import missing
+from compress.export.session import FileSession, Source, unreadable
+
+TELEMETRY = "openvino_telemetry"
+HINTS = {"fp32": "f32", "bf16": "bf16"}
+
+
+class OpenVinoSession(FileSession):
+    """On the CPU with `threads` threads, None for torch's number of them.
+
+    precision: of what the file computes in floats. OpenVINO itself would take bf16 wherever the processor has it.
+    Raises UserError where openvino is not installed or cannot read the file.
+    """
+
+    def __init__(
+        self, source: Source, *, threads: int | None = None, precision: Literal["fp32", "bf16"] = "fp32"
+    ) -> None:
+        openvino = _openvino()
+        settings = {
+            "INFERENCE_NUM_THREADS": threads or torch.get_num_threads(),
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": HINTS[precision],
+        }
+        try:
+            core = openvino.Core()
+            model = core.read_model(source if isinstance(source, bytes) else str(source))
+            # Names come from the file: the compiled model's outputs may carry those of nodes it put in their place.
+            self.inputs = [port.get_any_name() for port in model.inputs]
+            self.outputs = [port.get_any_name() for port in model.outputs]
+            self.per_token = [_per_token(port.get_partial_shape()) for port in model.outputs]
+            self._request = core.compile_model(model, "CPU", settings).create_infer_request()
+        except RuntimeError as error:
+            raise unreadable("openvino", source, error) from error
+
+    def infer(self, feed: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        found = self._request.infer(dict(feed), share_inputs=True)
+        return [found[i] for i in range(len(self.outputs))]
+
+
+def _openvino() -> Any:
+    """The package, imported without its telemetry.
+
+    `import openvino` would send an event over the network and leave files in the user's home, without a question.
+    """
+    absent = {TELEMETRY: None} if TELEMETRY not in sys.modules else {}
+    sys.modules.update(absent)  # type: ignore[arg-type]  # None makes an import fail, which openvino is prepared for
+    try:
+        import openvino
+    except ImportError as error:
+        raise missing(error, "openvino") from error
+    finally:
+        for name in absent:
+            del sys.modules[name]
+    return openvino
+
+
+def _per_token(shape: Any) -> bool:
+    """Whether an output is (B, L, ..): OpenVINO knows that a dimension is dynamic, not what the file calls it."""
+    return len(shape) > 1 and shape[1].is_dynamic

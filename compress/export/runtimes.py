@@ -1,0 +1,28 @@
+"""What can answer with a model, and which of it this machine has."""
+
+from __future__ import annotations
+
+from importlib import metadata, util
+from typing import Literal, get_args
+
+from compress.errors import ExitCode, UserError
+
+Runtime = Literal["torch", "onnxruntime", "openvino"]
+RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
+EXTRAS: dict[str, str] = {"onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
+"""Package → the extra that installs it; torch is always there."""
+
+
+def versions() -> dict[Runtime, str | None]:
+    """Every runtime and its version, None where it is not installed."""
+    return {name: metadata.version(name) if util.find_spec(name) else None for name in RUNTIMES}
+
+
+def missing(error: ImportError, package: str = "onnx") -> UserError:
+    """For `package`, or something that it needs, which could not be imported."""
+    return UserError(
+        f"{error.name or package} is not installed",
+        where="ONNX" if package == "onnx" else f"--runtime {package}",
+        do=f"pip install 'compress-bert[{EXTRAS[package]}]'",
+        code=ExitCode.ENVIRONMENT,
+    )
