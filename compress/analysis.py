@@ -29,7 +29,7 @@ from compress.recipe import load_recipe
 from compress.report import markdown
 from compress.runfolder import RUNS
 from compress.stages import open_table_of
-from compress.tracking import TrackedRun, open_run, resolve_store
+from compress.tracking import TrackedRun, open_asked
 from evaluation.representation.anisotropy import anisotropy, whitened, without_top
 from evaluation.representation.cka import LEAST_BLOCKS, MINIBATCH, LayerCKA
 from evaluation.representation.hsic import LEAST_ROWS, NonFiniteError, UndefinedError
@@ -282,13 +282,11 @@ def _cells(p: Probed) -> tuple[str, ...]:
 
 
 def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOptions, console: Console) -> None:
-    with open_run(
+    with open_asked(
         output,
-        experiment=options.experiment or "compress",
-        name=output.name,
+        options,
         method="analyze",
         role="summary",
-        store=resolve_store(options.tracking_uri),
         warn=console.warn,
     ) as log:
         log.params({"method": "analyze", "model": name})

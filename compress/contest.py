@@ -24,9 +24,9 @@ from compress.prune_layers.spec import TARGETS
 from compress.prune_layers.stage import PACKAGE, Stage, build
 from compress.prune_layers.targets import check_fits, kept_count, protected_layers
 from compress.recipe import Recipe, load_recipe
-from compress.report import markdown, title
+from compress.report import description, title
 from compress.runfolder import RUNS, resume_command
-from compress.tracking import TrackedRun, open_run, resolve_store
+from compress.tracking import TrackedRun, open_asked
 from evaluation.quality.intervals import Interval
 from evaluation.quality.runs import difference_over_runs
 
@@ -269,13 +269,12 @@ def contest(
 def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
     """The contest inside its tracked run."""
     recipe, folder = one.recipe, one.base / "contest"
-    with open_run(
+    with open_asked(
         folder,
-        experiment=one.options.experiment or "compress",
+        one.options,
         name=one.base.name,
         method=recipe.method or "prune",
         role="summary",
-        store=resolve_store(one.options.tracking_uri),
         warn=one.console.warn,
     ) as log:
         log.params({"method": recipe.method, "recipe": recipe.name, "seeds": ", ".join(map(str, one.seeds))})
@@ -285,7 +284,7 @@ def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
         lines = one.lines(entries) + _conditions(one, recover)
         log.table(folder / "contest.json", columns, rows)
         log.metrics({f"contest/{e.criterion}_{e.depth}_layers": e.mean for e in entries if e.scores})
-        log.note(markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines))
+        log.note(description(columns, rows, lines))
     return entries, lines
 
 

@@ -53,7 +53,7 @@ from compress.recipe import Recipe, TeacherRow, load_recipe
 from compress.runfolder import RUNS, Request, claim, is_finished, read_record, resume_command
 from compress.stages import FINDINGS, Outline, Prepared, StageContext, Workshop, open_table_of, outline_of, task_choice
 from compress.teachers import Teachers, is_recipe, joined, named, overrides, teacher_folder
-from compress.tracking import Parent, TrackedRun, open_run, resolve_store
+from compress.tracking import Parent, TrackedRun, experiment, open_run, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY
 from compress.training import distributed
 from compress.training.checkpoint import Checkpoints
@@ -139,7 +139,7 @@ class Run:
         self.last = recipe.stages[self.indices[-1]]
         self.needs = frozenset[str]().union(*(recipe.stages[i].needs() for i in self.indices))
         self.ready: dict[Path, Prepared] = {}
-        self.experiment = options.experiment or "compress"
+        self.experiment = experiment(options)
         self.method = recipe.method or self.last.kind
         self.parent: Parent | None = None
         self.tags: dict[str, str] = {}

@@ -18,8 +18,8 @@ from compress.report import (
     churn_table,
     comparison,
     conditions,
+    description,
     gain_sentence,
-    markdown,
     storage_sentence,
 )
 from compress.tracking import TrackedRun
@@ -55,7 +55,7 @@ def log_measured(
     console.table("", columns, rows)
     for line in lines:
         console.result(line)
-    note = markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines)
+    note = description(columns, rows, lines)
     for m in measured:
         if m is not main and kind_of(m.subject.role) != "teacher":  # a teacher's folder is not ours to write into
             annotate(m, None)

@@ -15,9 +15,9 @@ from compress.measure import Measured
 from compress.pipeline import Run, RunReport, input_folder
 from compress.publish import RESAMPLES
 from compress.recipe import load_recipe
-from compress.report import markdown, title
+from compress.report import description, title
 from compress.runfolder import RUNS, resume_command
-from compress.tracking import open_run, resolve_store
+from compress.tracking import open_asked
 from evaluation.quality.intervals import mean_interval
 
 
@@ -130,15 +130,14 @@ def _spread(values: Sequence[float]) -> float:
 def _track(base: Path, method: str, summary: Summary, options: RunOptions, console: Console) -> None:
     """One run that holds the means, beside those of the seeds."""
     columns, rows = summary.table()
-    with open_run(
+    with open_asked(
         base / "summary",
-        experiment=options.experiment or "compress",
+        options,
         name=f"{base.name}, {len(summary.seeds)} seeds",
         method=method,
         role="summary",
-        store=resolve_store(options.tracking_uri),
         warn=console.warn,
     ) as log:
         log.params({"method": method, "seeds": ", ".join(map(str, summary.seeds))})
         log.metrics(summary.values)
-        log.note(markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in summary.lines()))
+        log.note(description(columns, rows, summary.lines()))

@@ -45,6 +45,11 @@ def markdown(columns: Row, rows: Sequence[Row]) -> str:
     return "\n".join(lines + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows])
 
 
+def description(columns: Row, rows: Sequence[Row], lines: Sequence[str]) -> str:
+    """A run's note in Markdown: the table, then what is to be said about it, a list entry each."""
+    return markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
 def gain_sentence(student: str, control: str, metric: str, difference: tuple[float, float, float]) -> str:
     """What the teacher gave: a metric of the student minus that of its twin on hard labels, in points (hundredths)."""
     value, low, high = (100 * x for x in difference)

@@ -17,8 +17,8 @@ from compress.durable import atomic
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.plots import line_chart
 from compress.predictor import Predictor
-from compress.report import markdown
-from compress.tracking import TrackedRun, open_run, resolve_store
+from compress.report import description
+from compress.tracking import TrackedRun, open_asked
 from evaluation.quality.intervals import Interval
 from evaluation.quality.robustness import Figure, Point, differences, robustness
 
@@ -133,17 +133,15 @@ def tell(
     if shown:
         title = f"{curves[0].metric} under {disturbance}, {table.name}/{split}"
         atomic.write_text(folder / "robustness.svg", line_chart(title, "mistyped, %", f"{curves[0].metric}, %", shown))
-    with open_run(
+    with open_asked(
         folder,
-        experiment=options.experiment or "compress",
-        name=folder.name,
+        options,
         method="evaluate",
         tags={"compress.robustness": disturbance},
-        store=resolve_store(options.tracking_uri),
         warn=console.warn,
     ) as run:
         _log(run, curves, apart, data, folder)
-        run.note(markdown(heads, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines))
+        run.note(description(heads, rows, lines))
     console.result("")
     console.result(f"plot     {folder / 'robustness.svg'}" if shown else f"figures  {folder / 'robustness.json'}")
     for line in run.ui_lines():

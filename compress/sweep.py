@@ -17,9 +17,9 @@ from compress.measure import Measured
 from compress.pipeline import Run, input_folder
 from compress.plots import Curve, line_chart
 from compress.recipe import Recipe, load_recipe
-from compress.report import markdown, title
+from compress.report import description, title
 from compress.runfolder import RUNS, resume_command
-from compress.tracking import open_run, resolve_store
+from compress.tracking import open_asked
 
 PICTURE = "sweep.svg"
 KEPT = 98.0
@@ -71,13 +71,12 @@ def run_sweep(
         for values in points:
             console.result(f"would run {named(values)}")
         return
-    with open_run(
+    with open_asked(
         base / "summary",
-        experiment=options.experiment or "compress",
+        options,
         name=f"{base.name}, {len(points)} runs",
         method=method,
         role="summary",
-        store=resolve_store(options.tracking_uri),
         warn=console.warn,
     ) as log:
         log.params(
@@ -111,7 +110,7 @@ def run_sweep(
         picture = base / "summary" / PICTURE
         atomic.write_text(picture, drawn(recipe, found))
         log.artifact(picture)
-        log.note(markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines))
+        log.note(description(columns, rows, lines))
         console.result(f"picture  {picture}")
     console.document({"runs": [{"values": p.values, **p.measured.as_json()} for p in found], "notes": lines})
 

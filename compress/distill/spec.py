@@ -73,6 +73,13 @@ class Spec(StageSpec):
     def masking_or_default(self) -> MaskingSpec:
         return self.masking or MaskingSpec()
 
+    @field_validator("objectives")
+    @classmethod
+    def _weights(cls, rows: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not any(row.weight > 0 for row in rows):
+            raise ValueError("every objective has weight 0; give at least one a weight above 0")
+        return rows
+
     @field_validator("layer_map", mode="before")
     @classmethod
     def _layer_map(cls, value: Any) -> Any:

@@ -25,7 +25,6 @@ from compress.encoder.inference import prepare as prepare_teacher
 from compress.encoder.layermaps import ModelPair
 from compress.encoder.model import Model
 from compress.ensemble import EnsembleTeacher, members_in_order
-from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.objectives._layers import Layerwise
@@ -315,8 +314,6 @@ class Stage:
             while name in built:  # the same objective twice, say at two temperatures
                 name += "_again"
             built[name] = (row.weight, registry.build("compress.objectives", row))
-        if not any(weight > 0 for weight, _ in built.values()):
-            raise UserError("every objective has weight 0", where="objectives", do="give at least one a weight above 0")
         return built
 
     @staticmethod

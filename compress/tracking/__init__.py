@@ -6,7 +6,7 @@ what was missed.
 """
 
 from compress.tracking.records import FAILED, FINISHED, KILLED, RUNNING
-from compress.tracking.run import Ending, Parent, TrackedRun, open_run
+from compress.tracking.run import Ending, Parent, TrackedRun, experiment, open_asked, open_run
 from compress.tracking.store import Store, resolve_store
 from compress.tracking.sync import Synced, sync
 from compress.tracking.view import deep_link, ui_lines
@@ -22,6 +22,8 @@ __all__ = [
     "Synced",
     "TrackedRun",
     "deep_link",
+    "experiment",
+    "open_asked",
     "open_run",
     "resolve_store",
     "sync",

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from compress.contracts import RunOptions
 from compress.durable import atomic
 from compress.durable.journal import Journal
 from compress.durable.lock import run_lock
@@ -271,6 +272,21 @@ def open_run(
         held = scope.pop_all()
     sender = _sender(folder, store, warn, interval)
     return TrackedRun(folder, start, journal, written, sender, warn, store, held, tables)
+
+
+def open_asked(
+    folder: Path, options: RunOptions, *, method: str, warn: Callable[[str], None], **said: Any
+) -> TrackedRun:
+    """`open_run` for the experiment and in the store that a command line asks for. said: its other arguments; the name
+    is the folder's where none is said."""
+    said.setdefault("name", Path(folder).name)
+    store = resolve_store(options.tracking_uri)
+    return open_run(folder, experiment=experiment(options), method=method, store=store, warn=warn, **said)
+
+
+def experiment(options: RunOptions) -> str:
+    """The experiment of runs that a command line makes."""
+    return options.experiment or "compress"
 
 
 def _begin(folder: Path, journal: Journal, start: rec.Record) -> tuple[rec.Record, int, list[str]]:

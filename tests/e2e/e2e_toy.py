@@ -7,12 +7,13 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from child_server import ChildServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,20 +142,14 @@ def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-class Server:
+class Server(ChildServer):
     """Runs the command in forked children of one process in which everything heavy is imported already.
 
     A child is told to end itself at a moment of its own: real time is no measure on a busy machine.
     """
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
-        )
+        super().__init__(__file__)
 
     def run(
         self,
@@ -170,22 +165,11 @@ class Server:
         world: processes, as torchrun would start them; rank: which of them fault and signal are for. What all say comes
         together.
         """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         asked = {"folder": str(folder), "args": list(map(str, args)), "fault": fault, "signal_at": signal_at}
         asked |= {"world": world, "rank": rank}
-        self.process.stdin.write(json.dumps(asked) + "\n")
-        self.process.stdin.flush()
-        codes = json.loads(self.process.stdout.readline())
+        codes = self.answer(asked)
         said = [(folder / name).read_text(encoding="utf-8") for name in (".out", ".err")]
         return Done(codes[0], *said, others=tuple(codes[1:]))
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(30)
-        self.process.stdout.close()
 
 
 def _serve() -> None:

@@ -335,7 +335,8 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "no weight": (
         (*DISTILL, "--data", "data", "--set", "stages.0.objectives.*.weight=0"),
-        "objectives: every objective has weight 0; give at least one a weight above 0",
+        "task.yaml:16:7: stages.0.objectives: every objective has weight 0; "
+        "give at least one a weight above 0",
     ),
     "no teacher": (
         ("distill", "--recipe", "./task.yaml", "--set", "teacher=null", "--data", "data"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -16,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from child_server import ChildServer
 from torchrun_places import places
 from training_toy import Flag, Log, context
 
-import compress
 from compress.contracts import Batch, BatchSource, TrainingPlan
 from compress.data.batches import TaskBatches
 from compress.data.examples import Examples
@@ -154,36 +153,17 @@ def happen(what: str) -> None:
 # --- the server -------------------------------------------------------------------------------------------------
 
 
-class Server:
+class Server(ChildServer):
     """Runs `child` in as many processes as asked for."""
 
     def __init__(self) -> None:
-        found = (Path(compress.__file__).parents[1], Path(__file__).parents[1])
-        path = os.pathsep.join([*map(str, found), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        )
+        super().__init__(__file__, OMP_NUM_THREADS="1")
 
     def ask(self, folder: Path, world: int, **command: Any) -> tuple[list[int], str]:
         """(exit code of each process, or minus the signal; what all said)."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         folder.mkdir(exist_ok=True)
-        self.process.stdin.write(json.dumps({"folder": str(folder), "world": world, **command}) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
+        answer = self.answer({"folder": str(folder), "world": world, **command})
         return answer["codes"], answer["said"]
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(30)
-        self.process.stdout.close()
 
 
 def serve() -> None:

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -21,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from child_server import ChildServer
 from torch import Tensor, nn
 
-import compress
 from compress.contracts import Batch, EncoderOutput, Needs, TrainingPlan
 from compress.errors import Stopped, UserError
 from compress.objectives import hard_labels, soft_targets
@@ -235,34 +234,16 @@ def sha(data: bytes) -> str:
 # --- processes that can be killed -------------------------------------------------------------------------------
 
 
-class Server:
+class Server(ChildServer):
     """Runs toy trainings in forked children of a fresh process."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join([str(Path(compress.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        super().__init__(__file__)
 
     def ask(self, **command: Any) -> tuple[int, str]:
         """(exit code, or minus the signal; what it said). Keys: folder, resume, fault, kill_at, signal_at, plan."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
+        answer = self.answer(command)
         return answer["code"], answer["said"]
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(30)
-        self.process.stdout.close()
 
 
 def _serve() -> None:
