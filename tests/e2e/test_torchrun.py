@@ -70,6 +70,18 @@ def test_a_distillation_stopped_in_one_process_goes_on_in_both(taught: Path, ser
         assert sha(taught / "runs/cut" / file) == sha(taught / "runs/whole" / file)
 
 
+def test_the_first_process_fills_the_teacher_cache_and_both_read_it(taught: Path, server: Server) -> None:
+    """Students of the live teacher and of the cache are the same, by two processes too."""
+    words = (*DISTILL, *CALM, "--set", "stages.*.training.precision=fp32", "--output")
+    live = server.run(taught, *words, "runs/live", world=2)
+    assert (live.code, live.others) == (0, (0,)), live.err
+    cache = ("--teacher-cache", "answers", "--set", "stages.0.cache.bits=32")
+    kept = server.run(taught, *words, "runs/kept", *cache, world=2)
+    assert (kept.code, kept.others) == (0, (0,)), kept.err
+    assert kept.err.count("teacher cache answers/task: 64 rows") == 1
+    same(taught / "runs/kept/student", taught / "runs/live/student")
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_killed_process_leaves_a_run_that_can_be_resumed(place: int, taught: Path, server: Server) -> None:
     words = (*DISTILL, "--quiet", "--output", "runs/x")
