@@ -180,6 +180,26 @@ def set_mode(model: nn.Module, mode: Mode | Callable[[str], Mode]) -> None:
         module.mode = mode(name) if callable(mode) else mode
 
 
+def integer_megabytes(model: nn.Module) -> float:
+    """10^6 bytes of all that a deployed file must hold: codes of their bits, scales and zero points, fp32 for the rest.
+
+    What several layers share counts once. Reads shapes alone, of a model on any device.
+    """
+    modules, total, seen = quantized_modules(model).values(), 0.0, set[int]()
+    for module in modules:
+        if id(module.weight) in seen:
+            continue
+        seen.add(id(module.weight))
+        scheme, rows, numbers = module.weight_quantizer.scheme, module.weight.shape[0], module.weight.numel()
+        scales = {"tensor": 1, "row": rows, "group": rows * -(-module.weight.shape[1] // (scheme.group or 1))}
+        total += numbers * scheme.bits / 8 + 4 * scales[scheme.per]
+        given = getattr(module, "input_quantizer", None)
+        total += 0 if given is None or given.scheme.dynamic else 5  # a scale and an 8-bit zero point
+    own = {id(p) for m in modules for part in m.children() for p in (*part.parameters(), *part.buffers())}
+    rest = {id(t): t for t in model.state_dict(keep_vars=True).values() if id(t) not in seen | own}
+    return (total + sum(4 * tensor.numel() for tensor in rest.values())) / 1e6
+
+
 @torch.no_grad()
 def fold(model: nn.Module) -> None:
     """Round every weight for good, in place, of a copy that is only asked: its quantizers of weights are gone then."""

@@ -75,3 +75,16 @@ def test_scales_by_their_formula() -> None:
     assert grouped.scale_and_zero_point(x)[0].shape == (2, 2)
     assert built("per_token", "input", x).export(x).zero_point.sum() == 0
     assert built("per_token", "input", x)(x)[1].abs().sum() == 0
+
+
+def test_learned_steps_have_the_papers_gradients() -> None:
+    """L = sum of y, bits 4, step 0.1 (1902.08153, equation 3)."""
+    x = torch.tensor([-1.3, -0.26, 0.04, 0.49, 0.51, 2.2], requires_grad=True)
+    quantizer = built("lsq", "input", drawn(), bits=4).train()
+    quantizer.scale.data.fill_(0.1)
+    y = quantizer(x)
+    y.sum().backward()
+    assert torch.allclose(y.detach(), torch.tensor([-0.8, -0.3, 0.0, 0.5, 0.5, 0.7]))
+    assert x.grad is not None
+    assert x.grad.tolist() == [0, 1, 1, 1, 1, 0]
+    assert quantizer.scale.grad.item() == pytest.approx(-0.27774603, abs=1e-6)

@@ -1,0 +1,68 @@
+"""Learned step size (LSQ, 1902.08153): the step is trained with the weights, its gradient scaled by 1/sqrt(N Qp)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from compress.errors import UserError
+from compress.quantizers._base import Base, Bits, Shape
+from compress.quantizers._histogram import Histogram, least_square
+from compress.quantizers._learned import fitted_scale, full, gradient_factor
+from compress.quantizers._rounding import SMALLEST, learned_fake_quantize, scale_gradient
+from compress.quantizers._static import UNSET, require_range
+
+
+class Quantizer(Base):
+    """bits: of a code; all of them are used, -128..127 of 8 bits.  per: of a weight, one step for each "row" (output
+    channel) or for the "tensor"; an input has one.
+
+    The step starts where the squared error is least. N is what shares a step: of an input the numbers of one token.
+    """
+
+    fits: ClassVar[frozenset[str]] = frozenset({"weight", "input"})
+    calibrated: ClassVar[bool] = True
+
+    def __init__(self, shape: Shape = None, *, bits: Bits = 8, per: Literal["row", "tensor"] = "row") -> None:
+        super().__init__()
+        self.scheme = full(bits, per if shape is not None else "tensor")
+        size = (shape[0],) if shape is not None and per == "row" else ()
+        self.scale = nn.Parameter(torch.full(size, UNSET, dtype=torch.float32))
+        self._of_weight = shape is not None
+        self._seen: Histogram | Tensor | None = None
+
+    def observe(self, x: Tensor) -> None:
+        """An input is counted; of a weight the last one is kept."""
+        if self._of_weight:
+            self._seen = x.detach()
+            return
+        if not isinstance(self._seen, Histogram):
+            self._seen = Histogram()
+        self._seen.add(x)
+
+    @torch.no_grad()
+    def freeze(self) -> None:
+        """Give the step its start. Raises UserError as `Static.freeze` does."""
+        seen = self._seen
+        if self._of_weight:
+            if not isinstance(seen, Tensor) or not bool(torch.isfinite(seen).all()):
+                raise UserError("its weight is not finite", do="the model's weights are damaged")
+            scale = fitted_scale(seen, self.scheme)
+        else:
+            low, high = least_square(require_range(seen if isinstance(seen, Histogram) else None), self.scheme)
+            scale = torch.tensor(max(high / self.scheme.highest, low / self.scheme.lowest, SMALLEST))
+        self.scale.copy_(scale)
+        self._seen = None
+
+    def forward(self, x: Tensor, of: Tensor | None = None) -> Tensor:
+        """x (.., K) rounded to the codes and back, fp32; x and step have gradients."""
+        shared = x.shape[-1] if not self._of_weight or self.scheme.per == "row" else x.numel()
+        scale = scale_gradient(self.scale, gradient_factor(shared, self.scheme)).clamp_min(SMALLEST)
+        return learned_fake_quantize(x, scale, torch.zeros_like(scale), self.scheme)
+
+    def scale_and_zero_point(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The step as trained so far, whatever x is."""
+        scale = self.scale.detach().clamp_min(SMALLEST)
+        return scale, torch.zeros_like(scale)

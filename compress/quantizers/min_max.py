@@ -1,0 +1,18 @@
+"""A static range from the least to the greatest value observed: nothing that was seen is clipped."""
+
+from __future__ import annotations
+
+from compress.quantizers._base import Bits, Shape
+from compress.quantizers._histogram import Histogram
+from compress.quantizers._static import Static
+
+
+class Quantizer(Static):
+    """bits: of a code.  symmetric: codes on both sides of zero, with zero point 0."""
+
+    def __init__(self, shape: Shape = None, *, bits: Bits = 8, symmetric: bool = False) -> None:
+        super().__init__(bits, symmetric)
+
+    def chosen(self, seen: Histogram) -> tuple[float, float]:
+        """All of it."""
+        return seen.low, seen.high

@@ -1,0 +1,67 @@
+"""A float model becomes a quantized one: rules, ranges observed on real input, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from compress.contracts import Needs
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
+from compress.encoder.quantized import integer_megabytes, quantized_modules
+from compress.encoder.quantizing import calibrate, planned, quantized
+from compress.encoder.schemes import QuantizationSpec
+from compress.errors import UserError
+from compress.modelfolder.folder import load_model, save_model
+from compress.predictor import fixed_batch
+
+CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
+SCHEMES = ("per-token", "static", "static-ema", "static-percentile", "static-mse", "static-kl", "lsq", "lsq-plus")
+SCHEMES += ("q8bert", "int4", "int4-tables")
+
+
+def small() -> Model:
+    return Model(CONFIG, {"task": HeadConfig("classification", labels=3)}).eval()
+
+
+def made(**spec: Any) -> Model:
+    model = small()
+    whole = quantized(model, planned(QuantizationSpec(**spec), model)).eval()
+    calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
+    return whole
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_answers_nearly_alike_and_reloads_to_the_same_bits(scheme: str, tmp_path: Path) -> None:
+    model, batch = made(scheme=scheme), fixed_batch(CONFIG, 3, 7)
+    with torch.no_grad():
+        ours, plain = (m(batch, Needs(logits=True)).logits for m in (model, small()))
+        assert ours is not None
+        assert plain is not None
+        assert 0 < float((ours - plain).abs().max()) < 0.05
+        save_model(tmp_path / "m", model, tokenizer_files={})
+        again = load_model(tmp_path / "m")
+        assert again.family == "compress-encoder"
+        theirs = again.model(batch, Needs(logits=True)).logits
+        assert theirs is not None
+        assert torch.equal(theirs, ours)
+    assert integer_megabytes(model) < 0.6 * sum(p.numel() for p in small().parameters()) * 4 / 1e6
+
+
+def test_the_last_rule_counts_and_nothing_is_matched_in_silence() -> None:
+    rules = [{"pattern": "encoder.layers.0.*"}]
+    assert all(not name.startswith("encoder.layers.0.") for name in quantized_modules(made(rules=rules)))
+    with pytest.raises(UserError, match=r"'encoder.layer.0.\*' matches no matrix or table of the model"):
+        made(rules=[{"pattern": "encoder.layer.0.*"}])
+
+
+def test_what_cannot_be_calibrated_names_the_module() -> None:
+    model = small()
+    whole = quantized(model, planned(QuantizationSpec(scheme="static"), model)).eval()
+    with pytest.raises(UserError, match=r"encoder\.layers\.0\.attention\.query: nothing was observed"):
+        calibrate(whole, [])
+    with pytest.raises(UserError, match="the model is quantized already, and quantizing it again reads float layers"):
+        quantized(made(), planned(QuantizationSpec(), model))
