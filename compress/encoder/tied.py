@@ -53,14 +53,14 @@ class SharedLinear(nn.Module):
 
 
 class TiedNorm(nn.Module):
-    """A layer norm whose weight and bias are another's."""
+    """A layer norm whose weight and bias (and eps) are another's."""
 
     def __init__(self, owner: nn.LayerNorm) -> None:
         super().__init__()
         self._owner = (owner,)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._owner[0], name) if name in ("weight", "bias") else super().__getattr__(name)
+        return getattr(self._owner[0], name) if name in ("weight", "bias", "eps") else super().__getattr__(name)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._owner[0](x)

@@ -1,4 +1,4 @@
-"""An encoder and one head as an ONNX graph of standard operators.
+"""An encoder and one head as an ONNX graph: of standard operators, but for the fused integer product.
 
 Written from the modules, layer by layer, so that any shape that this program makes is expressed: layers of different
 widths, layers that share their parameters, factorized embeddings, windows, rotary positions. Shapes: B batch, L length,
@@ -7,34 +7,34 @@ D hidden, H heads, K head width; batch and length are dynamic. What padding hold
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
-from torch import Tensor, nn
 
-from compress.encoder.heads import (
-    DenseHead,
-    FirstTokenHead,
-    MaskedLMHead,
-    PooledHead,
-    ReplacedTokenHead,
-    TokenHead,
-    TransformedHead,
-)
 from compress.encoder.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.model import Model
 from compress.encoder.pattern import AttentionPattern
 from compress.errors import UserError
-from compress.export.axes import BATCH, LENGTH
+from compress.export.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
 from compress.export.graph import BOOL, FLOAT, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
+from compress.export.heads import HeadWriter
+from compress.export.parts import Parts
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 UNSEEN = float(np.finfo(np.float32).min)
 """Added to the score of a token that is not seen; finite, so that a row that sees nothing is no NaN."""
-IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
 LARGEST = 2**31 - 1  # bytes of a protobuf file
 
 
-def encode(model: Model, head: str | None, *, opset: int = OPSET, notes: dict[str, str] | None = None):
+def encode(
+    model: Model, head: str | None, *, opset: int = OPSET, portable: bool = False, notes: dict[str, str] | None = None
+) -> ModelProto:
     """The ONNX model of `model` with one of its heads, None for the bare encoder.
+
+    portable: quantized products of standard operators alone, slower; else of one that onnxruntime and OpenVINO have.
 
     Inputs input_ids, attention_mask and, where there are segments, token_type_ids, (B, L) int64. Outputs: `logits`;
     `start_logits` and `end_logits` (B, L) of answer spans; of the bare encoder `last_hidden_state` (B, L, D) and, with
@@ -52,7 +52,7 @@ def encode(model: Model, head: str | None, *, opset: int = OPSET, notes: dict[st
     size = sum(p.numel() * 4 for p in model.parameters())
     if size > LARGEST:
         raise UserError(f"{size / 1e9:.1f} GB of weights", where="export", why="one ONNX file holds 2.1 GB at most")
-    writer = _Writer(model, Graph(opset))
+    writer = Writer(model, Graph(opset), portable=portable)
     outputs = writer.outputs(head)
     _require_written(model, head, writer.graph)
     return writer.graph.model(writer.inputs, outputs, notes or {})
@@ -75,9 +75,14 @@ def _require_written(model: Model, head: str | None, graph: Graph) -> None:
         )
 
 
-class _Writer:
-    def __init__(self, model: Model, graph: Graph) -> None:
+class Writer:
+    """Writes `model` into `graph`, part by part."""
+
+    def __init__(self, model: Model, graph: Graph, *, portable: bool = False) -> None:
         self.model, self.config, self.graph = model, model.config, graph
+        self.parts = Parts(graph, portable=portable)
+        self.heads = HeadWriter(model, self.parts)
+        self.linear, self.norm, self.activation = self.parts.linear, self.parts.norm, self.parts.activation
         self.segments = self.config.segments > 1
         self.inputs = [IDS, MASK, *([SEGMENTS] if self.segments else [])]
         self._biases: dict[AttentionPattern, Value] = {}
@@ -93,18 +98,18 @@ class _Writer:
         if head is None:
             found = [(g.named(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
             if self.config.pooler:
-                found.append((g.named(self.pooled(x), "pooler_output"), [BATCH, hidden]))
+                found.append((g.named(self.heads.pooled(x), "pooler_output"), [BATCH, hidden]))
             return found
         kind = self.model.head_configs[head]
         if kind.kind == "question_answering":
-            parts = g.node("Split", [self.head(head, x), g.integers(1, 1)], 2, axis=-1)
+            parts = g.node("Split", [self.heads.head(head, x), g.integers(1, 1)], 2, axis=-1)
             flat = [g.op("Squeeze", part, g.integers(-1)) for part in parts]
             names = ("start_logits", "end_logits")
             return [(g.named(f, n), [BATCH, LENGTH]) for f, n in zip(flat, names, strict=True)]
         shape: list[str | int] = [BATCH, LENGTH] if kind.per_token or kind.name in ("mlm", "rtd") else [BATCH]
         if kind.name != "rtd":
             shape.append(self.config.vocabulary if kind.name == "mlm" else kind.labels)
-        return [(g.named(self.head(head, x), "logits"), shape)]
+        return [(g.named(self.heads.head(head, x), "logits"), shape)]
 
     def encoder(self) -> Value:
         config, encoder = self.config, self.model.encoder
@@ -118,19 +123,25 @@ class _Writer:
         return x if encoder.final_norm is None else self.norm(x, encoder.final_norm, "final_norm.")
 
     def embeddings(self) -> Value:
+        """(B, L, D)"""
         g, parts = self.graph, self.model.encoder.embeddings
-        x = g.op("Gather", g.weight("embeddings.word", parts.word.weight), IDS)
+        x = self.parts.rows(parts.word, "embeddings.word", lambda table: g.op("Gather", table, IDS))
         if parts.position is not None:
-            table = g.weight("embeddings.position", parts.position.weight)  # type: ignore[arg-type]
             start = g.integers(parts.position_offset)
             end = g.op("Add", self.length, start) if parts.position_offset else self.length
-            x = g.op("Add", x, g.op("Slice", table, start, end))
+            rows = self.parts.rows(parts.position, "embeddings.position", lambda t: g.op("Slice", t, start, end))
+            x = g.op("Add", x, rows)
         if parts.segment is not None:
-            table = g.weight("embeddings.segment", parts.segment.weight)
             ids = SEGMENTS if self.segments else g.integers(0)
-            x = g.op("Add", x, g.op("Gather", table, ids))
+            rows = self.parts.rows(parts.segment, "embeddings.segment", lambda table: g.op("Gather", table, ids))
+            x = g.op("Add", x, rows)
+        if parts.projection is None:
+            return self.norm(x, parts.norm, "embeddings.norm.")
+        if parts.project_first:
+            x = self.linear(x, parts.projection, "embeddings.projection.")
+            return self.norm(x, parts.norm, "embeddings.norm.")
         x = self.norm(x, parts.norm, "embeddings.norm.")
-        return x if parts.projection is None else self.linear(x, parts.projection, "embeddings.projection.")
+        return self.linear(x, parts.projection, "embeddings.projection.")
 
     # --- one layer --------------------------------------------------------------------------------------------
 
@@ -221,88 +232,3 @@ class _Writer:
         one = g.op("Sub", g.op("Mul", first, cos), g.op("Mul", second, sin))
         other = g.op("Add", g.op("Mul", second, cos), g.op("Mul", first, sin))
         return g.op("Concat", one, other, axis=-1)
-
-    # --- heads ------------------------------------------------------------------------------------------------
-
-    def head(self, name: str, x: Value) -> Value:
-        """What the head answers: (B, C), (B, L, C), (B, L, V), or (B, L) of replaced tokens."""
-        g, part, config = self.graph, self.model.heads[name], self.model.head_configs[name]
-        at = f"heads.{name}."
-        if isinstance(part, TokenHead):
-            return self.linear(x, part.classifier, at + "classifier.")
-        if isinstance(part, ReplacedTokenHead):
-            inner = self.activation(self.linear(x, part.dense, at + "dense."), self.config.activation)
-            return g.op("Squeeze", self.linear(inner, part.classifier, at + "classifier."), g.integers(-1))
-        if isinstance(part, MaskedLMHead):
-            table = g.weight("embeddings.word", self.model.encoder.embeddings.word.weight)
-            features = self.transformed(x, part, at, config.activation)
-            logits = g.op("MatMul", features, g.op("Transpose", table, perm=[1, 0]))
-            return g.op("Add", logits, g.weight(at + "bias", part.bias))
-        if isinstance(part, TransformedHead):
-            read = x if config.per_token else self.mean(x) if config.pooling == "mean" else self.first(x)
-            inner = self.transformed(read, part, at, config.activation)
-            return self.linear(inner, part.classifier, at + "classifier.")
-        if isinstance(part, PooledHead):
-            return self.linear(self.pooled(x), part.classifier, at + "classifier.")
-        if isinstance(part, FirstTokenHead):
-            inner = g.op("Relu", self.linear(self.first(x), part.pre_classifier, at + "pre_classifier."))
-            return self.linear(inner, part.classifier, at + "classifier.")
-        if isinstance(part, DenseHead):
-            inner = self.linear(self.first(x), part.dense, at + "dense.")
-            inner = g.op("Tanh", inner) if config.style == "roberta" else self.activation(inner, "gelu")
-            return self.linear(inner, part.classifier, at + "classifier.")
-        raise UserError(f"the ONNX writer cannot express a {type(part).__name__}", where=f"heads.{name}")
-
-    def transformed(self, x: Value, part: MaskedLMHead | TransformedHead, at: str, activation: str | None) -> Value:
-        inner = self.activation(self.linear(x, part.dense, at + "dense."), activation or self.config.activation)
-        return self.norm(inner, part.norm, at + "norm.")
-
-    def pooled(self, x: Value) -> Value:
-        pooler = self.model.encoder.pooler
-        assert pooler is not None
-        return self.graph.op("Tanh", self.linear(self.first(x), pooler.dense, "pooler.dense."))
-
-    def first(self, x: Value) -> Value:
-        """(B, L, D) → (B, D): the first token."""
-        return self.graph.op("Gather", x, self.graph.constant(0, np.int64), axis=1)
-
-    def mean(self, x: Value) -> Value:
-        """(B, L, D) → (B, D): over real tokens."""
-        g, axis = self.graph, self.graph.integers(1)
-        real = g.op("Unsqueeze", g.op("Cast", MASK, to=FLOAT), g.integers(2))
-        total = g.op("ReduceSum", g.op("Mul", x, real), axis, keepdims=0)
-        return g.op("Div", total, g.op("ReduceSum", real, axis, keepdims=0))
-
-    # --- the smallest parts -----------------------------------------------------------------------------------
-
-    def linear(self, x: Value, part: nn.Linear, name: str) -> Value:
-        g = self.graph
-        y = g.op("MatMul", x, g.weight(name + "weight", part.weight, transposed=True))
-        return y if part.bias is None else g.op("Add", y, g.weight(name + "bias", part.bias))
-
-    def norm(self, x: Value, part: nn.Module, name: str) -> Value:
-        if isinstance(part, nn.Identity):
-            return x
-        assert isinstance(part, nn.LayerNorm)
-        g = self.graph
-        bias: list[Tensor] = [] if part.bias is None else [part.bias]
-        inputs = [x, g.weight(name + "weight", part.weight), *(g.weight(name + "bias", b) for b in bias)]
-        return g.op("LayerNormalization", *inputs, axis=-1, epsilon=part.eps)
-
-    def activation(self, x: Value, name: str) -> Value:
-        g = self.graph
-        if name == "relu":
-            return g.op("Relu", x)
-        if name == "silu":
-            return g.op("Mul", x, g.op("Sigmoid", x))
-        tanh = name == "gelu_new"
-        if g.opset >= 20:
-            return g.op("Gelu", x, approximate="tanh" if tanh else "none")
-        half = g.op("Mul", x, g.constant(0.5))
-        if tanh:
-            cube = g.op("Mul", g.op("Mul", x, x), x)
-            inner = g.op("Add", x, g.op("Mul", cube, g.constant(0.044715)))
-            inner = g.op("Tanh", g.op("Mul", inner, g.constant((2 / np.pi) ** 0.5)))
-        else:
-            inner = g.op("Erf", g.op("Mul", x, g.constant(0.5**0.5)))
-        return g.op("Mul", half, g.op("Add", inner, g.constant(1.0)))

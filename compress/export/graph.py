@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +25,13 @@ OPSET = 20  # the first with Gelu
 IR_VERSION = 10
 BOOL, FLOAT = TensorProto.BOOL, TensorProto.FLOAT
 
+MICROSOFT = "com.microsoft"
+"""The domain of operators of onnxruntime's own, of which OpenVINO knows some."""
+
 Value = str
 """The name of what a node gives."""
+Output = tuple[Value, Sequence[str | int]]
+"""A value and its shape, dynamic dimensions by name."""
 
 
 class Graph:
@@ -36,13 +42,17 @@ class Graph:
         self.stored: set[int] = set()
         """`data_ptr` of every tensor of the model that was written."""
         self._nodes: list[onnx.NodeProto] = []
+        self._domains = {""}
         self._initializers: list[TensorProto] = []
         self._weights: dict[tuple[int, bool], Value] = {}
         self._constants: dict[tuple[Any, ...], Value] = {}
 
-    def node(self, kind: str, inputs: Sequence[Value], count: int = 1, **attributes: Any) -> list[Value]:
+    def node(
+        self, kind: str, inputs: Sequence[Value], count: int = 1, domain: str = "", **attributes: Any
+    ) -> list[Value]:
         names = [f"{kind}_{len(self._nodes)}" + (f"_{i}" if count > 1 else "") for i in range(count)]
-        self._nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], **attributes))
+        self._nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], domain=domain, **attributes))
+        self._domains.add(domain)
         return names
 
     def op(self, kind: str, *inputs: Value, **attributes: Any) -> Value:
@@ -59,11 +69,12 @@ class Graph:
             self._weights[key] = name
         return self._weights[key]
 
-    def constant(self, values: Any, dtype: type = np.float32) -> Value:
-        array = np.asarray(values, dtype=dtype)
-        key = (array.dtype.str, array.shape, array.tobytes())
+    def constant(self, values: Any, dtype: type = np.float32, name: str = "") -> Value:
+        """Numbers, stored once however often they are asked for. name: of what they say, for people."""
+        array = np.asarray(values, dtype=dtype, order="C")
+        key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
         if key not in self._constants:
-            name = f"constant_{len(self._constants)}"
+            name = name or f"constant_{len(self._constants)}"
             self._initializers.append(numpy_helper.from_array(array, name))
             self._constants[key] = name
         return self._constants[key]
@@ -77,20 +88,27 @@ class Graph:
         self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
         return name
 
-    def model(
-        self, inputs: Sequence[Value], outputs: Sequence[tuple[Value, Sequence[str | int]]], notes: dict[str, str]
-    ) -> onnx.ModelProto:
+    def model(self, inputs: Sequence[Value], outputs: Sequence[Output], notes: dict[str, str]) -> onnx.ModelProto:
         """The file's content: int64 inputs (batch, length), fp32 outputs of the given shapes, notes as metadata."""
+        given = [helper.make_tensor_value_info(name, TensorProto.INT64, [BATCH, LENGTH]) for name in inputs]
+        return self.model_of(given, outputs, notes)
+
+    def model_of(
+        self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[Output], notes: dict[str, str]
+    ) -> onnx.ModelProto:
+        """The same with inputs of any type and shape."""
         graph = helper.make_graph(
             self._nodes,
             "compress",
-            [helper.make_tensor_value_info(name, TensorProto.INT64, [BATCH, LENGTH]) for name in inputs],
+            list(inputs),
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name, shape in outputs],
             self._initializers,
         )
         model = helper.make_model(
             graph,
-            opset_imports=[helper.make_opsetid("", self.opset)],
+            opset_imports=[
+                helper.make_opsetid(domain, 1 if domain else self.opset) for domain in sorted(self._domains)
+            ],
             producer_name="compress",
             ir_version=IR_VERSION,
         )

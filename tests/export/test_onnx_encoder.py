@@ -11,6 +11,7 @@ import torch
 from compress.contracts import EncoderOutput, Needs
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.model import Model
+from compress.encoder.sharing import Sharing
 from compress.errors import UserError
 
 onnx = pytest.importorskip("onnx")
@@ -40,6 +41,9 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "sinusoidal, no segments": {"segments": 0, "positions": "sinusoidal", "activation": "silu"},
     "pre-norm": {"norm": "pre"},
     "modernbert": {"norm": "pre", "first_norm": False, "bias": False, "gated": True, "windows": (None, 3, 2)} | ROTARY,
+    "residuals": {"sharing": Sharing((0, 0, 1), (0, 1, 0), residual_rank=3)},
+    "shared vectors": {"sharing": Sharing((0, 0, 0), (0, 0, 0), own_vectors=False)},
+    "projection first": {"embedding": 12, "project_first": True},
     "windows with globals": {"windows": (2, None, 4), "global_tokens": 1},
 }
 HEADS = {
@@ -61,7 +65,12 @@ HEADS = {
 
 
 def model_of(wiring: str = "bert", heads: str = "none") -> Model:
-    model = Model(EncoderConfig(**{**PLAIN, **WIRINGS[wiring]}), {h.name: h for h in HEADS[heads]}).initialize(3)
+    return stirred(
+        Model(EncoderConfig(**{**PLAIN, **WIRINGS[wiring]}), {h.name: h for h in HEADS[heads]}).initialize(3)
+    )
+
+
+def stirred(model: Model) -> Model:
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():  # biases and norms start at 0 and 1, where a swap would not show
         for parameter in model.parameters():
@@ -151,8 +160,14 @@ def test_older_opset(wiring: str) -> None:
     check(model_of(wiring), opset=17)
 
 
-def test_shared_and_tied_tensors_are_stored_once() -> None:
-    model = model_of("shared", "mlm")
+def test_a_masked_lm_head_reads_the_projection_backwards() -> None:
+    config = EncoderConfig(**{**PLAIN, **WIRINGS["projection first"]})
+    check(stirred(Model(config, {"mlm": HeadConfig("masked_lm", tied_projection=True)}).initialize(3)))
+
+
+@pytest.mark.parametrize("wiring", ["shared", "residuals", "shared vectors"])
+def test_shared_and_tied_tensors_are_stored_once(wiring: str) -> None:
+    model = model_of(wiring, "mlm")
     proto = encode(model, "mlm")
     stored = sum(int(np.prod(t.dims)) for t in proto.graph.initializer if not t.name.startswith("constant_"))
     unused = sum(p.numel() for p in model.encoder.pooler.parameters())  # type: ignore[union-attr]
@@ -168,7 +183,7 @@ def test_an_opset_out_of_range_is_refused(opset: int) -> None:
 
 def test_a_parameter_that_no_rule_writes_is_named() -> None:
     model = model_of()
-    model.encoder.layers[1].attention.register_parameter("residual", torch.nn.Parameter(torch.ones(3)))  # type: ignore[union-attr]
+    model.encoder.layers[1].attention.register_parameter("gate", torch.nn.Parameter(torch.ones(3)))  # type: ignore[union-attr]
     with pytest.raises(UserError, match="cannot express") as caught:
         encode(model, None)
-    assert caught.value.where == "encoder.layers.1.attention.residual"
+    assert caught.value.where == "encoder.layers.1.attention.gate"
