@@ -12,7 +12,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError, did_you_mean
 from compress.pipeline import run_recipe
-from compress.recipe import load_recipe, parse_override
+from compress.recipe import Recipe, load_recipe, parse_override
 from compress.repeats import run_seeds
 from compress.share.stage import PATTERNS, STARTS
 
@@ -43,6 +43,7 @@ class Wanted:
     start: str | None
     shared_vectors: bool
     residual_rank: int | None
+    shrink_residuals: bool
     embedding: Mapping[str, float | None]
     heal: bool
     seeds: int | None
@@ -72,6 +73,7 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
     if (row := pattern_row(wanted)) is not None:
         flags = [f"--{key} {value}" for key in ("groups", "pattern") if (value := getattr(wanted, key)) is not None]
         said.append(Override(f"{stage}pattern", row, " ".join(flags)))
+        said += _pulls(recipe, places[0], row, " ".join(flags))
     if wanted.start is not None:
         known = registry.parts(STARTS)
         if wanted.start not in known:
@@ -81,6 +83,8 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
         said.append(Override(f"{stage}own_vectors", False, "--shared-vectors"))
     if wanted.residual_rank is not None:
         said.append(Override(f"{stage}residual_rank", wanted.residual_rank, f"--residual-rank {wanted.residual_rank}"))
+    if wanted.shrink_residuals:
+        said.append(_shrinking(recipe, places[0], wanted))
     said += _embedding(wanted, stage)
     # Before --set, which is the more exact: it has the last word.
     exact = [o for o in options.overrides if o.origin.startswith("--set ")]
@@ -113,6 +117,30 @@ def pattern_row(wanted: Wanted) -> dict[str, Any] | None:
     if not counted:
         raise UserError(f"pattern {name} has no number of groups", where=f"--groups {groups}", do="leave it out")
     return {**row, "groups": groups}
+
+
+def _pulls(recipe: Recipe, place: int, row: Mapping[str, Any], flags: str) -> list[Override]:
+    """Layers that stages before the conversion draw together are those that it merges. Raises UserError."""
+    pulling = [n for n, stage in enumerate(recipe.stages[:place]) if getattr(stage, "pull", None) is not None]
+    if pulling and row["kind"] not in ("contiguous", "listed"):
+        raise UserError(
+            f"recipe {recipe.name} draws layers together before it merges them, and must know which",
+            where=flags,
+            do="give --groups N, or a list of groups",
+        )
+    return [Override(f"stages.{n}.pull.groups", row["groups"], flags) for n in pulling]
+
+
+def _shrinking(recipe: Recipe, place: int, wanted: Wanted) -> Override:
+    """Raises UserError where nothing heals, or there are no residuals."""
+    flag = "--shrink-residuals"
+    rank = recipe.stages[place].residual_rank if wanted.residual_rank is None else wanted.residual_rank
+    if not rank:
+        raise UserError("there are no residuals that could shrink", where=flag, do="give --residual-rank R as well")
+    healing = [n for n, stage in enumerate(recipe.stages) if n > place and stage.kind == "distill"]
+    if not wanted.heal or not healing:
+        raise UserError("residuals shrink while the model heals", where=flag, do="leave out --no-heal")
+    return Override(f"stages.{healing[0]}.shrink_residuals", {}, flag)
 
 
 def _embedding(wanted: Wanted, stage: str) -> list[Override]:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 @click.option(
     "--residual-rank", type=int, metavar="R", help="Low rank that each layer adds to what it shares; 0: none."
 )
+@click.option(
+    "--shrink-residuals", is_flag=True, help="Let residuals fade out while healing: the model that is kept has none."
+)
 @click.option("--embedding-size", type=int, metavar="E", help="Width of the factorized embedding tables.")
 @click.option("--embedding-error", type=float, metavar="SHARE", help="The smallest width within this error, e.g. 0.05.")
 @click.option("--embedding-mb", type=float, metavar="MB", help="The largest width whose tables take at most so much.")
@@ -43,6 +46,7 @@ def command(
     start: str | None,
     shared_vectors: bool,
     residual_rank: int | None,
+    shrink_residuals: bool,
     embedding_size: int | None,
     embedding_error: float | None,
     embedding_mb: float | None,
@@ -60,9 +64,12 @@ def command(
       compress share FOLDER --groups 2 --pattern cka --start activation --data DATA --no-heal
 
     It buys storage, not time: every layer is still computed. The recipe share-gradual ties layers in two steps and then
-    drops the residuals.
+    drops the residuals; share-pull draws layers together before it merges them.
     """
     from compress.sharing import Wanted, share
 
     sizes = {"size": embedding_size, "error": embedding_error, "megabytes": embedding_mb}
-    share(Wanted(model, groups, pattern, start, shared_vectors, residual_rank, sizes, not no_heal, seeds), options)
+    wanted = Wanted(
+        model, groups, pattern, start, shared_vectors, residual_rank, shrink_residuals, sizes, not no_heal, seeds
+    )
+    share(wanted, options)

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from compress.contracts import Frozen, ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
 from compress.distill.augmentspec import AugmentationSpec
 from compress.distill.studentspec import StudentSpec
+from compress.distill.tyingspec import PullSpec, ShrinkSpec
 from compress.encoder import layermaps
 from compress.errors import describe, nearest
 from compress.registry import RowOf, build
@@ -56,6 +57,10 @@ class Spec(StageSpec):
     noise: NoiseSpec | None = None
     """Typing mistakes in the training texts, anew for each epoch. Student, teacher and control read the same mistyped
     text, so that tokens and layers can be compared; held-out text stays clean."""
+    shrink_residuals: ShrinkSpec | None = None
+    """Of a student whose layers share and add residuals: let these fade out while it trains. null: they stay."""
+    pull: PullSpec | None = None
+    """Draw layers together before a share stage merges them. null: each goes its own way."""
     cache: CacheSpec | None = None
     """Ask the teacher once for each row, and read its answers from the disk after; null: ask it at every step."""
     checks: Literal["stop", "tell", "off"] = "stop"

@@ -20,6 +20,7 @@ from compress.distill.cache.teaching import Lesson, Teaching, teaching
 from compress.distill.diagnosis import diagnosed_corpus, diagnosed_task
 from compress.distill.spec import Spec
 from compress.distill.twotokenizers import TwoTokenizers, check_answers_rows, check_comparable
+from compress.distill.tying import Tying
 from compress.encoder.inference import Precision
 from compress.encoder.inference import prepare as prepare_teacher
 from compress.encoder.layermaps import ModelPair
@@ -145,15 +146,16 @@ class Stage:
         fingerprint = modelfolder.fingerprint(folder)
         live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
         taught = self._teaching(teacher, fingerprint, objectives, source, tokenizer.vocabulary_sha, length, live)
+        tying = Tying(spec, student, c)
         prepared = Prepared(
             finish=lambda: Finished(
-                student, begun.tokenizer_files, folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus)
+                tying.kept(), begun.tokenizer_files, folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus)
             ),
-            module=StageModule(student, objectives, taught.teacher),
+            module=StageModule(student, objectives, taught.teacher, tying.companions),
             opening=taught.opening,
             source=source,
             plan=spec.training,
-            validate=None if head is None else corpus_validation(batches("validation"), c),
+            validate=None if head is None else tying.validating(corpus_validation(batches("validation"), c)),
             select=None if head is None else ("mlm_loss", "min"),
             identity={
                 "corpus": corpus.fingerprint,
@@ -161,6 +163,7 @@ class Stage:
                 "teacher": fingerprint,
             },
             params=self._params(student),
+            closing=tying.closing,
         )
         if head is None:
             return prepared
@@ -200,13 +203,14 @@ class Stage:
         live = functools.cache(lambda precision: self._task_teacher(teacher, precision, aligned=both is not None))
         length = task_max_length(c.recipe)
         taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
+        tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
         prepared = Prepared(
-            finish=lambda: Finished(student, begun.tokenizer_files, folder_meta(c, parents, table)),
-            module=(StageModule if both is None else AlignedModule)(student, objectives, taught.teacher),
+            finish=lambda: Finished(tying.kept(), begun.tokenizer_files, folder_meta(c, parents, table)),
+            module=kind(student, objectives, taught.teacher, tying.companions),
             opening=taught.opening,
             source=source,
             plan=spec.training,
-            validate=task_validation(data.validation, table, c),
+            validate=tying.validating(task_validation(data.validation, table, c)),
             select=task_choice(table),
             identity={
                 "data": table.fingerprint,
@@ -214,6 +218,7 @@ class Stage:
                 "teacher": fingerprint,
             },
             params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
+            closing=tying.closing,
         )
         asked = taught.teacher if spec.cache is None else live(c.precision)
         return diagnosed_task(spec, c, prepared, table, reader, asked, None if both is None else both.carried)

@@ -70,16 +70,43 @@ def numbered(groups: Sequence[int]) -> tuple[int, ...]:
     return tuple(order.index(group) for group in groups)
 
 
-def contiguous(depth: int, count: int) -> tuple[int, ...]:
-    """`count` runs of neighbouring layers, as even as they can be, the longer ones first.
+def contiguous(depth: int, count: int, where: str = "groups") -> tuple[int, ...]:
+    """`count` runs of neighbouring layers, as even as they can be, cut where ALBERT cuts its num_hidden_groups.
 
     Raises UserError for more groups than layers.
     """
     if not 1 <= count <= depth:
-        raise UserError(f"{count} groups of {depth} layers", where="groups", do=f"use 1..{depth}")
-    least, more = divmod(depth, count)
-    sizes = [least + (group < more) for group in range(count)]
-    return tuple(group for group, size in enumerate(sizes) for _ in range(size))
+        raise UserError(f"{count} groups of {depth} layers", where=where, do=f"use 1..{depth}")
+    return tuple(int(layer / (depth / count)) for layer in range(depth))  # rounded as in transformers' Albert
+
+
+def listed(depth: int, groups: Sequence[Sequence[int]], where: str = "groups") -> tuple[int, ...]:
+    """The groups that lists of layers say, such as [[0, 1], [2, 3]].
+
+    Raises UserError for layers that are in no group, in two, or not there.
+    """
+    found = dict[int, int]()
+    for number, layers in enumerate(groups):
+        for layer in layers:
+            if not 0 <= layer < depth:
+                raise UserError(f"layer {layer} does not exist", where=where, why=f"legal: 0..{depth - 1}")
+            if layer in found:
+                raise UserError(
+                    f"the groups overlap: layer {layer} stands in two" if found[layer] != number
+                    else f"layer {layer} is named twice",
+                    where=where,
+                    do="name each layer once",
+                )  # fmt: skip
+            found[layer] = number
+    missing = [str(layer) for layer in range(depth) if layer not in found]
+    if missing:
+        raise UserError(
+            f"the groups do not cover layer{'s' * (len(missing) > 1)} {', '.join(missing)}",
+            where=where,
+            why=f"the model's layers are 0..{depth - 1}",
+            do=f"add {', '.join(f'[{layer}]' for layer in missing)} to leave them alone",
+        )
+    return tuple(found[layer] for layer in range(depth))
 
 
 def check_sharing(config: EncoderConfig) -> None:
@@ -94,7 +121,7 @@ def check_sharing(config: EncoderConfig) -> None:
         raise UserError(f"own_vectors must be true or false, not {sharing.own_vectors!r}", where=where)
     for part in PARTS:
         check_numbering(sharing.groups(part), config.depth, f"{where}.{part}")
-        _check_shapes(config.layers, sharing.groups(part), part, f"{where}.{part}")
+        check_shapes(config.layers, sharing.groups(part), part, f"{where}.{part}")
     checks.integer("residual_rank", sharing.residual_rank, least=0, where=where)
     check_rank(sharing.residual_rank, config, f"{where}.residual_rank")
     if not config.first_norm and not sharing.own_vectors and sharing.owner("attention", 0) is not None:
@@ -131,7 +158,8 @@ def check_rank(rank: int, config: EncoderConfig, where: str) -> None:
         )
 
 
-def _check_shapes(layers: Sequence[LayerShape], groups: Sequence[int], part: str, where: str) -> None:
+def check_shapes(layers: Sequence[LayerShape], groups: Sequence[int], part: str, where: str) -> None:
+    """Raise UserError where two layers of a group have different shapes of this part."""
     for layer, group in enumerate(groups):
         first = groups.index(group)
         ours, theirs = (_shape(layers[i], part) for i in (first, layer))
@@ -186,7 +214,9 @@ __all__ = [
     "check_numbering",
     "check_rank",
     "check_sharing",
+    "check_shapes",
     "contiguous",
     "count_layers",
+    "listed",
     "numbered",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, cast
 
 import torch
@@ -130,3 +130,36 @@ def _source(model: Model, name: str, groups: Sequence[int], names: Collection[st
             return dense_weight(module)  # shared with nobody any more, it takes up its residual
         return getattr(module, last)
     return model.get_parameter(name) if name in dict(model.named_parameters()) else model.get_buffer(name)
+
+
+def rebuilt(model: Model, config: EncoderConfig, tensor: Callable[[int, Sequence[str], str], torch.Tensor]) -> Model:
+    """A model of shape `config`, which differs from that of `model` in what its layers share: their tensors are
+    asked for by layer, module path and name, all others copied; nothing is shared with `model`."""
+    with torch.device("meta"):
+        made = Model(config, model.head_configs)
+    whole = config.layer_groups  # one module for each group, where layers are alike in everything
+    prefix, old, state = "encoder.layers.", model.state_dict(), dict[str, torch.Tensor]()
+    like = model.encoder.embeddings.word.weight
+    for name in made.state_dict():
+        found = old.get(name)
+        if name.startswith(prefix):
+            place, *path, last = name.removeprefix(prefix).split(".")
+            layer = int(place) if whole is None else whole.index(int(place))
+            found = tensor(layer, path, last)
+        assert found is not None
+        state[name] = found.detach().to(like.device, like.dtype, copy=True).contiguous()
+    made.load_state_dict(state, assign=True)
+    return made.requires_grad_(True).train(model.training)
+
+
+def part_of_layer(model: Model, layer: int, path: Sequence[str]) -> Any:
+    """The module at `path` in a layer, whichever group holds it."""
+    return functools.reduce(getattr, path, cast(Any, model.encoder.layers[model.config.groups[layer]]))
+
+
+def without_residuals(model: Model) -> Model:
+    """The model that shares as `model` does and adds nothing to it; nothing is shared with `model`."""
+    sharing = model.config.sharing
+    assert sharing is not None
+    config = dataclasses.replace(model.config, sharing=dataclasses.replace(sharing, residual_rank=0))
+    return rebuilt(model, config, lambda layer, path, last: getattr(part_of_layer(model, layer, path), last))

@@ -6,12 +6,14 @@ copying, moving or loading, and it is stored once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from compress.contracts import LayerGroups
 from compress.encoder.config import EncoderConfig
 from compress.encoder.sharing import NORMS, PARTS
 from compress.errors import UserError
@@ -21,8 +23,11 @@ class SharedLinear(nn.Module):
     """x Wᵀ + b + (x Dᵀ) Uᵀ: a linear layer whose W may be another's, with a residual U D of rank r of its own.
 
     owner: the module that holds W (out, in), None: this one does.  own_bias: whether b (out,) is this module's own.
-    rank: r, 0 for no residual.  residual_down: D (r, in).  residual_up: U (out, r).
+    rank: r, 0 for no residual.  residual_down: D (r, in).  residual_up: U (out, r).  residual_scale: factor of the
+    residual while it is shrunk (`scale_residuals`); a model that is saved has 1.
     """
+
+    residual_scale = 1.0
 
     def __init__(
         self, like: nn.Linear, owner: nn.Module | None = None, *, own_bias: bool = True, rank: int = 0
@@ -49,7 +54,8 @@ class SharedLinear(nn.Module):
 
     def residual(self, x: Tensor) -> Tensor:
         """What this layer adds to the shared product: (.., in) → (.., out)."""
-        return F.linear(F.linear(x, self.residual_down), self.residual_up)
+        made = F.linear(F.linear(x, self.residual_down), self.residual_up)
+        return made if self.residual_scale == 1 else made * self.residual_scale
 
 
 class TiedNorm(nn.Module):
@@ -96,8 +102,38 @@ def dense_weight(linear: nn.Module) -> Tensor:
     """The matrix (out, in) that a linear layer computes with, its residual included."""
     weight: Any = linear.weight
     if isinstance(linear, SharedLinear) and linear.rank:
-        return weight + linear.residual_up @ linear.residual_down
+        return weight + linear.residual_scale * (linear.residual_up @ linear.residual_down)
     return weight
+
+
+def scale_residuals(model: nn.Module, factor: float) -> None:
+    """Multiply what each residual of `model` adds by `factor`, in place of the factor before; 0: as if it had none."""
+    for module in model.modules():
+        if isinstance(module, SharedLinear) and module.rank:
+            module.residual_scale = factor
+
+
+def apart(layers: Sequence[Any], groups: LayerGroups) -> dict[tuple[str, tuple[int, ...]], Tensor]:
+    """(part, layers of a group) → how far apart their matrices are, for every group of more than one layer.
+
+    layers: a module for each layer.  Per matrix the sum over the layers of |W_l - mean|^2 over that of |W_l|^2, the
+    mean over the part's matrices: 0 for equal layers, 1 - 1/n for n that have nothing in common. Has a gradient, but
+    for the denominators: a distance does not fall because weights grow.
+    """
+    found = {}
+    for part, names in PARTS.items():
+        numbers = getattr(groups, part)
+        for group in dict.fromkeys(numbers):
+            members = tuple(layer for layer, number in enumerate(numbers) if number == group)
+            if len(members) > 1:
+                every = [[getattr(getattr(layers[n], part), name) for n in members] for name in names]
+                found[part, members] = torch.stack([_spread(linears) for linears in every]).mean()
+    return found
+
+
+def _spread(linears: Sequence[nn.Module]) -> Tensor:
+    weights = torch.stack([dense_weight(linear) for linear in linears])
+    return (weights - weights.mean(0)).square().sum() / weights.detach().square().sum().clamp(min=1e-30)
 
 
 def check_tied(model: nn.Module, expected: nn.Module, where: str) -> None:

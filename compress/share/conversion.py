@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from compress.contracts import LayerGroups, Member, SharedStart
 from compress.encoder.config import EncoderConfig
 from compress.encoder.model import Model
 from compress.encoder.sharing import NORMS, PARTS, Sharing, numbered
+from compress.encoder.students import part_of_layer, rebuilt
 from compress.encoder.tied import dense_weight
 from compress.errors import UserError
 
@@ -79,13 +80,12 @@ def _told(groups: Sequence[int]) -> str:
 def unshared(model: Model) -> Model:
     """The same function with layers of their own, residuals taken up; nothing is shared with `model`."""
     config = dataclasses.replace(model.config, sharing=None, layer_groups=None)
-    groups = model.config.groups
 
     def tensor(layer: int, path: Sequence[str], last: str) -> Tensor:
-        module = _module(model, groups[layer], path)
+        module = part_of_layer(model, layer, path)
         return dense_weight(module) if last == "weight" else getattr(module, last)
 
-    return _built(model, config, tensor)
+    return rebuilt(model, config, tensor)
 
 
 def convert(
@@ -105,27 +105,25 @@ def convert(
     known = known or Known()
     sharing = Sharing(numbered(groups.attention), numbered(groups.feed_forward), own_vectors, residual_rank)
     config = dataclasses.replace(model.config, sharing=sharing)
-    whole = config.layer_groups  # one module for each group, where layers are alike in everything
 
     @functools.cache
     def shared(part: str, name: str, first: int) -> Tensor:
         members = [layer for layer, g in enumerate(sharing.groups(part)) if g == sharing.groups(part)[first]]
-        found = [_member(_module(model, layer, (part, name)), known, bias=not own_vectors) for layer in members]
+        found = [_member(part_of_layer(model, layer, (part, name)), known, bias=not own_vectors) for layer in members]
         return start(found)
 
     @functools.cache
     def residual(part: str, name: str, layer: int) -> tuple[Tensor, Tensor]:
         first = sharing.owner(part, layer)
         assert first is not None
-        own = _module(model, layer, (part, name)).weight.detach().double()
+        own = part_of_layer(model, layer, (part, name)).weight.detach().double()
         u, s, v = torch.linalg.svd(own - shared(part, name, first)[:, : own.shape[1]], full_matrices=False)
         root = s[:residual_rank].sqrt()
         return u[:, :residual_rank] * root, root[:, None] * v[:residual_rank]
 
-    def tensor(place: int, path: Sequence[str], last: str) -> Tensor:
-        layer = place if whole is None else whole.index(place)
+    def tensor(layer: int, path: Sequence[str], last: str) -> Tensor:
         part = path[0] if path[0] in PARTS else next(p for p, norm in NORMS.items() if norm == path[0])
-        module = _module(model, layer, path)
+        module = part_of_layer(model, layer, path)
         first = sharing.owner(part, layer)
         if last.startswith("residual_"):
             return residual(part, path[1], layer)[0 if last == "residual_up" else 1]
@@ -133,12 +131,12 @@ def convert(
             return getattr(module, last)
         if path[0] not in PARTS:  # a norm
             layers = [n for n, g in enumerate(sharing.groups(part)) if g == sharing.groups(part)[first]]
-            norms = [_member(_module(model, n, path), known, bias=False, column=last) for n in layers]
+            norms = [_member(part_of_layer(model, n, path), known, bias=False, column=last) for n in layers]
             return start(norms)[:, 0]
         made, width = shared(part, path[1], first), module.in_features
         return made[:, width] if last == "bias" else made[:, :width]
 
-    return _built(model, config, tensor)
+    return rebuilt(model, config, tensor)
 
 
 def _member(module: Any, known: Known, *, bias: bool, column: str | None = None) -> Member:
@@ -152,24 +150,3 @@ def _member(module: Any, known: Known, *, bias: bool, column: str | None = None)
         seen = seen[:-1, :-1]
     shown = [f if f.dim() == 2 else f[:, None] for f in fisher]
     return Member(torch.cat(flat, 1).cpu(), seen, torch.cat(shown, 1) if len(shown) == len(parts) else None)
-
-
-def _module(model: Model, layer: int, path: Sequence[str]) -> Any:
-    return functools.reduce(getattr, path, cast(Any, model.encoder.layers[layer]))
-
-
-def _built(model: Model, config: EncoderConfig, tensor: Callable[[int, Sequence[str], str], Tensor]) -> Model:
-    """A model of shape `config`: its layers' tensors are asked for by place, module and name, the others copied."""
-    with torch.device("meta"):
-        made = Model(config, model.head_configs)
-    prefix, old, state = "encoder.layers.", model.state_dict(), dict[str, Tensor]()
-    like = model.encoder.embeddings.word.weight
-    for name in made.state_dict():
-        found = old.get(name)
-        if name.startswith(prefix):
-            place, *path, last = name.removeprefix(prefix).split(".")
-            found = tensor(int(place), path, last)
-        assert found is not None
-        state[name] = found.detach().to(like.device, like.dtype, copy=True).contiguous()
-    made.load_state_dict(state, assign=True)
-    return made.requires_grad_(True).train(model.training)

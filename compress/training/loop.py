@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, cast
 
 import torch
@@ -58,6 +58,7 @@ class _Run:
         self.precision: precision.Resolved = precision.resolve(context.precision or plan.precision, self.device)
         self.module = module.to(self.device)
         self.total = total_steps(plan, source)
+        self.pace: Callable[[int, int], None] | None = getattr(module, "pace", None)
         self.epoch_steps = 0
         self.state = TrainState(self.module, Optimizer(self.module, plan), self.device)
         self.meter = Meter(self.state, plan.max_bad_steps)
@@ -121,6 +122,8 @@ class _Run:
         state, plan, began = self.state, self.plan, time.perf_counter()
         batches = self.source.step(state.epoch, state.index)
         rate = learning_rate(plan, state.step, self.total)
+        if self.pace is not None:
+            self.pace(state.step, self.total)
         self.team.seed(self.context.seed, state.step)
         with memory.told(batches, self.device):
             figures, tokens = self._descend(batches, rate)

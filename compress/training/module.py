@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -27,7 +27,10 @@ class Term:
 
 
 class Trainable(Protocol):
-    """What `train` asks of the nn.Module that it is given."""
+    """What `train` asks of the nn.Module that it is given.
+
+    One that has `pace(done, total)` is told before each step how many of how many steps are done.
+    """
 
     def __call__(self, batch: Batch) -> Mapping[str, Term]: ...
 
@@ -36,16 +39,38 @@ class Trainable(Protocol):
         ...
 
 
+class Companion(Protocol):
+    """What acts on the student's weights beside the objectives, and changes as training goes.
+
+    name: of the term that it adds to the loss; None: it adds none.
+    """
+
+    name: str | None
+
+    def pace(self, done: int, total: int) -> None:
+        """So many of so many steps are done."""
+        ...
+
+    def penalty(self) -> tuple[Tensor, float]:
+        """A scalar of the weights alone, and its factor at this step. Asked where there is a name."""
+        ...
+
+
 class StageModule(nn.Module):
     """Student, objectives and teacher as one trainable thing.
 
     The student runs once with the union of what the objectives need, the teacher likewise, without gradient and in
     the precision it was prepared in. Objectives are submodules, so that projections they own are trained and saved;
-    the teacher is none. Raises UserError for no objective, a bad weight, or an objective without its teacher.
+    the teacher is none. Penalties of `companions` count while training, and in no validation.
+    Raises UserError for no objective, a bad weight, or an objective without its teacher.
     """
 
     def __init__(
-        self, student: nn.Module, objectives: Mapping[str, tuple[float, nn.Module]], teacher: Teacher | None = None
+        self,
+        student: nn.Module,
+        objectives: Mapping[str, tuple[float, nn.Module]],
+        teacher: Teacher | None = None,
+        companions: Sequence[Companion] = (),
     ) -> None:
         super().__init__()
         if not objectives:
@@ -55,7 +80,13 @@ class StageModule(nn.Module):
         self.student = student
         self.objectives = nn.ModuleDict({name: objective for name, (_, objective) in objectives.items()})
         self.weights = {name: float(weight) for name, (weight, _) in objectives.items()}
+        self.companions = tuple(companions)
         self._teacher = (teacher,)  # in a tuple: a module assigned directly would become a part of this one
+
+    def pace(self, done: int, total: int) -> None:
+        """Told by the loop before each step."""
+        for companion in self.companions:
+            companion.pace(done, total)
 
     @property
     def teacher(self) -> Teacher | None:
@@ -63,24 +94,33 @@ class StageModule(nn.Module):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Objective → number of things it averages over in this batch."""
-        return {name: objective.count(batch) for name, objective in self._named().items()}
+        return self._counts(batch) | {c.name: batch.tokens for c in self.companions if c.name is not None}
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Terms of the objectives that have something to count here."""
-        counts = self.counts(batch)
+        counts = self._counts(batch)
         live = {name: objective for name, objective in self._named().items() if counts[name]}
+        terms = self._penalties(batch) if self.training else {}
         if not live:
-            return {}
+            return terms
         student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
         teacher = self._ask_teacher(batch, live)
         student, teacher, batch = self.compared(student, teacher, batch)
-        return {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
+        found = {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
+        return found | terms
 
     def compared(
         self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch
     ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
         """What the objectives are given."""
         return student, teacher, batch
+
+    def _counts(self, batch: Batch) -> dict[str, int]:
+        return {name: objective.count(batch) for name, objective in self._named().items()}
+
+    def _penalties(self, batch: Batch) -> dict[str, Term]:
+        """The same in each micro-batch of a step: weighed by its share of the tokens, it adds up to itself."""
+        return {c.name: Term(*c.penalty(), batch.tokens) for c in self.companions if c.name is not None}
 
     def _named(self) -> dict[str, Objective]:
         return {name: cast(Objective, objective) for name, objective in self.objectives.items()}

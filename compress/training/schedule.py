@@ -1,4 +1,5 @@
-"""How many steps, and the learning rate of each: pure functions of the step, so there is nothing to save."""
+"""How many steps, the learning rate of each, and what else changes with them: pure functions of the step, so there is
+nothing to save."""
 
 from __future__ import annotations
 
@@ -37,3 +38,8 @@ def learning_rate(plan: TrainingPlan, step: int, total: int) -> float:
     left = (total - step) / (total - warmup) if total > warmup else 1.0
     factor = {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[plan.schedule]
     return plan.learning_rate * factor
+
+
+def ramp(done: int, total: int, begin: float, end: float) -> float:
+    """0 until the share `begin` of the steps is done, 1 from the share `end` on, a line between; begin < end."""
+    return min(1.0, max(0.0, (done / total - begin) / (end - begin)))

@@ -59,6 +59,50 @@ def test_without_healing_in_words(quick: Path, compress: Cli) -> None:
     assert modelfolder.inspect("runs/s/model").config.layer_groups == (0, 0, 0, 0)
 
 
+def test_residuals_that_fade_out_while_healing(quick: Path, compress: Cli) -> None:
+    flags = ("--groups", "2", "--residual-rank", "4", "--shrink-residuals", "--output", "runs/s", "--json")
+    done = compress(*COMMAND, *flags)
+    assert done.code == 0, done.err
+    models = {m["role"]: m["values"] for m in json.loads(done.out)["models"]}
+    assert models["student"]["size/params_m"] < models["stage-0"]["size/params_m"]
+    converted, healed = (modelfolder.inspect(f"runs/s/{name}").config for name in ("stages/0-share/model", "student"))
+    assert converted.sharing is not None
+    assert converted.sharing.residual_rank == 4
+    assert healed.sharing is not None
+    assert healed.sharing.residual_rank == 0
+    assert healed.sharing.attention == (0, 0, 1, 1)
+
+
+PULL = f"""
+extends: share-pull
+description: layers drawn together on a toy
+data: {{max_length: 24}}
+{toy.QUICK}
+stages:
+  0:
+    pull: {{weight: 1000.0}}
+    training: {{epochs: null, steps: 12, batch_rows: 8, learning_rate: 1e-2, warmup: 0.0, schedule: constant}}
+  2:
+    training: {{epochs: null, steps: 2, batch_rows: 8, learning_rate: 1e-3}}
+"""
+
+
+def test_layers_are_drawn_together_before_they_merge(quick: Path, compress: Cli) -> None:
+    (quick / "pull.yaml").write_text(PULL, encoding="utf-8")
+    command = ("share", TEACHER, "--recipe", "./pull.yaml", "--data", "data", "--output", "runs/s")
+    done = compress(*command, "--groups", "2", "--pattern", "cycle")
+    assert done.code == 2
+    assert "draws layers together before it merges them, and must know which; give --groups N" in done.line
+    done = compress(*command, "--groups", "[[0], [1, 2], [3]]", "--json")
+    assert done.code == 0, done.err
+    figures = json.loads(done.out)["stages"]["0-distill"]
+    assert figures["layers_apart"] < 0.8 * figures["layers_apart_before"]
+    assert "distance between layers that will merge" in done.err
+    sharing = modelfolder.inspect("runs/s/student").config.sharing
+    assert sharing is not None
+    assert sharing.attention == (0, 1, 1, 2)
+
+
 @pytest.mark.parametrize("start", ["chosen", "fisher", "activation"])
 def test_every_start_and_measured_groups(quick: Path, compress: Cli, start: str) -> None:
     flags = ("--pattern", "cka", "--groups", "2", "--start", start, "--no-heal", "--output", "runs/s")
@@ -85,6 +129,14 @@ def test_every_start_and_measured_groups(quick: Path, compress: Cli, start: str)
         (("--embedding-size", "8", "--embedding-mb", "1"), "--embedding-size and --embedding-mb together"),
         (("--residual-rank", "5000"), "residual_rank: residuals of rank 5000: the smallest matrix has rank"),
         (("--residual-rank", "-1"), "--residual-rank -1: stages.0.residual_rank: found -1"),
+        (
+            ("--shrink-residuals", "--residual-rank", "0"),
+            "--shrink-residuals: there are no residuals that could shrink",
+        ),
+        (
+            ("--shrink-residuals", "--residual-rank", "4", "--no-heal"),
+            "--shrink-residuals: residuals shrink while the model heals; leave out --no-heal",
+        ),
         (("--recipe", "distilbert-task"), "--recipe: recipe distilbert-task has no share stage"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_pattern_covers_every_layer(kind: str, options: dict[str, Any], depth:
 @pytest.mark.parametrize(
     ("kind", "options", "expected"),
     [
-        ("contiguous", {"groups": 4}, "001123"),
+        ("contiguous", {"groups": 4}, "001223"),
         ("cyclic", {"groups": 3, "order": "sequence"}, "001122"),
         ("cyclic", {"groups": 3}, "012012"),
         ("cyclic", {"groups": 3, "order": "cycle-reverse"}, "012210"),
@@ -87,8 +87,13 @@ def test_like_layers_are_found() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("contiguous", {"groups": 7}, "groups: 7 groups of 6 layers; use 1..6"),
+        ("contiguous", {"groups": 7}, "pattern.groups: 7 groups of 6 layers; use 1..6"),
         ("cka", {"groups": 7}, "pattern.groups: 7 groups of 6 layers; use 1..6"),
+        (
+            "inner",
+            {"inner": 2, "groups": 4},
+            "pattern.groups: 4 groups of 3 rounds of 2 layers; use 1..3",
+        ),
         ("inner", {"inner": 4}, "pattern.inner: inner groups of 4 layers do not divide 6 layers; use 1, 2, 3, 6"),
         (
             "listed",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compress.encoder.config import EncoderConfig, HeadConfig, HeadKind
+from compress.encoder.sharing import contiguous
 from compress.errors import UserError
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import pairs
@@ -58,7 +59,7 @@ KEYS = {"classifier_dropout": "classifier_dropout_prob"}
 
 def layer_groups(layers: int, groups: int, inner: int) -> tuple[int, ...]:
     """The group of parameters of each of the layers x inner layers, numbered as they are stored."""
-    return tuple(int(i / (layers / groups)) * inner + j for i in range(layers) for j in range(inner))
+    return tuple(group * inner + place for group in contiguous(layers, groups) for place in range(inner))
 
 
 def layout(config: EncoderConfig) -> tuple[int, int, int] | None:

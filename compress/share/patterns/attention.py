@@ -21,5 +21,5 @@ class Pattern:
 
     def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for more groups than layers."""
-        shared, own = contiguous(depth, self.groups), tuple(range(depth))
+        shared, own = contiguous(depth, self.groups, "pattern.groups"), tuple(range(depth))
         return LayerGroups(shared, own)

@@ -11,12 +11,12 @@ from compress.encoder.sharing import contiguous
 
 
 class Pattern:
-    """groups: how many runs, as even as they can be, the longer ones first."""
+    """groups: how many runs, as even as they can be, cut where ALBERT cuts its num_hidden_groups."""
 
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)]) -> None:
         self.groups = groups
 
     def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for more groups than layers."""
-        runs = contiguous(depth, self.groups)
+        runs = contiguous(depth, self.groups, "pattern.groups")
         return LayerGroups(runs, runs)

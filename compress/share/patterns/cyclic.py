@@ -22,7 +22,7 @@ class Pattern:
 
     def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for more groups than layers."""
-        runs, count = contiguous(depth, self.groups), self.groups
+        runs, count = contiguous(depth, self.groups, "pattern.groups"), self.groups
         if self.order == "cycle":
             runs = tuple(layer % count for layer in range(depth))
         elif self.order == "cycle-reverse":

@@ -30,6 +30,12 @@ class Pattern:
                 where="pattern.inner",
                 do=f"use {fitting}",
             )
-        runs = contiguous(depth // self.inner, self.groups)
+        if self.groups > depth // self.inner:
+            raise UserError(
+                f"{self.groups} groups of {depth // self.inner} rounds of {self.inner} layers",
+                where="pattern.groups",
+                do=f"use 1..{depth // self.inner}",
+            )
+        runs = contiguous(depth // self.inner, self.groups, "pattern.groups")
         groups = tuple(run * self.inner + place for run in runs for place in range(self.inner))
         return LayerGroups(groups, groups)
