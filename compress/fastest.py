@@ -12,7 +12,7 @@ from compress.contracts import Batch, RunOptions
 from compress.data.batches import evaluation_batches
 from compress.data.random_rows import mixed_lengths
 from compress.errors import UserError
-from compress.export.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compare, model_answer
+from compress.export.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compare, model_answer, quantization_error
 from compress.export.runtimes import RUNTIMES, Runtime, versions
 from compress.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -73,7 +73,11 @@ def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> 
         other.run  # noqa: B018  # opens the file: what is wrong with it is said here
     except UserError as error:
         return Tried(runtime, why_not=error.what)
-    check = compare(model_answer(predictor.reference, "task"), _answer(other), batches, "random tokens", tolerance)
+    expected, error = (
+        model_answer(predictor.reference, "task"),
+        quantization_error(predictor.reference, "task", batches),
+    )
+    check = compare(expected, _answer(other), batches, "random tokens", tolerance, error)
     return Tried(runtime, check=check, why_not=check.complaint or "")
 
 

@@ -172,6 +172,7 @@ def measure(
         scored = answered[i].scored
         calibrated = _calibrated(predictors[i], answered[i], rows, held, max_length, bootstrap)
         values = {**quality(scored, bootstrap), **costs[i].values}
+        values |= fake_quantized(predictors[i], answered[i].examples, rows)
         context = {**costs[i].context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
         context |= {"task": task, "metric": metric}
         for name, why in scored.undefined.items():
@@ -258,6 +259,16 @@ def quality(scored: Scored, bootstrap: int) -> dict[str, float]:
     for name in scored.metrics:
         values |= _with_interval(f"quality/{name}", scored.interval(name, resamples=bootstrap))
     return values | {f"quality/{name}": value for name, value in scored.baselines.items()}
+
+
+def fake_quantized(predictor: Predictor, examples: Examples, rows: Rows) -> dict[str, float]:
+    """Of a quantized model whose file was measured: what the model scores with its numbers rounded and multiplied as
+    floats, under names of its own; nothing of others."""
+    if predictor.runtime == "torch" or predictor.config.quantization is None:
+        return {}
+    logits = predictor.using("torch").logits(examples)
+    scored = predictor.task.score(logits, predictor.label_names, examples, rows)
+    return {f"fake_quantized/{name}": scored.value(name) for name in scored.metrics}
 
 
 def against(ours: Scored, theirs: Scored, metric: str, bootstrap: int) -> dict[str, float]:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 )
 @click.option("--opset", type=int, default=20, show_default=True, help="Version of the ONNX operators, 17 to 22.")
 @click.option(
+    "--portable",
+    is_flag=True,
+    help="Of a quantized model: standard operators alone, the same numbers, slower; else onnxruntime's fused product.",
+)
+@click.option(
     "--split",
     type=click.Choice(["test", "validation", "train"]),
     default="test",
@@ -32,7 +37,14 @@ if TYPE_CHECKING:
 @click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads that are timed; not given: torch decides.")
 @shared("data")
 def command(
-    options: RunOptions, model: str, output: Path | None, head: str | None, opset: int, split: str, threads: int | None
+    options: RunOptions,
+    model: str,
+    output: Path | None,
+    head: str | None,
+    opset: int,
+    portable: bool,
+    split: str,
+    threads: int | None,
 ) -> None:
     """Write MODEL with a `model.onnx` beside its weights, for onnxruntime and whatever else reads ONNX.
 
@@ -40,7 +52,8 @@ def command(
       compress export runs/distilbert/student --data opinions --output runs/student-onnx
 
     The file is compared with the model on 256 rows (of --data, else of random tokens) and refused where it differs;
-    then both are timed in turn. Batch and length are dynamic. Needs the extra `onnx`.
+    then both are timed in turn. Of a quantized model the file holds integers and computes with them; it must answer as
+    the model does with its numbers rounded. Batch and length are dynamic. Needs the extra `onnx`.
     """
     import dataclasses
 
@@ -48,4 +61,4 @@ def command(
     from compress.exporting import export_folder
 
     resolve_device("cpu", threads)
-    export_folder(model, head, opset, split, dataclasses.replace(options, output=output))
+    export_folder(model, head, opset, split, dataclasses.replace(options, output=output), portable=portable)

@@ -9,14 +9,13 @@ from typing import Any, Literal
 from compress.durable import safe
 from compress.errors import UserError
 from compress.export.openvino_session import OpenVinoSession
+from compress.export.precision import FLOAT
 from compress.export.runtimes import RUNTIMES, Runtime, versions
 from compress.export.session import FileSession, OnnxSession
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.opening import file_digest
 
 FILE, RECORD = "model.onnx", "onnx.json"
-FLOAT = "fp32"
-"""The precision of a file that nobody quantized."""
 
 
 def open_session(

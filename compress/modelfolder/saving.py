@@ -75,8 +75,12 @@ def save_model(
     return target
 
 
-def annotate(path: Path | str, meta: FolderMeta, card: str | None = None) -> None:
+def annotate(
+    path: Path | str, meta: FolderMeta, card: str | None = None, beside: Mapping[str, bytes] | None = None
+) -> None:
     """Replace compress.json and README.md of a folder that we wrote, for instance when it has been measured.
+
+    beside: files by name, added or replaced.
 
     Weights, config and tokenizer stay the same files, so `folder.fingerprint` does not change.
     """
@@ -95,10 +99,12 @@ def annotate(path: Path | str, meta: FolderMeta, card: str | None = None) -> Non
         with torch.device("meta"):
             model = Model(config, heads)
         card = cards.render(meta, _facts(folder.name, model, opened.values, objections))
-    kept = [name for name in atomic.read_manifest(folder) if name not in (metas.FILE, README)]
+    kept = [name for name in atomic.read_manifest(folder) if name not in (metas.FILE, README, *(beside or {}))]
     with atomic.new_folder(folder, replace=True) as temp:
         for name in kept:
             _carry(folder / name, temp / name)
+        for name, data in (beside or {}).items():
+            atomic.write_bytes(temp / name, data)
         atomic.write_json(temp / metas.FILE, meta.model_dump(mode="json"))
         atomic.write_text(temp / README, card)
 

@@ -1,0 +1,68 @@
+"""The file of a quantized folder: written, checked, and what evaluation runs unasked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import e2e_toy as toy
+from e2e_toy import Cli
+
+from compress import exporting
+from compress.encoder.quantizing import planned, quantized
+from compress.encoder.schemes import QuantizationSpec
+from compress.errors import UserError
+from compress.export.check import Check
+from compress.export.runtimes import versions
+from compress.modelfolder.folder import load_model, save_model
+
+QUICK = ("--bootstrap", "100", "--threads", "1", "--json")
+
+
+@pytest.fixture
+def folder(taught: Path) -> Path:
+    loaded = load_model(toy.TEACHER)
+    model = quantized(loaded.model, planned(QuantizationSpec(scheme="per-token"), loaded.model)).eval()
+    return save_model("small", model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta)
+
+
+def test_the_file_of_a_quantized_folder_is_what_is_measured(folder: Path, compress: Cli) -> None:
+    done = compress("export", folder, "--data", "data", "--output", "out", "--threads", "1")
+    assert done.code == 0, done.err
+    record = json.loads(Path("out/onnx.json").read_text())
+    assert record["precision"] == "int8 per-token"
+    assert record["check"]["error"] > 0
+    assert Path("out/model.onnx").stat().st_size < 0.5 * Path("out/model.safetensors").stat().st_size
+
+    done = compress("evaluate", "out", "--data", "data", *QUICK)
+    assert done.code == 0, done.err
+    model = json.loads(done.out)["models"][0]
+    assert model["context"]["runtime"].startswith("onnxruntime ")
+    assert model["context"]["precision"] == "int8 per-token"
+    assert model["values"]["size/disk_mb"] == pytest.approx(Path("out/model.onnx").stat().st_size / 1e6)
+    assert model["values"]["fake_quantized/accuracy"] == pytest.approx(model["values"]["quality/accuracy"], abs=0.05)
+
+    done = compress("evaluate", "out", "--data", "data", "--runtime", "torch", *QUICK)
+    torch = json.loads(done.out)["models"][0]
+    assert torch["values"]["quality/accuracy"] == model["values"]["fake_quantized/accuracy"]
+    assert not [name for name in torch["values"] if name.startswith("fake_quantized/")]
+    if versions()["openvino"]:
+        done = compress("evaluate", "out", "--data", "data", "--runtime", "openvino", *QUICK)
+        assert done.code == 0, done.err
+
+
+def test_a_file_that_answers_otherwise_is_refused(folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Check(rows=256, what="rows", difference=1.0, mean=0.2, largest=2.0, agreement=0.98, error=0.1)
+    assert wrong.complaint == (
+        "2.0e-01 away from the quantized model on average, with the same answer to 98.0 %; "
+        "allowed are 5.0e-02 and 99.5 %"
+    )
+    monkeypatch.setattr(exporting, "compare", lambda *_: wrong)
+    monkeypatch.setattr(exporting, "quantization_error", lambda *_: 0.1)
+    with pytest.raises(UserError, match="away from the quantized model"):
+        exporting.write(load_model(folder), "task", [], "rows")
