@@ -1,62 +1,39 @@
 """`compress prune-layers --criterion all`: every criterion cuts the same model to the same depths, and is measured.
 
-All choose on the same text and recover by the same steps. Criteria that choose the same layers share their runs.
+All choose on the same text, drawn anew for each seed, and recover by the same steps. Criteria that choose the same
+layers share their runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations
 from math import comb
-from typing import Any
+
+import numpy as np
 
 from compress import registry
 from compress.console import Console
+from compress.contesttable import COIN, Entry, Layers, Weighted, as_json, ranked, said, table, told
 from compress.contracts import Override, RunOptions
+from compress.data.task import Scored
 from compress.durable.signals import StopFlag
 from compress.errors import ExitCode, Stopped, UserError
 from compress.measure import Measured
 from compress.pipeline import Run
 from compress.prune_layers.spec import TARGETS
-from compress.prune_layers.stage import PACKAGE, Stage, build
+from compress.prune_layers.stage import PACKAGE, build
+from compress.prune_layers.subject import Subject, figure
 from compress.prune_layers.targets import check_fits, kept_count, protected_layers
 from compress.recipe import Recipe, load_recipe
-from compress.report import description, title
+from compress.report import description
 from compress.runfolder import RUNS, resume_command
 from compress.tracking import TrackedRun, open_asked
-from evaluation.quality.intervals import Interval
-from evaluation.quality.runs import difference_over_runs
 
 LIMIT = 1000  # sets of layers that are all tried, to know the best
 QUICK = {"repeats": 5, "seconds": 1.0}  # models of one depth cost the same: timing all of them tells nothing
-
-Layers = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A criterion at one depth. layers: what it chose, for each seed.  points: of the main metric lost on validation
-    before recovery.  regret: less the points of the best set, None where not all were tried.  rank: of its set among
-    `sets` by loss on validation.  scores: of the main metric on the measured rows, for each seed, after recovery.
-    behind: against the best criterion of the depth."""
-
-    criterion: str
-    depth: int
-    layers: tuple[Layers, ...]
-    points: float
-    regret: float | None = None
-    rank: int | None = None
-    sets: int | None = None
-    scores: tuple[float, ...] = ()
-    behind: Interval | None = None
-
-    @property
-    def mean(self) -> float:
-        """Of the scores after recovery, or minus the points lost where there was none."""
-        return statistics.mean(self.scores) if self.scores else -self.points / 100
 
 
 class Contest:
@@ -77,17 +54,22 @@ class Contest:
             )  # fmt: skip
         self.run = Run(self.recipe, options, console, None, {})
         self.run.stop = stop
-        self.stage = Stage(self.recipe.stages[place], self.run.workplace(place, self.base))
-        self.subject = self.stage.subject()
-        self.study = self.stage.study(self.subject)
-        self.depths = list(depths) or list(range(self.study.depth - 1, 0, -1))
         spec = self.recipe.stages[place]
-        self.protected = protected_layers(spec, self.study.depth, not self.subject.loaded.config.first_norm)
+        self.subject = Subject.of(self.run.workplace(place, self.base), spec.rows)
+        config = self.subject.loaded.config
+        self.whole: Layers = tuple(range(config.depth))
+        self.depths = list(dict.fromkeys(depths)) or list(range(config.depth - 1, 0, -1))
+        self.protected = protected_layers(spec, config.depth, not config.first_norm)
         for depth in self.depths:
-            kept_count(spec.model_copy(update={"keep": depth, "drop": None}), self.study.depth)
+            kept_count(spec.model_copy(update={"keep": depth, "drop": None}), config.depth)
             check_fits(depth, self.protected)
-        self._values: dict[Layers, Mapping[str, float]] = {}
+        self.studies = {seed: self.subject.study(seed) for seed in self.seeds}
         self._measured: dict[tuple[Layers, int], Measured] = {}
+
+    @property
+    def metric(self) -> str:
+        """The main metric of the task."""
+        return self.subject.metric
 
     # --- choosing, and what it costs before recovery ----------------------------------------------------------
 
@@ -95,48 +77,45 @@ class Contest:
         """Every criterion at every depth, before recovery; one that cannot choose there is told and left out."""
         entries = []
         for depth in self.depths:
+            here = {}
             for kind in registry.parts(PACKAGE):
                 try:
-                    layers = tuple(self._choose(kind, depth, seed) for seed in self.seeds)
+                    here[kind] = tuple(self._choose(kind, depth, seed) for seed in self.seeds)
                 except UserError as error:
                     self.console.note(f"{kind} to {depth} layers: {error}")
                     continue
-                self.console.note(f"{kind} to {depth} layers: keeps {', '.join(map(told, dict.fromkeys(layers)))}")
-                entries.append(self._before_recovery(kind, depth, layers))
+                shown = "; ".join(map(told, dict.fromkeys(here[kind])))
+                self.console.note(f"{kind} to {depth} layers: keeps {shown}")
+            self.subject.worth([self.whole, *self.sets(depth), *(kept for each in here.values() for kept in each)])
+            entries += [self._before_recovery(kind, depth, layers) for kind, layers in here.items()]
         return entries
 
     def _choose(self, kind: str, depth: int, seed: int) -> Layers:
-        self.study.seed = seed
+        study = self.studies[seed]
         row = self.recipe.stages[self.place].criterion
         if row.kind != kind:  # else with the options that the recipe gives it
             row = registry.schema(PACKAGE, kind).model_validate({"kind": kind})
-        return build(row, self.study)(self.study, depth, self.protected).keep
+        return build(row, study)(study, depth, self.protected).keep
 
-    def _before_recovery(self, kind: str, depth: int, layers: tuple[Layers, ...]) -> Entry:
-        lost = statistics.mean(self._points(kept) for kept in layers)
-        free = [i for i in range(self.study.depth) if i not in self.protected]
+    def sets(self, depth: int) -> list[Layers]:
+        """All sets of so many layers that hold the protected ones; none where they are too many to try."""
+        free = [i for i in self.whole if i not in self.protected]
         size = depth - len(self.protected)
         if comb(len(free), size) > LIMIT:
-            return Entry(kind, depth, layers, lost)
-        sets = [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
-        by_loss = sorted(sets, key=lambda kept: (self._value(kept)["loss"], kept))
-        best = min(self._points(kept) for kept in sets)
-        rank = by_loss.index(layers[0]) + 1 if len(set(layers)) == 1 else None
-        return Entry(kind, depth, layers, lost, lost - best, rank, len(sets))
+            return []
+        return [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
 
-    def _points(self, kept: Layers) -> float:
-        whole = tuple(range(self.study.depth))
-        return 100 * (self._value(whole)[self.metric] - self._value(kept)[self.metric])
-
-    def _value(self, kept: Layers) -> Mapping[str, float]:
-        if kept not in self._values:
-            self._values[kept] = self.stage.validated(self.subject, kept)
-        return self._values[kept]
-
-    @property
-    def metric(self) -> str:
-        """The main metric of the task."""
-        return self.stage.metric(self.subject)
+    def _before_recovery(self, kind: str, depth: int, layers: tuple[Layers, ...]) -> Entry:
+        lost = [self.subject.points_lost(kept) for kept in layers]
+        entry = Entry(kind, depth, layers, statistics.mean(lost))
+        sets = self.sets(depth)
+        if not sets:
+            return entry
+        worth = self.subject.worth(sets)
+        losses = [one.loss for one in worth.values()]
+        ranks = [1 + sum(loss < worth[kept].loss for loss in losses) for kept in layers]
+        best = min(self.subject.points_lost(kept) for kept in sets)
+        return dataclasses.replace(entry, regret=entry.points - best, rank=statistics.mean(ranks), sets=len(sets))
 
     # --- after recovery ---------------------------------------------------------------------------------------
 
@@ -167,75 +146,45 @@ class Contest:
         return next(m for m in report.measured if m.subject.role == "student")
 
     def _scored(self, entry: Entry) -> Entry:
-        scores = [self._score(layers, seed) for layers, seed in zip(entry.layers, self.seeds, strict=True)]
-        return dataclasses.replace(entry, scores=tuple(scores))
-
-    def _score(self, layers: Layers, seed: int) -> float:
-        return self._measured[layers, seed].measurement.values[f"quality/{self.metric}"]
+        values = [self._measured[layers, seed].measurement.values for layers, seed in self._runs(entry)]
+        return dataclasses.replace(entry, scores=tuple(v[f"quality/{self.metric}"] for v in values))
 
     # --- what may be said -------------------------------------------------------------------------------------
 
     def ranked(self, entries: Sequence[Entry]) -> list[Entry]:
-        """By depth, the best first; after recovery with the paired interval behind the best, wide enough for as many
-        comparisons as there are at a depth (Bonferroni)."""
-        found = []
-        for depth in self.depths:
-            here = sorted((e for e in entries if e.depth == depth), key=lambda e: (-e.mean, e.criterion))
-            level = 1 - 0.05 / max(1, len(here) - 1)
-            for entry in here:
-                behind = self._behind(entry, here[0], level) if entry.scores else None
-                found.append(dataclasses.replace(entry, behind=behind))
-        return found
-
-    def _behind(self, entry: Entry, best: Entry, level: float) -> Interval:
-        figures = []
-        for one in (entry, best):
-            scored = [self._measured[layers, seed].scored for layers, seed in zip(one.layers, self.seeds, strict=True)]
-            figures.append([s.metrics[self.metric] for s in scored if s is not None])
-        first = self._measured[entry.layers[0], self.seeds[0]].scored
-        assert first is not None
-        return difference_over_runs(first.rows, *figures, level=level)
-
-    def lines(self, entries: Sequence[Entry]) -> list[str]:
-        """One for each depth: the winner where the intervals show one, else who is not measurably worse."""
+        """By depth, the best first, with paired intervals: of the measured rows after recovery, of the validation rows
+        before it."""
         found = []
         for depth in self.depths:
             here = [e for e in entries if e.depth == depth]
-            if not here or here[0].behind is None:
-                continue
-            best = here[0]
-            ties = [e for e in here[1:] if e.behind is not None and e.behind.high >= 0]
-            if not ties:
-                found.append(f"{depth} layers: {best.criterion} is best; the intervals of all others exclude 0")
-            else:
-                names = ", ".join(e.criterion for e in ties)
-                found.append(f"{depth} layers: no winner; not measurably worse than {best.criterion}: {names}")
+            found += ranked(here, [self._figures(e) for e in here], self._coin(here), self._rows(here))
         return found
 
-    def table(self, entries: Sequence[Entry]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """(columns, rows): a row for each criterion at each depth."""
-        metric = title(self.metric)
-        columns = (
-            "layers", "criterion", "keeps", f"{metric} lost by the cut, validation", "regret", "rank of its set",
-            f"{metric} x 100", "behind the best",
-        )  # fmt: skip
-        return columns, [self._row(entry) for entry in entries]
+    def _figures(self, entry: Entry) -> list[Weighted]:
+        """The metric as it follows from draws of rows, for each seed."""
+        return [scored.metrics[self.metric] for scored in self._answers(entry)]
 
-    @staticmethod
-    def _row(e: Entry) -> tuple[str, ...]:
-        sets = list(dict.fromkeys(e.layers))
-        shown = told(sets[0]) if len(sets) == 1 else f"{len(sets)} sets, by the seed"
-        spread = f" (sd {100 * statistics.stdev(e.scores):.2f})" if len(e.scores) > 1 else ""
-        return (
-            str(e.depth),
-            e.criterion,
-            shown,
-            f"{e.points:.2f}",
-            "" if e.regret is None else f"{e.regret:.2f}",
-            "" if e.rank is None else f"{e.rank} of {e.sets}",
-            f"{100 * e.mean:.2f}{spread}" if e.scores else "",
-            "" if e.behind is None else _points(e.behind),
-        )
+    def _answers(self, entry: Entry) -> list[Scored]:
+        if not entry.scores:
+            return [one.scored for one in (self.subject.worth([kept])[kept] for kept in entry.layers)]
+        found = [self._measured[layers, seed].scored for layers, seed in self._runs(entry)]
+        return [scored for scored in found if scored is not None]
+
+    def _runs(self, entry: Entry) -> list[tuple[Layers, int]]:
+        return list(zip(entry.layers, self.seeds, strict=True))
+
+    def _rows(self, here: Sequence[Entry]) -> int:
+        return self._answers(here[0])[0].rows if here else 0
+
+    def _coin(self, here: Sequence[Entry]) -> list[Weighted] | None:
+        """What layers drawn at random are worth at this depth: the mean of all sets where all were measured alike, else
+        of those that were drawn."""
+        sets = self.sets(here[0].depth) if here else []
+        if sets and not here[0].scores:
+            every = [worth.scored.metrics[self.metric] for worth in self.subject.worth(sets).values()]
+            return [lambda w: np.mean([one(w) for one in every], axis=0)] * len(self.seeds)
+        drawn = next((e for e in here if e.criterion == COIN), None)
+        return None if drawn is None else self._figures(drawn)
 
 
 def contest(
@@ -259,11 +208,11 @@ def contest(
             entries, lines = _held(one, recover)
         except Stopped as stopped:
             raise Stopped(stopped.reason, resume_command(one.base)) from None
-    columns, rows = one.table(entries)
+    columns, rows = table(entries, one.metric)
     console.table("", columns, rows)
     for line in lines:
         console.result(line)
-    console.document({"folder": str(one.base), "entries": [_as_json(e) for e in entries], "notes": lines})
+    console.document({"folder": str(one.base), "entries": [as_json(e) for e in entries], "notes": lines})
 
 
 def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
@@ -280,34 +229,23 @@ def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
         log.params({"method": recipe.method, "recipe": recipe.name, "seeds": ", ".join(map(str, one.seeds))})
         entries = one.chosen()
         entries = one.ranked(one.recovered(entries, log) if recover else entries)
-        columns, rows = one.table(entries)
-        lines = one.lines(entries) + _conditions(one, recover)
+        columns, rows = table(entries, one.metric)
+        lines = said(entries) + _conditions(one, recover)
         log.table(folder / "contest.json", columns, rows)
         log.metrics({f"contest/{e.criterion}_{e.depth}_layers": e.mean for e in entries if e.scores})
+        log.metrics({f"contest/{e.criterion}_{e.depth}_layers_points_lost": e.points for e in entries})
         log.note(description(columns, rows, lines))
     return entries, lines
 
 
 def _conditions(one: Contest, recover: bool) -> list[str]:
-    chosen = f"all criteria chose on the same {len(one.subject.spread):,} training texts"
+    seeds = f"{len(one.seeds)} seed" + ("s, each with a draw of its own" if len(one.seeds) > 1 else "")
+    chosen = f"all criteria chose on the same {one.subject.rows:,} training texts"
+    rows, whole = one.subject.table.split("validation"), one.subject.worth([one.whole])[one.whole].scored
+    said = [f"before the cut {100 * figure(whole, one.metric):.2f} on {len(rows):,} validation rows"]
+    note = "intervals resample rows and seeds, widened for the number of comparisons at a depth"
     if not recover:
-        return [chosen]
+        return [*said, f"{chosen}, {seeds}; nothing was recovered", note]
     plan = next((s.training for s in one.recipe.stages[one.place + 1 :] if hasattr(s, "training")), None)
     steps = "" if plan is None else f" and recovered by the same {plan.length} of {plan.batch_rows} rows"
-    seeds = f"{len(one.seeds)} seed" + ("s" if len(one.seeds) > 1 else "")
-    note = "intervals resample rows and seeds, widened for the number of comparisons"
-    return [f"{chosen}{steps}, {seeds}", note]
-
-
-def _as_json(e: Entry) -> dict[str, Any]:
-    values = dataclasses.asdict(e)
-    return values | {"layers": [list(kept) for kept in e.layers]}
-
-
-def _points(d: Interval) -> str:
-    return f"{100 * d.value:+.2f} [{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
-
-
-def told(layers: Sequence[int]) -> str:
-    """A set of layers as people read it."""
-    return " ".join(map(str, layers))
+    return [*said, f"{chosen}{steps}, {seeds}", note]

@@ -1,4 +1,4 @@
-"""`compress predict`: texts, or questions about contexts, in; one line each out."""
+"""`compress predict`: texts, or questions about contexts, in; one line each out, an answer or a vector."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import click
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.task import Task
+from compress.embedder import Embedder
 from compress.errors import UserError, did_you_mean, printable
 from compress.fastest import fastest, named, short_rows
 from compress.modelnames import resolve
@@ -69,6 +70,26 @@ def predict_texts(
                 click.echo(json.dumps(row, ensure_ascii=False))
             else:
                 click.echo(answer.line(one.text))
+
+
+def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: RunOptions) -> None:
+    """Write the vector of each text from the command line, a file or standard input, as it goes.
+
+    Pooled and post-processed as the model's folder says. Raises UserError when there is nothing to read.
+    """
+    if options.runtime not in (None, "torch"):
+        raise UserError("vectors are computed by torch", where=f"--runtime {options.runtime}", do="leave it out")
+    given = _given(texts, (), (), (), file)
+    source = iter(given) if file is None else (Asked(line) for line in _lines(file))
+    precision = "bf16" if options.precision == "bf16" else "fp32"
+    embedder = Embedder(resolve(model), device=options.device, precision=precision)
+    while chunk := [one.text for one in islice(source, AT_ONCE)]:
+        for text, vector in zip(chunk, embedder(chunk), strict=True):
+            if options.json:
+                row = {"text": text, "embedding": [float(f"{value:.7g}") for value in vector]}
+                click.echo(json.dumps(row, ensure_ascii=False))
+            else:
+                click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(text, 200))
 
 
 def _given(

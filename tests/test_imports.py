@@ -23,10 +23,10 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
     ("ensemble", "export"),  # several models that answer as one; a model for another runtime
     ("stages", "predictor", "modelnames", "report", "plots"),  # what several verbs or commands share
-    ("corpora", "calibration", "fastest"),
+    ("corpora", "calibration", "fastest", "embedder"),
     VERBS,
     ("measure", "runfolder", "teachers"),
-    ("publish", "robustness"),
+    ("publish", "robustness", "contesttable"),
     (
         "pipeline",
         "extension",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -18,6 +18,26 @@ if TYPE_CHECKING:
 @click.option("--against", type=ModelName(), metavar="PARENT", help="The model that it was made from.")
 @click.option("--probe", "probes", multiple=True, metavar="DATA", help="Labelled data for a linear probe; repeatable.")
 @click.option("--rows", type=click.IntRange(4, 1_000_000), default=512, show_default=True, help="Texts read.")
+@click.option(
+    "--save-embedder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write MODEL there with post-processed vectors of texts, which predict --embeddings gives.",
+)
+@click.option(
+    "--post-processing",
+    "method",
+    type=click.Choice(["whitening", "remove-top", "none"]),
+    default="whitening",
+    show_default=True,
+    help="What evens the vectors of texts out.",
+)
+@click.option(
+    "--dimensions", type=click.IntRange(1), metavar="N", help="Whitening keeps the N that vary most; else all."
+)
+@click.option(
+    "--components", type=click.IntRange(1), metavar="N", help="How many remove-top takes away; 3 when not given."
+)
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where plots and tables go.")
 @shared("data", "compute", "store", "experiment")
 def command(
@@ -26,19 +46,32 @@ def command(
     against: str | None,
     probes: tuple[str, ...],
     rows: int,
+    save_embedder: Path | None,
+    method: Literal["whitening", "remove-top", "none"],
+    dimensions: int | None,
+    components: int | None,
     output: Path | None,
 ) -> None:
     """Look into the layers of MODEL: likeness, evenness, and what linear probes find.
 
     CKA of every two; how evenly their vectors fill the space, before and after whitening and removal of the top
-    components; linear probes beside control tasks. Plots and tables go into MLflow too.
+    components; the same for vectors of whole texts and, of pairs with scores, how well cosines follow the scores;
+    linear probes beside control tasks. Plots and tables go into MLflow too.
 
     \b
       compress analyze FOLDER --data DATA
       compress analyze runs/prune-layers/student --against FOLDER --data DATA --probe WORDS_WITH_TAGS
+      compress analyze FOLDER --data PAIRS --save-embedder runs/embedder --dimensions 256
     """
     from dataclasses import replace
 
-    from compress.analysis import analyze
+    from compress.analysis.run import analyze
+    from compress.analysis.sentences import Wanted
+    from compress.errors import UserError
 
-    analyze(model, against, probes, rows, replace(options, output=output))
+    sizes = {"whitening": ("--dimensions", dimensions), "remove-top": ("--components", components)}
+    for owner, (flag, given) in sizes.items():
+        if given is not None and owner != method:
+            raise UserError(f"goes with {owner}", where=flag, do=f"use --post-processing {owner}, or leave it out")
+    wanted = Wanted(method, dimensions or components, save_embedder)
+    analyze(model, against, probes, rows, wanted, replace(options, output=output))

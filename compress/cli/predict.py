@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     help='By how much "no answer" must beat the best answer; else the model\'s own.',
 )
 @click.option("--long-text", type=click.Choice(["cut", "chunk"]), help="Of classification; else as it was trained.")
+@click.option("--embeddings", is_flag=True, help="Give the vector of each text instead of an answer.")
 @shared("compute", "any_runtime")
 def command(
     options: RunOptions,
@@ -42,18 +43,30 @@ def command(
     file: Path | None,
     no_answer_threshold: float | None,
     long_text: str | None,
+    embeddings: bool,
 ) -> None:
     """Answer TEXTS with MODEL: the label and its probability, or what its task answers with.
 
     \b
       compress predict runs/distilbert/student "the screen is not bad at all"
       compress predict runs/distilbert/student --file texts.txt --json
+      compress predict runs/embedder --embeddings --file texts.txt --json
       compress predict runs/finetune/model --question "Who ran?" --context "Rollo ran to the sea."
 
-    With --json: one JSON object per text and line (JSONL).
+    With --json: one JSON object per text and line (JSONL). A vector is pooled and post-processed as the folder says
+    (modules.json, as sentence-transformers and compress analyze --save-embedder write it); else the mean of all tokens.
     """
-    from compress.prediction import predict_texts
+    from compress.errors import UserError
+    from compress.prediction import embed_texts, predict_texts
 
+    if embeddings:
+        others = {"--pair": pairs, "--question": questions, "--context": contexts, "--long-text": long_text}
+        others["--no-answer-threshold"] = no_answer_threshold
+        unread = next((flag for flag, value in others.items() if value not in (None, ())), None)
+        if unread is not None:
+            raise UserError("is for answers, not for vectors", where=unread, do="give each text on its own")
+        embed_texts(model, texts, file, options)
+        return
     asked = {"no_answer_threshold": no_answer_threshold, "long_text": long_text}
     settings = {name: value for name, value in asked.items() if value is not None}
     predict_texts(model, texts, pairs, file, options, questions=questions, contexts=contexts, settings=settings)

@@ -53,10 +53,10 @@ class Encoder(nn.Module):
 
         With pre-norm the last of `hidden_states` is `last_hidden`, after the final norm.
         """
-        x = self._embed(input_ids, position_ids, segment_ids)
+        x = self.embed(input_ids, position_ids, segment_ids)
         states, traces = [], []
         config = self.config
-        turns = self._turns(position_ids)
+        turns = self.turns(position_ids)
         for group, pattern, turn in zip(config.groups, config.patterns, turns, strict=True):
             trace = LayerTrace(bool(needs.attentions or needs.attention_scores), bool(needs.projections))
             if needs.hidden_states:
@@ -77,14 +77,15 @@ class Encoder(nn.Module):
             raise UserError("this encoder has no pooler", where="encoder.pooler", do="use pooler: true")
         return self.pooler(first)
 
-    def _turns(self, position_ids: Tensor) -> Sequence[Rotation | None]:
-        """Of each layer's queries and keys."""
+    def turns(self, position_ids: Tensor) -> Sequence[Rotation | None]:
+        """The rotation of each layer's queries and keys, None where positions are not rotary."""
         bases, layers = self.config.rotary_bases, self.config.layers
         if bases is None:
             return (None,) * len(layers)
         return rotations(position_ids, [(base, shape.head_width) for base, shape in zip(bases, layers, strict=True)])
 
-    def _embed(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
+    def embed(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
+        """ids (..) → (.., D), what the first layer reads. Raises UserError for an id outside its table."""
         try:
             return self.embeddings(input_ids, position_ids, segment_ids)
         except IndexError:  # looked into only now: checking ids beforehand would cost a pass over every batch
@@ -157,7 +158,7 @@ class Model(nn.Module):
             raise UserError("vocabulary logits at masked positions were asked for, but the batch has none masked")
         layout = PackedLayout(batch.cu_seqlens, batch.max_length)
         output = self.encoder(batch.input_ids, batch.position_ids, batch.segment_ids, layout, needs)
-        return self._apply_heads(output, layout, needs, batch.mlm_positions)
+        return self.apply_heads(output, layout, needs, batch.mlm_positions)
 
     def forward_padded(
         self,
@@ -181,7 +182,7 @@ class Model(nn.Module):
         positions = torch.arange(length, device=input_ids.device)[None, :]
         layout = PaddedLayout(mask)
         output = self.encoder(input_ids, positions, segment_ids, layout, needs)
-        return self._apply_heads(output, layout, needs, mlm_positions)
+        return self.apply_heads(output, layout, needs, mlm_positions)
 
     def embedding_parameter_names(self) -> list[str]:
         """Names of the embedding tables: what `parameters without embeddings` leaves out."""
@@ -189,9 +190,10 @@ class Model(nn.Module):
         tables = {prefix + name + ".weight" for name in ("word", "position", "segment")}
         return [name for name, _ in self.named_parameters() if name in tables]
 
-    def _apply_heads(
+    def apply_heads(
         self, output: EncoderOutput, layout: Layout, needs: Needs, positions: Tensor | None
     ) -> EncoderOutput:
+        """Fill what `needs` names of the heads' fields, from `last_hidden`; returns the output."""
         x = output.last_hidden
         if needs.mlm is not None:
             head = cast(MaskedLMHead, self._head("mlm"))

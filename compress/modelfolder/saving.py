@@ -48,7 +48,8 @@ def save_model(
     family, else in our own format, and the card says which and why. Heads: config.json names the class of the task head
     where there is one; the others stay in the file under their stock names, where their own classes find them (and a
     class without a pooler reports one as unexpected).
-    tokenizer_files, beside: by name, written as given.  card: README.md; None for the card made from `meta`.
+    tokenizer_files, beside: by name, written as given; of beside also in folders, as `folder/file`.  card: README.md;
+    None for the card made from `meta`.
     replace: allows a folder that we wrote to be replaced. Raises UserError for numbers that are not finite, label names
     that do not fit, a tokenizer that does not fit the word table, an existing target.
     """
@@ -68,6 +69,7 @@ def save_model(
         atomic.write_safetensors(temp / weights.SINGLE, tensors, {"format": "pt"})
         atomic.write_json(temp / CONFIG, values)
         for name, data in sorted(given.items()):
+            (temp / name).parent.mkdir(exist_ok=True)
             atomic.write_bytes(temp / name, data)
         atomic.write_json(temp / metas.FILE, meta.model_dump(mode="json"))
         atomic.write_text(temp / README, cards.render(meta, facts) if card is None else card)
@@ -213,6 +215,7 @@ def _must(holds: bool, otherwise: str) -> None:
 
 def _carry(source: Path, target: Path) -> None:
     """The same file under a second name; a copy where the file system cannot."""
+    target.parent.mkdir(exist_ok=True)
     with contextlib.suppress(OSError):
         os.link(source, target)
         return

@@ -3,55 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from compress import registry
 from compress.contracts import LayerChoice, LayerCriterion, Needs
-from compress.data.batches import evaluation_batches
-from compress.data.examples import Examples
-from compress.data.table import Table
 from compress.encoder.inference import prepare
 from compress.encoder.students import check_layer_map, take_layers
 from compress.errors import UserError
-from compress.modelfolder.folder import LoadedModel, load_model
-from compress.objectives.hard_labels import Objective as HardLabels
-from compress.predictor import MAX_TOKENS, fixed_batch
+from compress.predictor import fixed_batch
 from compress.prune_layers import targets
 from compress.prune_layers.report import Report
 from compress.prune_layers.spec import Spec
 from compress.prune_layers.study import LayerStudy
+from compress.prune_layers.subject import Subject
 from compress.stages import (
     Finished,
     Outline,
     Prepared,
     StageContext,
-    TaskData,
-    check_same_labels,
     folder_meta,
-    require_folder,
-    task_choice,
-    task_validation,
 )
-from compress.training.module import StageModule
 from evaluation.cost.latency import measure_interleaved
 
 PACKAGE = "compress.prune_layers.criteria"
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The model that is cut, and its data. spread: training rows that layers are judged by."""
-
-    folder: Path
-    loaded: LoadedModel
-    table: Table
-    data: TaskData
-    spread: Examples
 
 
 class Stage:
@@ -88,8 +65,8 @@ class Stage:
         return [f"{goal}{at_most}, chosen by {s.criterion.kind} on {s.rows:,} training texts"]
 
     def prepare(self) -> Prepared:
-        subject = self.subject()
-        study = self.study(subject)
+        subject = Subject.of(self.context, self.spec.rows)
+        study = subject.study(self.context.seed)
         depth = subject.loaded.config.depth
         if self.spec.layers is not None:
             why = "not among the layers that were named"
@@ -118,27 +95,7 @@ class Stage:
             told=report.tell,
         )  # fmt: skip
 
-    # --- what is cut, and on what it is judged ----------------------------------------------------------------
-
-    def subject(self) -> Subject:
-        """The model before this stage, or the teacher, with the data's rows encoded for it. Raises UserError."""
-        c = self.context
-        folder = require_folder(c.model or c.teacher, "a fine-tuned model to cut", "MODEL", "prune_layers")
-        loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
-        table = c.table()
-        check_same_labels(loaded, table)
-        data = TaskData.encode(table, loaded, c)
-        count = min(self.spec.rows, len(data.train))
-        places = torch.linspace(0, len(data.train) - 1, count).round().long().unique()
-        return Subject(folder, loaded, table, data, data.train.take(places.numpy()))
-
-    def study(self, subject: Subject) -> LayerStudy:
-        """Of its layers, on the training rows that they are judged by."""
-        c = self.context
-        batches = [batch.to(c.device) for batch in evaluation_batches(subject.spread, MAX_TOKENS)]
-        return LayerStudy(
-            subject.loaded.model, batches, seed=c.seed, name=str(subject.folder), stop=c.workshop.stop
-        )  # fmt: skip
+    # --- which layers --------------------------------------------------------------------------------------
 
     def _chosen(
         self, subject: Subject, study: LayerStudy
@@ -157,33 +114,12 @@ class Stage:
         if keep is not None:
             return choose(keep), None
         if spec.max_drop is not None:
-            choice, tried = targets.deepest_within(
-                spec.max_drop, depth, least, choose, lambda kept: self._points_lost(subject, kept)
-            )
+            choice, tried = targets.deepest_within(spec.max_drop, depth, least, choose, subject.points_lost)
             return choice, ("points lost", tried)
         choice, tried = targets.shallowest_within(
             spec.target_latency or 0, depth, least, choose, lambda sets: self._times(subject, sets)
         )
         return choice, ("ms", tried)
-
-    def validated(self, subject: Subject, keep: Sequence[int]) -> Mapping[str, float]:
-        """Main metric and loss on the validation rows of the model with these layers, without recovery."""
-        self.context.workshop.stop()
-        validate = task_validation(subject.data.validation, subject.table, self.context)
-        with torch.no_grad():
-            model = take_layers(subject.loaded.model, keep).eval()
-            return validate(StageModule(model, {"hard_labels": (1.0, HardLabels())}))
-
-    @staticmethod
-    def metric(subject: Subject) -> str:
-        """The main metric of the data's task."""
-        return task_choice(subject.table)[0]
-
-    def _points_lost(self, subject: Subject, keep: Sequence[int]) -> float:
-        """Of the main metric, in hundredths, without recovery."""
-        whole = range(subject.loaded.config.depth)
-        values = [self.validated(subject, kept)[self.metric(subject)] for kept in (whole, keep)]
-        return 100 * (values[0] - values[1])
 
     def _times(self, subject: Subject, sets: Sequence[Sequence[int]]) -> list[float]:
         """Median milliseconds of the model with each of these sets of layers, timed in turn."""

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.inference import prepare
+from compress.encoder.inference import PreparedModel, prepare
 from compress.encoder.model import Model
 from compress.encoder.students import take_layers
+from compress.encoder.subsets import Layers, subset_outputs
 from compress.errors import ExitCode, UserError
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.prune_layers.gates import frozen, row_gradients
@@ -26,8 +27,9 @@ BLOCKS_WANTED = 4 * LEAST_BLOCKS  # minibatches of CKA, where there is little te
 class LayerStudy:
     """What criteria may ask of a model and its text.
 
-    batches: encoded text, with labels where there are any.  seed: of what is drawn.  name: of the model, for messages.
-    stop: called between passes; raises where a signal asked for it.
+    batches: encoded text, with labels where there are any.  steps: the same rows, a few at a time and in random order,
+    for what is trained; None: the batches.  seed: of what is drawn.  name: of the model, for messages.  stop: called
+    between passes; raises where a signal asked for it.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class LayerStudy:
         model: Model,
         batches: Sequence[Batch],
         *,
+        steps: Sequence[Batch] | None = None,
         seed: int = 0,
         name: str = "the model",
         stop: Callable[[], None] = lambda: None,
@@ -42,11 +45,13 @@ class LayerStudy:
         if not batches:
             raise UserError("there is no text to judge layers by", where=name, do="give --data")
         self.model, self.batches, self.seed, self.name, self.stop = model, batches, seed, name, stop
+        self.steps = batches if steps is None else steps
         self.depth = model.config.depth
+        self._whole: PreparedModel | None = None
         self._hard = HardLabels()
         self._ckas: dict[tuple[object, ...], LayerCKA] = {}
         self._angles: LayerAngles | None = None
-        self._losses: dict[tuple[int, ...], float] = {}
+        self._losses: dict[Layers, float] = {}
         self._gradients: Tensor | None = None
 
     # --- representations --------------------------------------------------------------------------------------
@@ -88,27 +93,26 @@ class LayerStudy:
 
     def states(self, keep: Sequence[int] | None = None) -> Iterator[tuple[Batch, list[Tensor]]]:
         """Batch after batch, the embedding output and every layer's output (T, D), before any final norm."""
-        prepared = prepare(self._cut(keep))
+        whole = keep is None or len(keep) == self.depth
+        prepared = self.whole if whole else prepare(take_layers(self.model, keep or ()))
         final: list[Tensor] = []
-        norm = prepared.model.encoder.final_norm
-        if norm is not None:  # the last of the hidden states is normed, and no layer's output
-            norm.register_forward_pre_hook(lambda module, given: final.append(given[0]))
-        for batch in self.batches:
-            self.stop()
-            found = list(prepared(batch, Needs(hidden_states=True)).hidden_states or ())
-            if norm is not None:
-                found[-1] = final.pop()
-            yield batch, found
+        norm = prepared.model.encoder.final_norm  # the last of the hidden states is normed, and no layer's output
+        handle = None if norm is None else norm.register_forward_pre_hook(lambda _, given: final.append(given[0]))
+        try:
+            for batch in self.batches:
+                self.stop()
+                found = list(prepared(batch, Needs(hidden_states=True)).hidden_states or ())
+                yield batch, found if norm is None else [*found[:-1], final.pop()]
+        finally:
+            if handle is not None:
+                handle.remove()
 
     def _feed(self, update: Callable[[], None], layers: Iterable[int]) -> None:
         try:
             update()
         except NonFiniteError as error:
             at = error.layer or 0
-            what = "the embedding output" if at == 0 else f"the output of layer {list(layers)[at - 1]}"
-            raise UserError(
-                f"{what} is not finite", where=self.name, do="its weights are damaged", code=ExitCode.DATA
-            ) from None
+            raise not_finite(list(layers)[at - 1] if at else -1, self.name) from None
         except UndefinedError as error:
             raise UserError(str(error), where=self.name, do="give more text") from None
 
@@ -116,15 +120,28 @@ class LayerStudy:
 
     def loss(self, keep: Sequence[int]) -> float:
         """Mean loss on the labels of the model that these layers make; its weights are as they were."""
-        key = tuple(keep)
-        if key not in self._losses:
-            self.stop()
-            prepared, total, count = prepare(self._cut(key)), 0.0, 0
+        return self.losses([keep])[tuple(keep)]
+
+    def losses(self, sets: Iterable[Sequence[int]]) -> dict[Layers, float]:
+        """The same of many sets of layers; what they have in common at their start is computed once."""
+        wanted = [tuple(keep) for keep in sets]
+        missing = [keep for keep in dict.fromkeys(wanted) if keep not in self._losses]
+        if missing:
+            totals, count = dict.fromkeys(missing, 0.0), 0
             for batch in self.batches:
-                total += float(self.summed_loss(prepared(batch, Needs(logits=True)), batch))
+                self.stop()
+                for keep, output in subset_outputs(self.whole, batch, missing, Needs(logits=True)):
+                    totals[keep] += float(self.summed_loss(output, batch))
                 count += self.terms(batch)
-            self._losses[key] = total / max(1, count)
-        return self._losses[key]
+            self._losses |= {keep: total / max(1, count) for keep, total in totals.items()}
+        return {keep: self._losses[keep] for keep in wanted}
+
+    @property
+    def whole(self) -> PreparedModel:
+        """The model with all its layers, ready for inference; made on first use."""
+        if self._whole is None:
+            self._whole = prepare(self.model)
+        return self._whole
 
     def gradients(self) -> Tensor:
         """(layers, rows) derivative of each row's loss by the gate of each layer."""
@@ -150,9 +167,11 @@ class LayerStudy:
         """Whether any row has a label."""
         return any(self.terms(batch) for batch in self.batches)
 
-    def _cut(self, keep: Sequence[int] | None) -> Model:
-        whole = keep is None or len(keep) == self.depth
-        return self.model if whole else take_layers(self.model, keep or ())
+
+def not_finite(layer: int, where: str) -> UserError:
+    """What is said of a layer, -1 the embeddings, that gave a NaN or an infinity."""
+    what = "the embedding output" if layer < 0 else f"the output of layer {layer}"
+    return UserError(f"{what} is not finite", where=where, do="its weights are damaged", code=ExitCode.DATA)
 
 
 def neighbours(matrix: np.ndarray) -> list[float]:

@@ -45,23 +45,60 @@ def anisotropy(x: Tensor) -> Anisotropy:
     return Anisotropy(float(cosines.abs().mean()), tuple(int(c) for c in counts), shares)
 
 
+@dataclass(frozen=True)
+class Evening:
+    """A linear map that evens rows out: (x − mean) · matrix. mean: (D,).  matrix: (D, K)."""
+
+    mean: Tensor
+    matrix: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, D) → (n, K)."""
+        return (finite(x) - self.mean) @ self.matrix
+
+
+def whitening(base: Tensor, dimensions: int | None = None) -> Evening:
+    """What gives `base` (n, D) mean 0 and the identity as covariance; directions without variance are left out.
+
+    dimensions: keep so many of the directions that vary most; None: all. Raises UndefinedError for fewer than 2 rows,
+    rows that are all the same, and fewer directions with variance than are to be kept.
+    """
+    mean, singular, vectors = _directions(base)
+    kept = int((singular > 1e-9 * singular[0]).sum())
+    if dimensions is not None:
+        if dimensions > kept:
+            raise UndefinedError(f"{len(base)} rows vary in {kept} directions, not in {dimensions}")
+        kept = dimensions
+    return Evening(mean, vectors[:kept].T * ((len(base) - 1) ** 0.5 / singular[:kept]))
+
+
+def removal(base: Tensor, components: int) -> Evening:
+    """What takes from rows the mean of `base` (n, D) and its top principal components. Raises UndefinedError for fewer
+    than 2 rows, rows that are all the same, and as many components as there are directions or more."""
+    mean, singular, vectors = _directions(base)
+    if components >= (left := int((singular > 1e-9 * singular[0]).sum())):
+        raise UndefinedError(f"{components} components are all that {len(base)} rows of {left} directions have")
+    top = vectors[:components]
+    return Evening(mean, torch.eye(len(mean), dtype=mean.dtype, device=mean.device) - top.T @ top)
+
+
 def whitened(x: Tensor, fitted_on: Tensor | None = None) -> Tensor:
-    """(n, D) with mean 0 and the identity as covariance on `fitted_on` (x itself when not given); directions without
-    variance are left out, so the width may fall."""
-    x = finite(x)
-    base = x if fitted_on is None else finite(fitted_on)
-    mean = base.mean(0)
-    _, singular, vectors = torch.linalg.svd(base - mean, full_matrices=False)
-    kept = singular > 1e-9 * singular[0]
-    scale = (len(base) - 1) ** 0.5 / singular[kept]
-    return (x - mean) @ vectors[kept].T * scale
+    """(n, D) → (n, K), whitened as `fitted_on` asks for (x itself when not given)."""
+    return whitening(x if fitted_on is None else fitted_on)(x)
 
 
 def without_top(x: Tensor, components: int, fitted_on: Tensor | None = None) -> Tensor:
     """(n, D) less its mean and its top principal components, as found on `fitted_on` (x itself when not given)."""
-    x = finite(x)
-    base = x if fitted_on is None else finite(fitted_on)
+    return removal(x if fitted_on is None else fitted_on, components)(x)
+
+
+def _directions(base: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(mean, singular values, directions as rows) of (n, D), fp64."""
+    base = finite(base)
+    if len(base) < 2:
+        raise UndefinedError(f"a spread needs at least 2 rows, found {len(base)}")
     mean = base.mean(0)
-    top = torch.linalg.svd(base - mean, full_matrices=False)[2][:components]
-    centred = x - mean
-    return centred - centred @ top.T @ top
+    _, singular, vectors = torch.linalg.svd(base - mean, full_matrices=False)
+    if not float(singular[0]) > 1e-10 * float(base.norm()):
+        raise UndefinedError("the rows are all the same")
+    return mean, singular, vectors

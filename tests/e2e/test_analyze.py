@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 from e2e_toy import Cli, write_rows
 
+from compress.analysis.sentences import texts_of
+from compress.data.sources import open_table
+from compress.durable.safe import load_safetensors
+from compress.embedder import Embedder
 from compress.encoder.students import take_layers
 from compress.modelfolder.folder import load_model, save_model
 
@@ -27,9 +32,10 @@ def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, comp
     words(Path("tagged"))
     done = compress(
         "analyze", "cut", "--against", "mine", "--data", "data", "--probe", "tagged", "--output", "seen", "--threads",
-        "1",
+        "1", "--save-embedder", "embedder", "--dimensions", "5",
     )  # fmt: skip
     assert done.code == 0, done.err
+    assert "an embedder of whitened to 5 vectors: embedder; compress predict embedder --embeddings" in done.out
     assert "least is left of layer" in done.out
     assert "linear probes on" in done.out
     table = json.loads(Path("seen/lost.json").read_text(encoding="utf-8"))
@@ -40,10 +46,41 @@ def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, comp
     assert len(json.loads(Path("seen/anisotropy.json").read_text(encoding="utf-8"))["data"]) == 5
     probed = json.loads(Path("seen/probe-tagged.json").read_text(encoding="utf-8"))
     assert [row[0] for row in probed["data"]] == ["emb", "0", "1", "2", "3"]
+    table = json.loads(Path("seen/sentences.json").read_text(encoding="utf-8"))
+    assert [row[:2] for row in table["data"]][1] == ["whitened to 5", "5"]
+    _embeds(compress)
     done = compress("analyze", "cut", "--data", "data", "--output", "seen")
     assert (done.code, "the output folder exists" in done.line) == (3, True)
+
+
+def _embeds(compress: Cli) -> None:
+    """The folder gives the vectors that were fitted, also read back by another program's rules."""
+    texts = ["the film was good", "he never liked the plot"]
+    done = compress("predict", "embedder", "--embeddings", "--json", *texts)
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert [row["text"] for row in rows] == texts
+    plain = Embedder(Path("cut"))
+    assert plain.width == 16
+    weights = load_safetensors("embedder/2_Dense/model.safetensors")
+    wanted = plain.pooled(texts) @ weights["linear.weight"].T + weights["linear.bias"]
+    np.testing.assert_allclose([row["embedding"] for row in rows], wanted, rtol=1e-3, atol=1e-4)
+    training = Embedder(Path("embedder"))(texts_of(open_table("data").split("train"), 5000))
+    np.testing.assert_allclose(np.cov(training.T), np.eye(5), atol=1e-2)
+    assert "embedder" in compress("predict", "embedder", texts[0]).line, "it has no task head"
+    modules = json.loads(Path("embedder/modules.json").read_text(encoding="utf-8"))
+    assert [m["type"].rpartition(".")[2] for m in modules] == ["Transformer", "Pooling", "Dense"]
 
 
 def test_what_cannot_be(own_model: Path, compress: Cli) -> None:
     done = compress("analyze", "mine")
     assert (done.code, done.line) == (2, "error: --data: on which texts?; give an embedded set, a file or a folder")
+    bad = {
+        ("analyze", "mine", "--data", "data", "--components", "2"): "--components: goes with remove-top",
+        ("predict", "mine", "a text", "--embeddings", "--pair", "b"): "--pair: is for answers, not for vectors",
+        ("predict", "mine", "--embeddings"): "there is no text to answer",
+    }
+    for flags, message in bad.items():
+        done = compress(*flags)
+        assert done.code == 2
+        assert message in done.line

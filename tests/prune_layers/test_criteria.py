@@ -13,12 +13,15 @@ import torch
 from compress import registry
 from compress.contracts import Batch, LayerChoice, Needs
 from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.inference import prepare
 from compress.encoder.model import Model
 from compress.encoder.students import take_layers
+from compress.encoder.subsets import subset_outputs
 from compress.errors import UserError
 from compress.prune_layers.gates import gated, row_gradients
 from compress.prune_layers.stage import PACKAGE, build
 from compress.prune_layers.study import LayerStudy, neighbours
+from compress.prune_layers.subject import spread
 
 KINDS = sorted(registry.parts(PACKAGE))
 DEPTH = 5
@@ -194,6 +197,34 @@ def test_a_shut_gate_is_a_layer_that_is_not_there(shape: str) -> None:
     assert whole(batch, Needs(logits=True)).logits is not None, "the hooks are gone"
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sets_of_layers_answer_as_the_models_that_they_make(shape: str) -> None:
+    whole = model(shape)
+    sets = [kept for size in range(1, DEPTH + 1) for kept in combinations(range(DEPTH), size)]
+    for batch in batches(2):
+        found = dict(subset_outputs(prepare(whole), batch, sets, Needs(logits=True)))
+        assert found.keys() == set(sets)
+        for kept in sets:
+            with torch.no_grad():
+                alone = take_layers(whole, kept)(batch, Needs(logits=True)).logits
+            torch.testing.assert_close(found[kept].logits, alone, atol=1e-5, rtol=1e-4)
+
+
+def test_many_losses_are_those_of_each_alone() -> None:
+    sets = [(0, 1), (0, 1, 3), (2,), (0, 1)]
+    together = LayerStudy(model(), batches()).losses(sets)
+    assert list(together) == sets[:3]
+    assert together == {kept: pytest.approx(LayerStudy(model(), batches()).loss(kept), abs=1e-6) for kept in sets[:3]}
+
+
+def test_learned_gates_shut_those_that_may_go_and_not_those_that_are_protected() -> None:
+    study = LayerStudy(model(), batches(4))
+    choice = chosen("learned_gates", study, 2, {0}, steps=60, pressure=50.0)
+    open_ones = sum(value for layer, value in choice.scores.items() if layer != 0)
+    assert open_ones == pytest.approx(1, abs=0.35), "pressed to one open gate beside the protected one"
+    assert choice.scores[0] > 0.9, "nothing presses on a gate that stays open"
+
+
 def test_gate_gradients_are_those_of_finite_differences() -> None:
     whole, batch = model().double(), batches()[0]
     study = LayerStudy(whole, [batch])
@@ -225,6 +256,18 @@ def test_random_draws_by_the_seed_and_baselines_are_the_known_rules() -> None:
     assert chosen("last", study, 2).keep == (3, 4)
     assert chosen("uniform", study, 1).keep == (4,)
     assert chosen("first", study, 2, {4}).keep == (0, 4)
+
+
+@pytest.mark.parametrize(("total", "count"), [(10, 10), (1000, 16), (7, 3)])
+def test_rows_are_drawn_from_all_of_the_split_and_anew_for_each_seed(total: int, count: int) -> None:
+    draws = [spread(total, count, seed) for seed in range(5)]
+    for places in draws:
+        assert len(places) == count
+        assert (np.diff(places) > 0).all()
+        assert (places >= np.arange(count) * total // count).all()
+        assert (places < np.arange(1, count + 1) * total // count).all()
+    assert (draws[0] == spread(total, count, 0)).all()
+    assert total == count or any((draws[0] != other).any() for other in draws[1:])
 
 
 # --- the study ----------------------------------------------------------------------------------------------------

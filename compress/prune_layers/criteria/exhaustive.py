@@ -32,7 +32,7 @@ class Criterion:
                 do="raise criterion.limit, protect layers, or use greedy_loss",
             )
         sets = [tuple(sorted({*protected, *chosen})) for chosen in combinations(free, keep - len(protected))]
-        losses = {kept: study.loss(kept) for kept in sets}
+        losses = study.losses(sets)
         best = min(losses, key=lambda kept: (losses[kept], kept))
         why = f"not in the set with the least loss, {losses[best]:.4f}, of {count:,}"
         reasons = {layer: why for layer in range(study.depth) if layer not in best}

@@ -21,7 +21,9 @@ class Criterion:
         now = study.loss(range(study.depth))
         while study.depth - len(gone) > keep:
             free = [layer for layer in left(study.depth, gone) if layer not in protected]
-            losses = {layer: study.loss(left(study.depth, [*gone, layer])) for layer in free}
+            without = {layer: left(study.depth, [*gone, layer]) for layer in free}
+            found = study.losses(without.values())
+            losses = {layer: found[kept] for layer, kept in without.items()}
             best = min(losses, key=lambda layer: (losses[layer], -layer))
             scores |= {layer: loss - now for layer, loss in losses.items()}
             reasons[best] = f"loss {losses[best] - now:+.4f} without it, the least of {len(losses)} layers left"

@@ -18,8 +18,8 @@ BETA, LOW, HIGH = 2 / 3, -0.1, 1.1  # of the stretched concrete distribution, as
 class Criterion:
     """Loss on the labels plus pressure · (expected open gates − layers that stay)²; those most likely shut go.
 
-    pressure: what a gate too many or too few weighs against the loss.  steps: of Adam on the gates alone, a batch each.
-    learning_rate: of these steps.
+    pressure: what a gate too many or too few weighs against the loss.  steps: of Adam on the gates alone, a few rows
+    each.  learning_rate: of these steps.
     """
 
     reads_text = True
@@ -35,22 +35,23 @@ class Criterion:
         self.steps, self.learning_rate, self.pressure = steps, learning_rate, pressure
 
     def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
-        device = study.batches[0].input_ids.device
+        device = study.steps[0].input_ids.device
         generator = torch.Generator("cpu").manual_seed(study.seed)
         logits = torch.full((study.depth,), 2.0, requires_grad=True)
         optimizer = torch.optim.Adam([logits], lr=self.learning_rate)
-        batches = [batch for batch in study.batches if study.terms(batch)]
+        batches = [batch for batch in study.steps if study.terms(batch)]
+        free = torch.tensor([layer not in protected for layer in range(study.depth)])
         with frozen(study.model), torch.enable_grad():
             for step in range(self.steps):
                 study.stop()
                 batch = batches[step % len(batches)]
                 drawn = _draw(logits, generator)
-                gates = torch.stack([torch.ones(()) if i in protected else drawn[i] for i in range(study.depth)])
-                gates = gates.to(device)
+                gates = torch.where(free, drawn, 1.0).to(device)
                 with gated(study.model, lambda layer, gates=gates: gates[layer]):
                     output = study.model(batch, Needs(logits=True))
                 loss = study.summed_loss(output, batch) / study.terms(batch)
-                loss = loss.cpu() + self.pressure * (_open(logits).sum() - keep).square()
+                wanted = keep - len(protected)  # a protected gate is open, whatever is drawn
+                loss = loss.cpu() + self.pressure * (_open(logits)[free].sum() - wanted).square()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()

@@ -15,7 +15,8 @@ class Criterion:
     reads_labels = True
 
     def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
-        whole = study.loss(range(study.depth))
-        layers = range(study.depth)
-        scores = {layer: study.loss(left(study.depth, [layer])) - whole for layer in layers} if study.depth > 1 else {}
+        whole = tuple(range(study.depth))
+        without = {layer: left(study.depth, [layer]) for layer in whole}
+        losses = study.losses([whole, *without.values()])
+        scores = {layer: losses[kept] - losses[whole] for layer, kept in without.items()}
         return lowest_go(scores, keep, protected, score="rise of the loss without it", form="{:+.4f}")

@@ -1,0 +1,1 @@
+"""`compress analyze`: what the layers of a model compute."""

@@ -1,0 +1,40 @@
+"""How evenly the vectors of each layer fill their space, as they are and evened out."""
+
+from __future__ import annotations
+
+import torch
+
+from compress.analysis.seen import Analysis, Subject
+from compress.data.examples import Examples
+from evaluation.representation.anisotropy import anisotropy, whitened, without_top
+
+SAMPLE = 1500  # tokens whose pairs are compared
+REMOVED = 3  # top components
+
+
+def evenness(one: Subject, examples: Examples, found: Analysis) -> None:
+    """Anisotropy of every layer's tokens, as they are, whitened, and without the top components."""
+    tokens = int(examples.offsets[-1])
+    chosen = torch.zeros(tokens, dtype=torch.bool)
+    chosen[torch.randperm(tokens, generator=torch.Generator().manual_seed(0))[:SAMPLE]] = True
+    parts: list[list[torch.Tensor]] = [[] for _ in one.layers]
+    seen = 0
+    for batch, states in one.states(examples):
+        here = chosen[seen : seen + batch.tokens]
+        seen += batch.tokens
+        for kept, state in zip(parts, states, strict=True):
+            kept.append(state[here])
+    columns = ("layer", "mean |cosine|", "top 1 of the variance", "top 3", "top 10", "whitened", "without top 3")
+    rows, counts = [], []
+    for name, kept in zip(one.layers, parts, strict=True):
+        x = torch.cat(kept)
+        here = anisotropy(x)
+        even = anisotropy(whitened(x)).cosine, anisotropy(without_top(x, REMOVED)).cosine
+        rows.append(
+            (name, f"{here.cosine:.3f}", *(f"{s:.3f}" for s in here.shares.values()), *(f"{e:.3f}" for e in even))
+        )
+        counts.append((name, *map(str, here.histogram)))
+        found.values[f"anisotropy/layer_{name}"] = here.cosine
+    found.tables["anisotropy"] = (f"evenness of {int(chosen.sum()):,} tokens", (columns, rows))
+    bins = tuple(f"{-1 + 0.1 * i:.1f}" for i in range(len(counts[0]) - 1))
+    found.tables["cosines"] = ("pairs of tokens by cosine, from", (("layer", *bins), counts))

@@ -1,0 +1,103 @@
+"""`compress analyze`: what the layers of a model compute, and how that differs from the model it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from compress.analysis.evenness import evenness
+from compress.analysis.likeness import likeness
+from compress.analysis.probing import probed
+from compress.analysis.seen import Analysis, encoded, opened, table_of
+from compress.analysis.sentences import Wanted, save, sentences
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.data.table import Table
+from compress.durable import atomic
+from compress.embedder import Embedder
+from compress.errors import ExitCode, UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelnames import resolve
+from compress.report import markdown
+from compress.runfolder import RUNS
+from compress.tracking import TrackedRun, open_asked
+from evaluation.representation.hsic import UndefinedError
+
+_PLAIN = ("model", "student")
+
+
+def analyze(
+    model: str, against: str | None, probes: Sequence[str], rows: int, wanted: Wanted, options: RunOptions
+) -> Analysis:
+    """Look at a model on the texts of `--data`, print, write and track what was found.
+
+    against: the model that it was made from.  probes: labelled data, each a probe at every layer.  rows: texts read.
+    wanted: what becomes of the vectors of texts, and where the model that makes them is written.
+    Raises UserError for data and models that do not fit, and a folder that is there.
+    """
+    console = Console(quiet=options.quiet, json=options.json)
+    folder = resolve(model)
+    output = (
+        options.output or RUNS / f"analyze-{folder.resolve().parent.name if folder.name in _PLAIN else folder.name}"
+    )
+    if output.exists():
+        raise UserError(
+            "the output folder exists", where=f"--output {output}", do="name another", code=ExitCode.REFUSED
+        )
+    if wanted.folder is not None and wanted.folder.exists():
+        where = f"--save-embedder {wanted.folder}"
+        raise UserError("the folder exists", where=where, do="name another", code=ExitCode.REFUSED)
+    one = opened(folder, options)
+    other = None if against is None else opened(resolve(against), options)
+    if other is not None and not modelfolder.same_vocabulary(folder, other.loaded.path):
+        raise UserError(
+            "the models cut texts differently", where="--against", do="name a model with the same tokenizer"
+        )
+    table = table_of("--data", None, one, options, console)
+    examples = encoded(one, table, "train", rows)
+    found = Analysis()
+    try:
+        likeness(one, other, examples, found)
+        evenness(one, examples, found)
+        embedder = Embedder(folder, device=options.device)
+        evening = sentences(embedder, table, rows, wanted, found)
+    except UndefinedError as error:
+        raise UserError(str(error), where="--data", do="give more text") from None
+    for source in probes:
+        probed(one, source, options, console, found)
+    if wanted.folder is not None:
+        written = save(embedder, evening, wanted, table)
+        found.lines.append(f"an embedder of {wanted.told} vectors: {written}; compress predict {written} --embeddings")
+    _tell(found, output, one.name, table, options, console)
+    return found
+
+
+def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOptions, console: Console) -> None:
+    with open_asked(
+        output,
+        options,
+        method="analyze",
+        role="summary",
+        warn=console.warn,
+    ) as log:
+        log.params({"method": "analyze", "model": name})
+        log.dataset(f"{table.name}/train", table.fingerprint, table.name, "evaluation")
+        _write(found, output, log)
+    for key, (title, (columns, rows)) in found.tables.items():
+        if not key.startswith("cka") and key != "cosines":  # matrices are plots
+            console.table(title, columns, rows)
+    for line in [*found.lines, f"plots and tables: {output}"]:
+        console.result(line)
+    shown = {key: {"columns": list(t[0]), "data": [list(r) for r in t[1]]} for key, (_, t) in found.tables.items()}
+    console.document({"folder": str(output), "tables": shown, "notes": found.lines})
+
+
+def _write(found: Analysis, output: Path, log: TrackedRun) -> None:
+    for key, svg in found.plots.items():
+        atomic.write_text(output / f"{key}.svg", svg)
+        log.artifact(output / f"{key}.svg")
+    for key, (_, (columns, rows)) in found.tables.items():
+        log.table(output / f"{key}.json", columns, rows)
+    log.metrics(found.values)
+    told = [f"### {title}\n\n{markdown(*rows)}" for k, (title, rows) in found.tables.items() if not k.startswith("c")]
+    log.note("\n\n".join([*told, *found.lines]))
