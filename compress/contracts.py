@@ -623,6 +623,10 @@ class StageResult:
 # --- evaluation -------------------------------------------------------------------------------------------------
 
 
+FAKE = "fake_quantized/"
+"""Begins the name of what a model answers whose integers are computed in floats: no figure of a deployed file."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One model, measured. values: flat names as logged to MLflow (`quality/accuracy`, `speed/latency_p50_ms` ...).

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 
 from compress.calibration import Calibration, calibration, fitting_rows
-from compress.contracts import Batch, Measurement, Needs
+from compress.contracts import FAKE, Batch, Measurement, Needs
 from compress.data.batches import evaluation_batches
 from compress.data.examples import Examples
 from compress.data.table import Rows
 from compress.data.task import Fidelity, Scored
 from compress.data.tasks import classification
+from compress.encoder.quantized import integer_megabytes
 from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
 from compress.export.runtimes import Runtime
@@ -187,8 +188,28 @@ def measure(
         )
         if calibrated is not None and calibrated.values:
             values |= calibrated.values
+        if predictors[i].simulates_integers:
+            values = simulated(values) | {"size/integer_mb": integer_megabytes(predictors[i].model)}
         measured.append(Measured(subject, Measurement(values, context), scored, metric, flips, calibrated))
     return measured
+
+
+def simulated(values: Mapping[str, float]) -> dict[str, float]:
+    """The figures of a model whose integers are computed in floats, by their honest names: what it answers is
+    fake_quantized/…, and how fast it answers tells nothing of the integers, so it is left out."""
+    timed = {"vs_teacher/speedup", "vs_teacher/throughput_ratio"}
+    stored = {"vs_teacher/size_ratio", "vs_teacher/params_ratio"}
+    found = {}
+    for key, value in values.items():
+        if key in timed or (key.startswith(("speed/", "memory/")) and key != "speed/gflops"):
+            continue
+        if key.startswith("quality/"):
+            found[f"{FAKE}{key.removeprefix('quality/')}"] = value
+        elif key.startswith("vs_teacher/") and key not in stored:
+            found[f"{FAKE}{key}"] = value
+        else:
+            found[key] = value
+    return found
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,11 @@ class Predictor:
         return f"{self.runtime} {metadata.version(self.runtime)}, padded"
 
     @property
+    def simulates_integers(self) -> bool:
+        """Whether the model is quantized and computed in floats all the same."""
+        return self.runtime == "torch" and self.config.quantization is not None
+
+    @property
     def computed_in(self) -> str:
         """The precision, written beside every speed: of a file, what its record says."""
         if self.runtime == "torch" or self.precision != "fp32":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from compress.contracts import Measurement
+from compress.contracts import FAKE, Measurement
 from evaluation.quality.churn import Group
 
 Row = tuple[str, ...]
@@ -14,12 +14,29 @@ def comparison(names: Sequence[str], measurements: Sequence[Measurement]) -> tup
     """(columns, rows): one column per model, one row per figure; a figure that no model has is left out."""
     rows = []
     metric = next((m.context["metric"] for m in measurements if "metric" in m.context), None)
+    shown = [_plainly(m.values) if is_fake(m) else m.values for m in measurements]
+    names = [name + (" (simulated)" if is_fake(m) else "") for name, m in zip(names, measurements, strict=True)]
     for label, keys, form in figures(metric):
-        found = [[m.values[k] for k in keys if k in m.values] for m in measurements]
+        found = [[values[k] for k in keys if k in values] for values in shown]
         cells = [form(*values) if values else "" for values in found]
         if any(cells):
             rows.append((label, *cells))
     return ("", *names), rows
+
+
+def is_fake(measurement: Measurement) -> bool:
+    """Whether its integers were computed in floats, so that it says nothing of a deployed file."""
+    names = measurement.values
+    return any(key.startswith(FAKE) for key in names) and not any(key.startswith("quality/") for key in names)
+
+
+def _plainly(values: Mapping[str, float]) -> dict[str, float]:
+    """Figures by the names of the rows that they stand in, the simulated ones too: their column says what they are."""
+    told = {}
+    for key, value in values.items():
+        name = key.removeprefix(FAKE)
+        told[name if name == key or name.startswith("vs_teacher/") else f"quality/{name}"] = value
+    return told
 
 
 def conditions(measurement: Measurement) -> list[str]:
@@ -30,6 +47,12 @@ def conditions(measurement: Measurement) -> list[str]:
         lines.append(f"quality on {c['rows']} rows of {c['dataset']}; intervals are 95 % bootstrap")
     if "device" in c:
         threads = "1 thread" if c["threads"] == "1" else f"{c['threads']} threads"
+        if is_fake(measurement):
+            lines.append(
+                "simulated: the folder keeps float weights that are rounded where they are used; no speed is told, "
+                "since integers are not computed"
+            )
+            return lines
         lines.append(f"speed on {c['device']}, {threads}, {c['runtime']}, {c['precision']}")
         if c.get("cpu_flags") and c.get("device_kind") == "cpu":
             lines.append(f"cpu instructions: {c['cpu_flags']}")
@@ -165,6 +188,7 @@ _COSTS = (
     ("parameters", ("size/params_m",), _plain(2, " M")),
     ("  without embeddings", ("size/params_no_embedding_m",), _plain(2, " M")),
     ("on disk", ("size/disk_mb",), _plain(2, " MB")),
+    ("  as integers", ("size/integer_mb",), _plain(2, " MB")),
     ("GFLOPs per sequence", ("speed/gflops",), _plain(3)),
     ("latency p50", ("speed/latency_p50_ms",), _plain(2, " ms")),
     ("latency p95", ("speed/latency_p95_ms",), _plain(2, " ms")),

@@ -13,7 +13,7 @@ from compress.recipe import load_recipe
 from compress.recipe.library import folder, names
 
 REQUIRED = {"teacher", "distilbert", "distilbert-task", "smoke"}
-COMMAND = re.compile(r"# (compress (?:run|distill|finetune|pretrain|tokenizer|share|prune-layers) .+)")
+COMMAND = re.compile(r"# (compress (?:run|distill|finetune|pretrain|tokenizer|share|prune-layers|quantize) .+)")
 
 
 def header(name: str) -> list[str]:

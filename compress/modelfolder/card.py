@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from compress.contracts import FAKE
 from compress.errors import printable
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 
@@ -120,7 +121,7 @@ def _measured(model: MeasurementNote | None, teacher: MeasurementNote | None) ->
         return ""
     names = ["", "this model", "teacher", "ratio"] if teacher else ["", "this model"]
     rows = [f"| {' | '.join(names)} |", "|---" + "|--:" * (len(names) - 1) + "|"]
-    quality = sorted(n for n in model.values if n.startswith("quality/") and not n.endswith(("_low", "_high")))
+    quality = sorted(n for n in model.values if n.startswith(("quality/", FAKE)) and not n.endswith(("_low", "_high")))
     for metric, title, form in [*((n, escape(n.partition("/")[2]), ".4f") for n in quality), *_FIGURES]:
         if metric in model.values:
             rows.append(_row(metric, title, form, model, teacher))
