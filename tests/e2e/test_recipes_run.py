@@ -41,7 +41,7 @@ def command(name: str) -> list[str]:
         head = head.replace(word, toy)
     words = shlex.split(head)
     recipe = load_recipe(name)
-    if recipe.teacher is not None and "--teacher" not in words and words[0] not in ("prune-layers", "share"):
+    if recipe.teacher is not None and "--teacher" not in words and words[0] not in ("prune-layers", "share", "quantize"):
         words += ["--teacher", "mine"]
     if "--data" not in words:
         words += ["--data", "data"]
