@@ -67,14 +67,23 @@ CELL, MARGIN = 44, 80  # pixels of a heatmap's cells, and of the names beside th
 LIGHT, DARK = (247, 251, 255), (8, 48, 107)
 
 
-def heatmap(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> str:
-    """A grid of figures, 0 or less light and 1 or more dark, each written in its cell; not a number: an empty cell.
+def heatmap(
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    *,
+    darkest: float = 1.0,
+    margin: int = MARGIN,
+) -> str:
+    """A grid of figures, 0 or less light, `darkest` or more dark, each written in its cell; not a number: an empty one.
 
-    values: (rows, columns). Raises ValueError when they are not as many as the names.
+    values: (rows, columns).  margin: pixels of the rows' names.
+    Raises ValueError when values are not as many as the names.
     """
     if not values or len(values) != len(rows) or any(len(line) != len(columns) for line in values):
         raise ValueError("a heatmap needs a figure for each pair of names")
-    width, height = max(WIDTH // 2, MARGIN + CELL * len(columns) + RIGHT), TOP + 24 + CELL * len(rows) + RIGHT
+    width, height = max(WIDTH // 2, margin + CELL * len(columns) + RIGHT), TOP + 24 + CELL * len(rows) + RIGHT
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         f' font-family="{FONT}" font-size="12">',
@@ -83,15 +92,15 @@ def heatmap(title: str, rows: Sequence[str], columns: Sequence[str], values: Seq
     ]
     top = TOP + 24
     for number, name in enumerate(columns):
-        out.append(_text(MARGIN + CELL * (number + 0.5), top - 8, printable(name, 6), "middle"))
+        out.append(_text(margin + CELL * (number + 0.5), top - 8, printable(name, 6), "middle"))
     for i, (name, line) in enumerate(zip(rows, values, strict=True)):
-        out.append(_text(MARGIN - 8, top + CELL * (i + 0.5) + 4, printable(name, 10), "end"))
+        out.append(_text(margin - 8, top + CELL * (i + 0.5) + 4, printable(name, margin // 8), "end"))
         for j, value in enumerate(line):
-            x, y = MARGIN + CELL * j, top + CELL * i
+            x, y = margin + CELL * j, top + CELL * i
             if not math.isfinite(value):
                 out.append(f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="none" stroke="#ddd"/>')
                 continue
-            share = min(1.0, max(0.0, value))
+            share = min(1.0, max(0.0, value / (darkest or 1.0)))
             colour = "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(LIGHT, DARK, strict=True))
             out.append(f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="{colour}"/>')
             ink = ' fill="white"' if share > 0.5 else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from compress.analysis.evenness import evenness
 from compress.analysis.likeness import likeness
 from compress.analysis.probing import probed
+from compress.analysis.quantization import quantization
 from compress.analysis.seen import Analysis, encoded, opened, table_of
 from compress.analysis.sentences import Wanted, save, sentences
 from compress.console import Console
@@ -15,6 +16,7 @@ from compress.contracts import RunOptions
 from compress.data.table import Table
 from compress.durable import atomic
 from compress.embedder import Embedder
+from compress.encoder.quantization import refuse_quantized
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve
@@ -27,12 +29,20 @@ _PLAIN = ("model", "student")
 
 
 def analyze(
-    model: str, against: str | None, probes: Sequence[str], rows: int, wanted: Wanted, options: RunOptions
+    model: str,
+    against: str | None,
+    probes: Sequence[str],
+    rows: int,
+    wanted: Wanted,
+    options: RunOptions,
+    *,
+    rounded: bool = False,
 ) -> Analysis:
     """Look at a model on the texts of `--data`, print, write and track what was found.
 
     against: the model that it was made from.  probes: labelled data, each a probe at every layer.  rows: texts read.
     wanted: what becomes of the vectors of texts, and where the model that makes them is written.
+    rounded: tell what quantizing would do to its matrices.
     Raises UserError for data and models that do not fit, and a folder that is there.
     """
     console = Console(quiet=options.quiet, json=options.json)
@@ -48,6 +58,8 @@ def analyze(
         where = f"--save-embedder {wanted.folder}"
         raise UserError("the folder exists", where=where, do="name another", code=ExitCode.REFUSED)
     one = opened(folder, options)
+    if rounded:
+        refuse_quantized(one.loaded.config, "--quantization", str(folder))
     other = None if against is None else opened(resolve(against), options)
     if other is not None and not modelfolder.same_vocabulary(folder, other.loaded.path):
         raise UserError(
@@ -59,6 +71,8 @@ def analyze(
     try:
         likeness(one, other, examples, found)
         evenness(one, examples, found)
+        if rounded:
+            quantization(one, examples, found)
         embedder = Embedder(folder, device=options.device)
         evening = sentences(embedder, table, rows, wanted, found)
     except UndefinedError as error:
@@ -84,8 +98,10 @@ def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOp
         log.dataset(f"{table.name}/train", table.fingerprint, table.name, "evaluation")
         _write(found, output, log)
     for key, (title, (columns, rows)) in found.tables.items():
-        if not key.startswith("cka") and key != "cosines":  # matrices are plots
-            console.table(title, columns, rows)
+        most = found.shown.get(key, len(rows))
+        if most and not key.startswith("cka") and key != "cosines":  # matrices are plots
+            more = f", the first {most} of {len(rows)}" if most < len(rows) else ""
+            console.table(title + more, columns, rows[:most])
     for line in [*found.lines, f"plots and tables: {output}"]:
         console.result(line)
     shown = {key: {"columns": list(t[0]), "data": [list(r) for r in t[1]]} for key, (_, t) in found.tables.items()}
@@ -99,5 +115,9 @@ def _write(found: Analysis, output: Path, log: TrackedRun) -> None:
     for key, (_, (columns, rows)) in found.tables.items():
         log.table(output / f"{key}.json", columns, rows)
     log.metrics(found.values)
-    told = [f"### {title}\n\n{markdown(*rows)}" for k, (title, rows) in found.tables.items() if not k.startswith("c")]
+    told = [
+        f"### {title}\n\n{markdown(columns, rows[: found.shown.get(k, len(rows))])}"
+        for k, (title, (columns, rows)) in found.tables.items()
+        if not k.startswith("c") and found.shown.get(k) != 0
+    ]
     log.note("\n\n".join([*told, *found.lines]))

@@ -34,12 +34,13 @@ Table2 = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 @dataclass
 class Analysis:
-    """What was found: tables and plots by file name, and lines."""
+    """What was found: tables and plots by file name, and lines. shown: of a table, how many rows the terminal has."""
 
     tables: dict[str, tuple[str, Table2]] = field(default_factory=dict)
     plots: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     values: dict[str, float] = field(default_factory=dict)
+    shown: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.argument("model", type=ModelName())
 @click.option("--against", type=ModelName(), metavar="PARENT", help="The model that it was made from.")
 @click.option("--probe", "probes", multiple=True, metavar="DATA", help="Labelled data for a linear probe; repeatable.")
+@click.option("--quantization", is_flag=True, help="Also what int8 would do to each matrix: ranges, outliers, error.")
 @click.option("--rows", type=click.IntRange(4, 1_000_000), default=512, show_default=True, help="Texts read.")
 @click.option(
     "--save-embedder",
@@ -45,6 +46,7 @@ def command(
     model: str,
     against: str | None,
     probes: tuple[str, ...],
+    quantization: bool,
     rows: int,
     save_embedder: Path | None,
     method: Literal["whitening", "remove-top", "none"],
@@ -56,11 +58,14 @@ def command(
 
     CKA of every two; how evenly their vectors fill the space, before and after whitening and removal of the top
     components; the same for vectors of whole texts and, of pairs with scores, how well cosines follow the scores;
-    linear probes beside control tasks. Plots and tables go into MLflow too.
+    linear probes beside control tasks. --quantization adds the ranges of every
+    matrix' input, dimensions that lie far out, and the error of every product
+    in int8. Plots and tables go into MLflow too.
 
     \b
       compress analyze FOLDER --data DATA
       compress analyze runs/prune-layers/student --against FOLDER --data DATA --probe WORDS_WITH_TAGS
+      compress analyze FOLDER --data DATA --quantization
       compress analyze FOLDER --data PAIRS --save-embedder runs/embedder --dimensions 256
     """
     from dataclasses import replace
@@ -74,4 +79,4 @@ def command(
         if given is not None and owner != method:
             raise UserError(f"goes with {owner}", where=flag, do=f"use --post-processing {owner}, or leave it out")
     wanted = Wanted(method, dimensions or components, save_embedder)
-    analyze(model, against, probes, rows, wanted, replace(options, output=output))
+    analyze(model, against, probes, rows, wanted, replace(options, output=output), rounded=quantization)

@@ -32,7 +32,7 @@ def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, comp
     words(Path("tagged"))
     done = compress(
         "analyze", "cut", "--against", "mine", "--data", "data", "--probe", "tagged", "--output", "seen", "--threads",
-        "1", "--save-embedder", "embedder", "--dimensions", "5",
+        "1", "--save-embedder", "embedder", "--dimensions", "5", "--quantization",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "an embedder of whitened to 5 vectors: embedder; compress predict embedder --embeddings" in done.out
@@ -41,7 +41,11 @@ def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, comp
     table = json.loads(Path("seen/lost.json").read_text(encoding="utf-8"))
     assert [row[0] for row in table["data"]] == ["emb", "0", "1", "2", "3", "4", "5"]
     assert table["data"][1] == ["0", "0", "1.000"], "the first layers are the same ones"
-    for name in ("cka", "cka-without-outliers", "cka-against"):
+    assert "int8 products: static ranges cost most at " in done.out
+    errors = json.loads(Path("seen/quantization-errors.json").read_text(encoding="utf-8"))
+    assert len(errors["data"]) == 4 * 6
+    assert "1.feed_forward.up" in [row[0] for row in errors["data"]]
+    for name in ("cka", "cka-without-outliers", "cka-against", "quantization-ranges", "quantization-errors-static"):
         assert Path(f"seen/{name}.svg").read_text(encoding="utf-8").startswith("<svg")
     assert len(json.loads(Path("seen/anisotropy.json").read_text(encoding="utf-8"))["data"]) == 5
     probed = json.loads(Path("seen/probe-tagged.json").read_text(encoding="utf-8"))
