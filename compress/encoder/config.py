@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from compress.encoder import checks
 from compress.encoder.headconfig import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Pooling, Problem
+from compress.encoder.lowrank import check_ranks
 from compress.encoder.pattern import AttentionPattern, check_windows
 from compress.encoder.quantization import Quantization
 from compress.encoder.sharing import Sharing, check_sharing, count_layers
@@ -30,11 +31,22 @@ class LayerShape:
     """One layer: `heads` heads of `head_width`, and a feed-forward part of width `feed_forward`.
 
     Zero heads or a zero feed-forward width is refused: a layer that lost a whole part is removed, not emptied.
+    ranks: (matrix, rank r) of those of its matrices that are products (out, r)(r, in), named as `attention.query`.
     """
 
     heads: int
     head_width: int
     feed_forward: int
+    ranks: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        rows = self.ranks.items() if isinstance(self.ranks, Mapping) else self.ranks
+        if checks.is_list(rows) or isinstance(self.ranks, Mapping):
+            object.__setattr__(self, "ranks", tuple(tuple(row) if checks.is_list(row) else row for row in rows))
+
+    def __repr__(self) -> str:
+        known = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "ranks" or self.ranks}
+        return f"LayerShape({', '.join(f'{name}={value!r}' for name, value in known.items())})"
 
     @property
     def attention_width(self) -> int:
@@ -42,9 +54,20 @@ class LayerShape:
 
     def count_parameters(self, hidden: int, *, bias: bool = True, gated: bool = False) -> int:
         """Two norms, four projections and the two matrices of the feed-forward part, the first twice when gated."""
-        inner, up = self.attention_width, self.feed_forward * (2 if gated else 1)
-        total = 4 * hidden * inner + hidden * up + self.feed_forward * hidden + 2 * hidden
-        return total + 3 * inner + up + 4 * hidden if bias else total
+        sizes, ranks = self.sizes(hidden, gated=gated), dict(self.ranks)
+        total = sum((o + i) * ranks[name] if name in ranks else o * i for name, (o, i) in sizes.items()) + 2 * hidden
+        return total + sum(o for o, _ in sizes.values()) + 2 * hidden if bias else total
+
+    def sizes(self, hidden: int, *, gated: bool = False) -> dict[str, tuple[int, int]]:
+        """Matrix → (out, in)."""
+        inner, width = self.attention_width, self.feed_forward
+        found = {f"attention.{name}": (inner, hidden) for name in ("query", "key", "value")}
+        up = (width * (2 if gated else 1), hidden)
+        return found | {
+            "attention.output": (hidden, inner),
+            "feed_forward.up": up,
+            "feed_forward.down": (hidden, width),
+        }
 
 
 @dataclass(frozen=True)
@@ -210,6 +233,9 @@ class EncoderConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `from_dict` gives the same config back."""
         values = dataclasses.asdict(dataclasses.replace(self, quantization=None))
+        for shape in values["layers"]:
+            if not shape["ranks"]:
+                del shape["ranks"]  # as before there were any
         quantization = None if self.quantization is None else self.quantization.to_dict()
         return {**values, "quantization": quantization}
 
@@ -266,6 +292,7 @@ def _check_sizes(config: EncoderConfig) -> None:
             raise UserError(f"not a layer shape: {shape!r}", where=f"encoder.layers.{index}")
         for name in ("heads", "head_width", "feed_forward"):
             checks.positive(name, getattr(shape, name), where=f"encoder.layers.{index}")
+        check_ranks(config, index)
 
 
 def _check_choices(config: EncoderConfig) -> None:

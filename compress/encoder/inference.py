@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layers import Attention, EncoderLayer, FeedForward
+from compress.encoder.layers import Attention, EncoderLayer, FeedForward, LowRankLinear
 from compress.encoder.model import NOTHING, Model
 from compress.encoder.quantized import QuantizedLinear, fold, quantized_modules
 from compress.encoder.tied import SharedLinear
@@ -178,15 +178,21 @@ class PackedFeedForward(FeedForward):
         return self.down(inner if then is None else then(inner))
 
 
+def _low_rank(part: nn.Module) -> bool:
+    """Thin matrices are packed one by one."""
+    return any(isinstance(child, LowRankLinear) for child in part.children())
+
+
 def _pack(model: Model) -> None:
     """Replace the parts of `model` by packed ones, in place, releasing the plain matrices as it goes."""
     packs: Packs = {}  # every plain matrix was there before the first was packed, so no two have one address
     for layer in model.encoder.layers:
         assert isinstance(layer, EncoderLayer)
-        if not quantized_modules(layer.attention):
+        if not quantized_modules(layer.attention) and not _low_rank(layer.attention):
             layer.attention = PackedAttention(layer.attention, packs)
         # A gate comes between the activation and the second product.
-        if not model.config.gated and not quantized_modules(layer.feed_forward):
+        plain_parts = not quantized_modules(layer.feed_forward) and not _low_rank(layer.feed_forward)
+        if not model.config.gated and plain_parts:
             layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation, packs)
     tied = any(head.tied_projection for head in model.head_configs.values())
     plain = model.encoder.embeddings.projection if tied else None  # whose matrix the masked-LM head reads

@@ -6,7 +6,7 @@ A legend: T or (B, L) leading dimensions, D hidden, E embedding, H heads, K head
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,27 @@ def empty(kind: type[ModuleT], *args: Any, **kwargs: Any) -> ModuleT:
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     return empty(nn.Linear, inputs, outputs, bias=bias)
+
+
+class LowRankLinear(nn.Module):
+    """U (V x) + b: a linear layer whose matrix (out, in) is the product of two thin ones.
+
+    inner: V (r, in), without a bias.  outer: U (out, r) and b.
+    """
+
+    def __init__(self, inputs: int, outputs: int, rank: int, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.rank = inputs, outputs, rank
+        self.inner = linear(inputs, rank, False)
+        self.outer = linear(rank, outputs, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.inner(x))
+
+
+def product(inputs: int, outputs: int, bias: bool, rank: int | None) -> nn.Linear:
+    """A linear layer, of rank `rank` where one is given; that is called as a linear layer is, and has no `weight`."""
+    return linear(inputs, outputs, bias) if rank is None else cast(Any, LowRankLinear(inputs, outputs, rank, bias))
 
 
 def layer_norm(width: int, eps: float, bias: bool = True) -> nn.LayerNorm:
@@ -109,10 +130,11 @@ class Attention(nn.Module):
     def __init__(self, config: EncoderConfig, shape: LayerShape) -> None:
         super().__init__()
         self.heads, self.head_width, self.dropout = shape.heads, shape.head_width, config.attention_dropout
-        self.query = linear(config.hidden, shape.attention_width, config.bias)
-        self.key = linear(config.hidden, shape.attention_width, config.bias)
-        self.value = linear(config.hidden, shape.attention_width, config.bias)
-        self.output = linear(shape.attention_width, config.hidden, config.bias)
+        width, rank = shape.attention_width, dict(shape.ranks).get
+        self.query = product(config.hidden, width, config.bias, rank("attention.query"))
+        self.key = product(config.hidden, width, config.bias, rank("attention.key"))
+        self.value = product(config.hidden, width, config.bias, rank("attention.value"))
+        self.output = product(width, config.hidden, config.bias, rank("attention.output"))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
@@ -151,11 +173,12 @@ def narrowed(x: Tensor) -> Tensor:
 class FeedForward(nn.Module):
     """(.., D) → (.., F) → (.., D). Gated, `up` gives (.., 2F): what the activation acts on, and what multiplies it."""
 
-    def __init__(self, config: EncoderConfig, width: int) -> None:
+    def __init__(self, config: EncoderConfig, shape: LayerShape) -> None:
         super().__init__()
+        width, rank = shape.feed_forward, dict(shape.ranks).get
         self.gated = config.gated
-        self.up = linear(config.hidden, 2 * width if config.gated else width, config.bias)
-        self.down = linear(width, config.hidden, config.bias)
+        self.up = product(config.hidden, 2 * width if config.gated else width, config.bias, rank("feed_forward.up"))
+        self.down = product(width, config.hidden, config.bias, rank("feed_forward.down"))
         self.act = activation(config.activation)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -185,7 +208,7 @@ class EncoderLayer(nn.Module):
         self.attention = Attention(config, shape)
         norm = layer_norm(config.hidden, config.norm_eps, config.bias) if attention_norm else nn.Identity()
         self.attention_norm = norm
-        self.feed_forward = FeedForward(config, shape.feed_forward)
+        self.feed_forward = FeedForward(config, shape)
         self.output_norm = layer_norm(config.hidden, config.norm_eps, config.bias)
         self.dropout = Dropout(config.dropout)
 

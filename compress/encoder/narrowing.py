@@ -31,6 +31,7 @@ from compress.encoder import narrowheads, narrowlayers
 from compress.encoder.basis import Basis, Method, drawn, identity, plain, principal, selected
 from compress.encoder.config import EncoderConfig
 from compress.encoder.layers import EncoderLayer
+from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
 from compress.encoder.statistics import Statistics, refit
@@ -85,6 +86,7 @@ def narrow(
     """
     check_narrower(model.config, config)
     refuse_quantized(model.config, "narrowing it", "student")
+    refuse_low_rank(model.config, "narrowing it", "student")
     how = Narrowing(method, torch.Generator().manual_seed(seed), statistics)
     second = None if statistics is None else statistics.stream
     stream = how.basis(model.config.hidden, config.hidden, second, _gains(model))

@@ -1,19 +1,23 @@
-"""Second moments of what flows through a model on real input: what narrowing by principal components reads."""
+"""What is measured of a model on real input: second moments of what flows through it, and how sensitive the loss is to
+each weight."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from compress.contracts import Batch
+from compress.contracts import Batch, Objective
 from compress.encoder.layers import EncoderLayer
 from compress.encoder.model import Model
+from compress.errors import UserError
 
 TOKENS = 8192  # of input: ten for each channel of a base model
+ROWS = 256  # whose gradients are squared: one backward pass each
 RIDGE = 0.01  # of a least-squares fit with as many tokens as unknowns, in units of the inputs' mean square
 
 
@@ -105,3 +109,39 @@ def refit(
     left.diagonal().add_(RIDGE * len(left) / tokens * float(left.diagonal().mean()))
     found = before + torch.linalg.solve(left, missing.T).T
     return found[:, :-1], found[:, -1]
+
+
+def inputs(model: Model, batches: Iterable[Batch]) -> dict[nn.Module, Tensor]:
+    """Linear layer → (in+1, in+1) mean of [x 1]ᵀ[x 1] over tokens of its input."""
+    read = collect(model, batches)
+    found, pre = dict(read.inputs), model.config.norm == "pre"
+    layers: Any = model.encoder.layers
+    for layer in layers:
+        for part in (layer.attention.key, layer.attention.value):
+            found[part] = found[layer.attention.query]
+        found[layer.feed_forward.up] = read.outputs[layer.output_norm if pre else layer.attention_norm]
+    return found
+
+
+def fisher(model: Model, objective: Objective, rows: Iterable[Batch]) -> dict[nn.Parameter, Tensor]:
+    """Parameter of a layer → mean square, fp64, of its gradient of the objective over ROWS batches of one row each.
+
+    With the rows' own labels: the empirical diagonal Fisher information. Raises UserError when no row has one.
+    """
+    parameters = [p for p in model.encoder.layers.parameters() if p.requires_grad]
+    sums = {p: torch.zeros(p.shape, dtype=torch.float64) for p in parameters}
+    used = 0
+    for batch in islice(_labelled(objective, rows), ROWS):
+        loss = objective(model(batch, objective.student_needs), None, batch)
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None:
+                sums[parameter] += gradient.double().square().cpu()
+        used += 1
+    if not used:
+        raise UserError("no row has a label", where="data", why="Fisher information is of the loss on labels")
+    return {parameter: total / used for parameter, total in sums.items()}
+
+
+def _labelled(objective: Objective, rows: Iterable[Batch]) -> Iterator[Batch]:
+    return (batch for batch in rows if objective.count(batch))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor, nn
 
+from compress.encoder.layers import LowRankLinear
 from compress.encoder.quantized import QuantizedEmbedding, QuantizedLinear, QuantizedSharedLinear
 from compress.encoder.tied import SharedLinear, TiedNorm
 from compress.export.graph import Graph, Value
@@ -24,6 +25,8 @@ class Parts:
 
     def linear(self, x: Value, part: nn.Module, name: str) -> Value:
         """x (.., in) → (.., out), with bias and residual."""
+        if isinstance(part, LowRankLinear):
+            return self.linear(self.linear(x, part.inner, name + "inner."), part.outer, name + "outer.")
         assert isinstance(part, nn.Linear | SharedLinear)
         g = self.graph
         if isinstance(part, QuantizedLinear | QuantizedSharedLinear):

@@ -13,6 +13,7 @@ from typing import Any
 
 from compress import registry
 from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.lowrank import is_low_rank
 from compress.encoder.sharing import Sharing
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.fields import Fields
@@ -163,6 +164,8 @@ def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None
     parts), "no_bias".
     """
     shape = config.layers[0]
+    if is_low_rank(config):
+        return "matrices of its layers are products of two"
     if any(other != shape for other in config.layers):
         return "its layers differ in shape"
     if shape.attention_width != config.hidden:

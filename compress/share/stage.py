@@ -18,6 +18,8 @@ from compress import registry
 from compress.contracts import Batch, BatchSource, LayerGroups, MaskingSpec, Objective, SharedStart, TrainingPlan
 from compress.corpora import corpus_batches
 from compress.data.tokenizer import Tokenizer
+from compress.encoder import statistics
+from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
 from compress.encoder.sharing import check_rank
@@ -166,10 +168,10 @@ class Stage:
     def _known(self, start: SharedStart, model: Model, batches: Callable[[int], Iterator[Batch]]) -> Known:
         """batches: real input in steps of so many rows."""
         if start.reads == "inputs":
-            return Known(inputs=calibration.inputs(model, batches(BATCH_ROWS)))
+            return Known(inputs=statistics.inputs(model, batches(BATCH_ROWS)))
         if start.reads == "gradients":
             objective: Objective = HardLabels() if self.spec.level == "task" else MaskedLM()
-            return Known(fisher=calibration.fisher(model, objective, batches(1)))
+            return Known(fisher=statistics.fisher(model, objective, batches(1)))
         return Known()
 
     # --- embeddings -------------------------------------------------------------------------------------------
@@ -178,6 +180,8 @@ class Stage:
         """What can be told before anything is computed."""
         s = self.spec
         refuse_quantized(config, "sharing its layers", where)
+        if s.pattern.kind != "none":
+            refuse_low_rank(config, "sharing its layers", where)
         check_rank(s.residual_rank, config, "residual_rank")
         if s.embedding is None:
             return

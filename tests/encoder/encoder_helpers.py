@@ -21,12 +21,17 @@ UNIFORM = EncoderConfig.uniform(
 )
 """What the variations below vary. The published 1e-12 would drown in fp32's rounding on random tiny weights."""
 
+LOW = (("attention.key", 3), ("attention.output", 2), ("feed_forward.up", 5), ("feed_forward.down", 4))
 VARIATIONS: dict[str, EncoderConfig] = {
     "bert": UNIFORM,
     "pre-norm": dataclasses.replace(UNIFORM, norm="pre"),
     "uneven": dataclasses.replace(UNIFORM, layers=(LayerShape(4, 4, 24), LayerShape(1, 4, 5), LayerShape(3, 6, 40))),
     "factorized": dataclasses.replace(UNIFORM, embedding=8),
     "shared": dataclasses.replace(UNIFORM, layer_groups=(0, 1, 0)),
+    "low rank": dataclasses.replace(UNIFORM, layers=(LayerShape(4, 4, 24, LOW), *UNIFORM.layers[1:])),
+    "low rank, gated, shared": dataclasses.replace(
+        UNIFORM, norm="pre", bias=False, gated=True, layers=(LayerShape(4, 4, 24, LOW),) * 3, layer_groups=(0, 1, 0)
+    ),
     "sinusoidal": dataclasses.replace(UNIFORM, positions="sinusoidal"),
     "sinusoidal_start": dataclasses.replace(UNIFORM, positions="sinusoidal_start", activation="gelu_new"),
     "offset": dataclasses.replace(UNIFORM, position_offset=2, pad_id=1, segments=1, activation="silu"),

@@ -32,6 +32,7 @@ PLAIN: dict[str, Any] = {
     "initializer_range": 0.3,  # large, so that a wrong wiring cannot hide in small numbers
 }
 ROTARY = {"positions": "rotary", "rotary_bases": (160.0, 10.0, 10.0), "segments": 0, "pooler": False}
+LOW = (("attention.query", 3), ("attention.output", 5), ("feed_forward.up", 7), ("feed_forward.down", 6))
 WIRINGS: dict[str, dict[str, Any]] = {
     "bert": {},
     "uneven": {"layers": (LayerShape(4, 8, 48), LayerShape(1, 8, 5), LayerShape(3, 6, 20))},
@@ -44,6 +45,8 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "residuals": {"sharing": Sharing((0, 0, 1), (0, 1, 0), residual_rank=3)},
     "shared vectors": {"sharing": Sharing((0, 0, 0), (0, 0, 0), own_vectors=False)},
     "projection first": {"embedding": 12, "project_first": True},
+    "low rank": {"layers": (LayerShape(4, 8, 48), LayerShape(2, 8, 20, LOW), LayerShape(4, 8, 48, LOW[1:3]))},
+    "gated, low rank": {"gated": True, "layers": (LayerShape(4, 8, 48, LOW),) * 3},
     "windows with globals": {"windows": (2, None, 4), "global_tokens": 1},
 }
 HEADS = {
