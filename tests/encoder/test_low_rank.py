@@ -41,7 +41,7 @@ def test_break_even_is_the_last_that_saves(out: int, inputs: int) -> None:
     [
         ((("attention.queri", 2),), "'attention.queri' is no matrix of a layer"),
         ((("attention.query", 0),), "attention.query"),
-        ((("attention.query", 16),), "attention.query of rank 16 (it is 16 x 16): use 1..15"),
+        ((("attention.query", 16),), "attention.query of rank 16: it is 16 x 16; use 1..15"),
         ((("attention.query", 2), ("attention.query", 3)), "named twice"),
         ((("attention.query",),), "each entry is a matrix and its rank"),
         (7, "ranks must be an object of matrices"),
