@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compress.contracts import Override
+from compress.contracts import Override, StageSpec
 from compress.ensemble import Ensemble, Member, together
 from compress.errors import UserError, did_you_mean, nearest
 from compress.modelfolder import folder as modelfolder
@@ -72,7 +72,7 @@ def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool =
                 f"recipe {recipe.name} starts on a corpus, which needs {needed}",
                 where=f"--teacher {name}",
                 why="this one has none" if reads else "this one is fine-tuned",
-                do=f"add --general-teacher FOLDER, or use --recipe {_of_the_task_alone(recipe.name)}",
+                do=_without(recipe, corpus),
             )
         if reads and "mlm" not in modelfolder.inspect(general).heads:
             raise UserError(
@@ -122,9 +122,12 @@ def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
     return found
 
 
-def _of_the_task_alone(name: str) -> str:
-    """The recipe that does without a corpus."""
-    return f"{name}-task" if f"{name}-task" in recipe_names() else "distilbert-task"
+def _without(recipe: Recipe, corpus: Sequence[StageSpec]) -> str:
+    """What to do for lack of a general teacher: there is a recipe that does without, or another model is needed."""
+    if all(stage.kind != "distill" for stage in corpus):
+        return "name a pretrained encoder"
+    name = f"{recipe.name}-task"
+    return f"add --general-teacher FOLDER, or use --recipe {name if name in recipe_names() else 'distilbert-task'}"
 
 
 def _level(stage: object) -> str:

@@ -13,7 +13,8 @@ from compress.recipe import load_recipe
 from compress.recipe.library import folder, names
 
 REQUIRED = {"teacher", "distilbert", "distilbert-task", "smoke"}
-COMMAND = re.compile(r"# (compress (?:run|distill|finetune|pretrain|tokenizer|share|prune-layers|quantize) .+)")
+VERBS = "run|distill|finetune|pretrain|tokenizer|share|prune-layers|prune-vocab|quantize"
+COMMAND = re.compile(rf"# (compress (?:{VERBS}) .+)")
 
 
 def header(name: str) -> list[str]:

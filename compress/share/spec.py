@@ -56,5 +56,9 @@ class Spec(StageSpec):
     again: bool = False
     """The model shares layers already: join its groups further, or drop its residuals, taking up what they say."""
 
+    def reads_vocabulary(self) -> bool:
+        """Whether the model must have a masked-LM head."""
+        return self.level == "corpus"
+
     def needs(self) -> frozenset[str]:
         return self.reads | {"corpus" if self.level == "corpus" else "data"}

@@ -1,0 +1,61 @@
+"""What a recipe may say about cutting a model's vocabulary."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from compress.contracts import StageSpec
+
+HOW = ("coverage", "min_count", "size")
+
+
+class Spec(StageSpec):
+    """Cut the vocabulary of the model before this stage, or of the teacher when it is the first. Nothing is trained.
+
+    Say once how much is kept: coverage, min_count or size.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    milestone: ClassVar[str | None] = "vocabulary cut"
+
+    kind: Literal["prune_vocab"]
+    level: Literal["corpus", "task"] = "task"
+    """Whose vocabulary, where no stage is before this one: corpus: the general teacher's, which has a masked-LM head
+    and needs no labelled data.  task: the teacher's."""
+    text: Literal["data", "corpus", "both"] = "data"
+    """Where pieces are counted: the training texts of the labelled data, those of the corpus, or both."""
+    coverage: float | None = Field(default=None, gt=0, le=100)
+    """The fewest pieces that make up so many percent of all pieces of the text, the most frequent first."""
+    min_count: int | None = Field(default=None, ge=1)
+    """Pieces that the text holds at least so often."""
+    size: int | None = Field(default=None, ge=1)
+    """So many pieces in all, the most frequent first."""
+    characters: Literal["all", "used"] = "all"
+    """Which single characters always stay, so that words can still be spelled: all that the vocabulary has, or those
+    that the text uses. Bytes always stay."""
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> Spec:
+        given = [name for name in HOW if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of {', '.join(HOW)}; found {' and '.join(given) or 'none'}")
+        if self.level == "corpus" and self.text != "corpus":
+            raise ValueError("a pretrained model is read with no labelled data; set text: corpus")
+        return self
+
+    @property
+    def amount(self) -> str:
+        """How much is kept, for people."""
+        if self.coverage is not None:
+            return f"coverage {self.coverage:g} %"
+        return f"count {self.min_count:,} or more" if self.min_count is not None else f"size {self.size:,}"
+
+    def reads_vocabulary(self) -> bool:
+        """Whether the model must have a masked-LM head."""
+        return self.level == "corpus"
+
+    def needs(self) -> frozenset[str]:
+        blocks = {"data"} if self.level == "task" else set[str]()
+        return self.reads | blocks | ({"corpus"} if self.text != "data" else set())
