@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -48,12 +50,38 @@ def test_the_file_of_a_quantized_folder_is_what_is_measured(folder: Path, compre
     assert model["values"]["fake_quantized/accuracy"] == pytest.approx(model["values"]["quality/accuracy"], abs=0.05)
 
     done = compress("evaluate", "out", "--data", "data", "--runtime", "torch", *QUICK)
-    torch = json.loads(done.out)["models"][0]
-    assert torch["values"]["fake_quantized/accuracy"] == model["values"]["fake_quantized/accuracy"]
-    assert not [name for name in torch["values"] if name.startswith(("quality/", "speed/latency"))]
+    simulated = json.loads(done.out)["models"][0]
+    assert simulated["values"]["fake_quantized/accuracy"] == model["values"]["fake_quantized/accuracy"]
+    assert not [name for name in simulated["values"] if name.startswith(("quality/", "speed/latency"))]
     if versions()["openvino"]:
         done = compress("evaluate", "out", "--data", "data", "--runtime", "openvino", *QUICK)
         assert done.code == 0, done.err
+
+    with Path("out/model.onnx").open("ab") as file:
+        file.write(b" ")
+    done = compress("predict", "out", "a text")  # it would run the file unasked
+    assert (done.code, done.line) == (2, "error: out: model.onnx was changed since the export; export the model again")
+
+
+def test_what_the_writer_cannot_express_is_named_and_nothing_is_written(
+    folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = exporting.modelfolder.load_model
+
+    def gated(*args: Any, **how: Any) -> Any:
+        loaded = load(*args, **how)
+        attention = loaded.model.get_submodule("encoder.layers.1.attention")
+        attention.register_parameter("gate", torch.nn.Parameter(torch.ones(3)))
+        return loaded
+
+    monkeypatch.setattr(exporting.modelfolder, "load_model", gated)
+    done = compress("export", folder, "--output", "new", "--threads", "1")
+    assert (done.code, done.line) == (
+        2,
+        "error: encoder.layers.1.attention.gate: this model has parts that the ONNX writer cannot express: "
+        "nothing was written",
+    )
+    assert not Path("new").exists()
 
 
 def test_a_file_that_answers_otherwise_is_refused(folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -31,6 +32,15 @@ def test_an_absent_runtime_names_its_extra(runtime: str, extra: str, monkeypatch
     assert caught.value.line() == (
         f"--runtime {runtime}: {runtime} is not installed; pip install 'compress-bert[{extra}]'"
     )
+    assert caught.value.code == ExitCode.ENVIRONMENT
+
+
+def test_without_onnx_nothing_is_exported_and_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "compress.export.graph", raising=False)
+    with pytest.raises(UserError) as caught:
+        importlib.import_module("compress.export.graph")
+    assert caught.value.line() == "ONNX: onnx is not installed; pip install 'compress-bert[onnx]'"
     assert caught.value.code == ExitCode.ENVIRONMENT
 
 
