@@ -1,0 +1,248 @@
+"""A float model beside its quantized files: quality of the file itself, agreement, size, and latency, timed in turn.
+
+    python benchmarks/quantization.py FOLDER --data DATA [--ways per-token static] [--no-speed]
+    python benchmarks/quantization.py --shape 12x768 --lengths 128 --ways per-token static
+
+Each way is made as `compress quantize` and `compress export` make it: ranges observed on `--rows` training texts, the
+file checked against the fake-quantized model on 256 test rows and refused where it computes otherwise. Quality is what
+the file answers to the whole test split in onnxruntime, with a 95 % bootstrap interval over rows; agreement and mean
+difference of logits are against the float model's file. Latency is of one sequence, every file in onnxruntime and
+OpenVINO, in turn with the float files and Hugging Face's own class in eager fp32; read as ratios of the fastest of
+`--repeats` turns, since others on the machine can only make a turn slower. With --shape the weights are random and
+only cost is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from compress.contracts import Batch, Needs
+from compress.data.batches import evaluation_batches, in_order
+from compress.data.examples import Examples
+from compress.data.sources import open_table
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
+from compress.encoder.quantizing import calibrate, planned, quantized
+from compress.encoder.schemes import MATRICES, ROW8, TABLES, TENSOR8, TOKEN8, QuantizationSpec
+from compress.export.check import Check, compare, file_answer, model_answer, quantization_error
+from compress.export.encoder import encode
+from compress.export.openvino_session import OpenVinoSession
+from compress.export.session import FileSession, OnnxSession
+from compress.predictor import MAX_TOKENS, Predictor, fixed_batch
+from evaluation.cost.cpu import cpu_flags, cpu_name
+from evaluation.cost.latency import measure_interleaved
+from evaluation.quality.intervals import Interval
+
+CHECKED = 256
+FLOAT, HUGGING_FACE = "float", "Hugging Face eager fp32"
+WAYS: dict[str, dict[str, Any]] = {
+    "per-token": {"scheme": "per-token"},
+    "static": {"scheme": "static"},
+    "static-percentile": {"scheme": "static-percentile"},
+    "static-mse": {"scheme": "static-mse"},
+    "static-kl": {"scheme": "static-kl"},
+    "per-tensor-weights": {
+        "scheme": None,
+        "rules": [
+            *({"pattern": p, "weight": TENSOR8, "input": TOKEN8} for p in MATRICES[:1]),
+            *({"pattern": p, "weight": ROW8} for p in TABLES[:1]),
+        ],
+    },
+    "int4": {"scheme": "int4"},
+    "q8bert": {"scheme": "q8bert"},
+}
+"""Name → as a recipe's quantize stage says it."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One way to deploy the model. check: against the fake-quantized model; None: random weights, not checked."""
+
+    content: bytes
+    check: Check | None
+
+    @property
+    def megabytes(self) -> float:
+        return len(self.content) / 1e6
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a file says to all test rows, and how good that is by the metric that decides."""
+
+    logits: np.ndarray
+    quality: Interval
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("model", type=Path, nargs="?", help="a folder of a class that Hugging Face has")
+    p.add_argument("--data", help="labelled data, where the model is not of random weights")
+    p.add_argument("--shape", help="LAYERSxHIDDEN of a BERT with random weights, in place of a folder")
+    p.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    p.add_argument("--rows", type=int, default=512, help="training texts on which ranges are observed")
+    p.add_argument("--max-length", type=int, default=128)
+    p.add_argument("--lengths", type=int, nargs="+", default=[32, 128])
+    p.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    p.add_argument("--repeats", type=int, default=60)
+    p.add_argument("--seconds", type=float, default=4.0, help="of one row of the latency table")
+    p.add_argument("--bootstrap", type=int, default=1000)
+    p.add_argument("--no-speed", action="store_true")
+    p.add_argument("--no-quality", action="store_true")
+    args = p.parse_args()
+    if (args.model is None) == (args.shape is None) or (args.model is not None and args.data is None):
+        raise SystemExit("give a model folder and --data, or --shape")
+    torch.set_num_threads(args.threads[0])
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"{cpu_name()}: {' '.join(cpu_flags())}; torch {torch.__version__}; load {load}", flush=True)
+    model, batches, examples, score = random_model(args.shape) if args.shape else folder_model(args)
+    files = {FLOAT: File(encode(model, "task").SerializeToString(), None)}
+    files |= {way: made(model, way, batches, examples) for way in args.ways}
+    if examples is not None and score is not None and not args.no_quality:
+        tell_quality(files, examples, score)
+    if not args.no_speed:
+        tell_speed(files, reference_of(args), model.config, args)
+
+
+# --- the models ---------------------------------------------------------------------------------------------------
+
+Score = Callable[[np.ndarray], Interval]
+
+
+def folder_model(args: argparse.Namespace) -> tuple[Model, list[Batch], Examples, Score]:
+    """(float model, batches to calibrate on, test rows, how good outputs for these are)."""
+    predictor = Predictor(args.model, runtime="torch")
+    table = open_table(args.data, task=predictor.task.kind)
+    train, test = table.split("train"), table.split("test")
+    places = np.unique(np.linspace(0, len(train) - 1, min(args.rows, len(train))).round().astype(int))
+    seen = predictor.encode_rows(train.take(places), max_length=args.max_length)
+    examples = predictor.encode_rows(test, max_length=args.max_length)
+    names = predictor.label_names
+    metric = predictor.task.metrics_of(names)[0]
+    print(f"{args.model.parent.name}/{args.model.name} on {table.name}: {metric}, {len(test):,} test rows", flush=True)
+
+    def score(logits: np.ndarray) -> Interval:
+        return predictor.task.score(logits, names, examples, test).interval(metric, resamples=args.bootstrap)
+
+    return predictor.reference, list(evaluation_batches(seen, MAX_TOKENS)), examples, score
+
+
+def random_model(shape: str) -> tuple[Model, list[Batch], None, None]:
+    """A BERT of that shape with two labels."""
+    layers, hidden = map(int, shape.split("x"))
+    config = EncoderConfig.uniform(
+        vocabulary=30_522, hidden=hidden, layers=layers, heads=hidden // 64, feed_forward=4 * hidden
+    )
+    model = Model(config, {"task": HeadConfig("classification", labels=2)}).initialize(0).eval()
+    print(f"random weights, {shape}", flush=True)
+    return model, [fixed_batch(config, 8, 64)], None, None
+
+
+def made(model: Model, way: str, batches: Sequence[Batch], examples: Examples | None) -> File:
+    """The checked file of one way. Ends the benchmark where it computes otherwise than the fake-quantized model."""
+    whole = quantized(model, planned(QuantizationSpec.model_validate(WAYS[way]), model)).eval()
+    calibrate(whole, batches)
+    content = encode(whole, "task").SerializeToString()
+    if examples is None:
+        return File(content, None)
+    rows = list(evaluation_batches(examples.take(np.arange(min(CHECKED, len(examples)))), MAX_TOKENS))
+    error = quantization_error(whole, "task", rows)
+    check = compare(model_answer(whole, "task"), file_answer(OnnxSession(content)), rows, "test rows", error=error)
+    if check.complaint is not None:
+        raise SystemExit(f"{way}: the file is {check.complaint}")
+    return File(content, check)
+
+
+# --- quality ------------------------------------------------------------------------------------------------------
+
+
+def tell_quality(files: dict[str, File], examples: Examples, score: Score) -> None:
+    """What each file answers to the test split."""
+    print(
+        "\n| | quality | agreement with float | mean abs. difference of logits | file against simulation, mean | MB |"
+    )
+    print("|---|--:|--:|--:|--:|--:|")
+    whole = answers(files[FLOAT], examples, score)
+    for way, file in files.items():
+        found = whole if way == FLOAT else answers(file, examples, score)
+        same = 100 * (found.logits.argmax(-1) == whole.logits.argmax(-1)).mean()
+        apart = np.abs(found.logits - whole.logits).mean()
+        simulated = "" if file.check is None else f"{file.check.mean:.1e}"
+        q = found.quality
+        told = f"{100 * q.value:.2f} [{100 * q.low:.2f}, {100 * q.high:.2f}]"
+        print(f"| {way} | {told} | {same:.2f} % | {apart:.4f} | {simulated} | {file.megabytes:.1f} |", flush=True)
+
+
+def answers(file: File, examples: Examples, score: Score) -> Answers:
+    """Of the file in onnxruntime."""
+    session, asked = OnnxSession(file.content), Needs(logits=True)
+
+    def parts() -> Any:
+        for batch in evaluation_batches(examples, MAX_TOKENS):
+            logits = session(batch, asked).logits
+            assert logits is not None
+            yield batch.row_ids.numpy(), logits.numpy()
+
+    logits = in_order(examples, parts())
+    return Answers(logits, score(logits))
+
+
+# --- latency ------------------------------------------------------------------------------------------------------
+
+
+def reference_of(args: argparse.Namespace) -> torch.nn.Module:
+    """The model as Hugging Face's own class, eager."""
+    eager = {"attn_implementation": "eager"}
+    if args.shape:
+        layers, hidden = map(int, args.shape.split("x"))
+        config = transformers.BertConfig(
+            hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=hidden // 64, intermediate_size=4 * hidden
+        )
+        config._attn_implementation = "eager"
+        return transformers.BertForSequenceClassification(config).eval()
+    (kind,) = transformers.AutoConfig.from_pretrained(args.model).architectures or ("BertForSequenceClassification",)
+    return getattr(transformers, kind).from_pretrained(args.model, **eager).eval()
+
+
+def tell_speed(
+    files: dict[str, File], theirs: torch.nn.Module, config: EncoderConfig, args: argparse.Namespace
+) -> None:
+    """Milliseconds of one sequence, the fastest of all turns, and how many times faster than two float ways."""
+    print("\n| | runtime | length | threads | ms | times Hugging Face | times float onnxruntime |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    for threads in args.threads:
+        torch.set_num_threads(threads)
+        sessions: dict[tuple[str, str], FileSession] = {
+            (way, name): kind(file.content, threads=threads)
+            for way, file in files.items()
+            for name, kind in (("onnxruntime", OnnxSession), ("OpenVINO", OpenVinoSession))
+        }
+        for length in args.lengths:
+            batch = fixed_batch(config, 1, length)
+            ids = batch.input_ids[None]
+
+            def reference(ids: torch.Tensor = ids) -> None:
+                with torch.inference_mode():
+                    theirs(input_ids=ids, attention_mask=torch.ones_like(ids))
+
+            calls = [reference, *(lambda s=s, b=batch: s.run(b) for s in sessions.values())]
+            times = [t.minimum for t in measure_interleaved(calls, repeats=args.repeats, seconds=args.seconds)]
+            found = dict(zip(sessions, times[1:], strict=True))
+            plain = found[FLOAT, "onnxruntime"]
+            print(f"| {HUGGING_FACE} | torch | {length} | {threads} | {times[0]:.2f} | 1 | |")
+            for (way, runtime), ms in found.items():
+                ratios = f"{times[0] / ms:.2f} | {plain / ms:.2f}"
+                print(f"| {way} | {runtime} | {length} | {threads} | {ms:.2f} | {ratios} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
