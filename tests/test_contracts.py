@@ -133,6 +133,12 @@ def test_a_stage_has_its_class_its_command_and_a_recipe(kind: str) -> None:
     assert any(s.kind == kind for name in recipe_names() for s in load_recipe(name).stages), "no recipe shows it"
 
 
+@pytest.mark.parametrize("kind", sorted({*STAGES} - {"tokenizer", "pretrain", "finetune"}))
+def test_a_compression_is_tried_before_and_after_every_other(kind: str) -> None:
+    pairs = (ROOT / "tests/e2e/test_pairs_of_verbs.py").read_text(encoding="utf-8")
+    assert f'    "{kind}": {{' in pairs, "give it a row of VERBS and its mark in made_by"
+
+
 def blocks() -> Iterator[type[Frozen]]:
     """Every block that a recipe may hold."""
     waiting: list[type[Frozen]] = [Recipe, *(registry.stage_spec(kind) for kind in STAGES)]
