@@ -2,8 +2,9 @@
 
     python -m benchmarks.cka [--tokens 50000] [--layers 13] [--width 768] [--threads 2] [--gram 4000]
 
-Prints seconds and the most memory that each way took above what the process held before. Batches are made as they are
-read, as a model would give them. Whole Gram matrices are timed on `--gram` tokens and extrapolated by the square.
+Prints seconds and the most memory that each way took: above what the process held before, and in all. Batches are made
+as they are read, as a model would give them. Whole Gram matrices are timed on `--gram` tokens and extrapolated by the
+square.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def outputs(tokens: int, layers: int, width: int) -> Iterator[list[torch.Tensor]
         yield batch
 
 
-def measured(work: Callable[[], object]) -> tuple[float, float, float]:
-    """(wall seconds, CPU seconds, GB above the start at the peak)."""
+def measured(work: Callable[[], object]) -> tuple[float, float, float, float]:
+    """(wall seconds, CPU seconds, GB above the start at the peak, GB of the process at the peak)."""
     process = psutil.Process()
     begin, peak, done = process.memory_info().rss, 0, threading.Event()
 
@@ -50,7 +51,8 @@ def measured(work: Callable[[], object]) -> tuple[float, float, float]:
     seconds = time.perf_counter() - wall, time.process_time() - cpu
     done.set()
     watcher.join()
-    return (*seconds, (max(peak, begin) - begin) / 1e9)
+    peak = max(peak, begin)
+    return (*seconds, (peak - begin) / 1e9, peak / 1e9)
 
 
 def main() -> None:
@@ -96,10 +98,10 @@ def main() -> None:
     )
     found = {}
     for name, work in rows:
-        found[name] = wall, cpu, memory = measured(work)
-        print(f"{name:52} {wall:8.1f} s   {cpu:8.1f} s of CPU   {memory:6.2f} GB")
+        found[name] = wall, cpu, memory, whole = measured(work)
+        print(f"{name:52} {wall:8.1f} s   {cpu:8.1f} s of CPU   {memory:6.2f} GB   {whole:6.2f} GB in all")
     factor = (asked.tokens / asked.gram) ** 2
-    wall, cpu, memory = found[rows[-1][0]]
+    wall, cpu, *_ = found[rows[-1][0]]
     gram = asked.layers * asked.tokens**2 * 8 / 1e9
     name = f"the same of {asked.tokens:,} tokens, extrapolated"
     times = f"{wall * factor:8.0f} s   {cpu * factor:8.0f} s of CPU"

@@ -1,4 +1,4 @@
-"""`compress prune-layers --criterion all`: every criterion cuts the same model to the same depths, and is measured.
+"""`compress prune-layers --criterion all`: criteria cut the same model to the same depths, and are measured.
 
 All choose on the same text, drawn anew for each seed, and recover by the same steps. Criteria that choose the same
 layers share their runs.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, count
 from math import comb
 
 import numpy as np
@@ -18,6 +18,7 @@ from compress import registry
 from compress.console import Console
 from compress.contesttable import COIN, Entry, Layers, Weighted, as_json, ranked, said, table, told
 from compress.contracts import Override, RunOptions
+from compress.data.randomness import order
 from compress.data.task import Scored
 from compress.durable.signals import StopFlag
 from compress.errors import ExitCode, Stopped, UserError
@@ -31,19 +32,22 @@ from compress.recipe import Recipe, load_recipe
 from compress.report import description
 from compress.runfolder import RUNS, resume_command
 from compress.tracking import TrackedRun, open_asked
+from evaluation.quality.runs import Drawn
 
 LIMIT = 1000  # sets of layers that are all tried, to know the best
 QUICK = {"repeats": 5, "seconds": 1.0}  # models of one depth cost the same: timing all of them tells nothing
 
 
 class Contest:
-    """One model, several depths, all criteria. place: of the recipe's stage that cuts."""
+    """One model, several depths, several criteria. place: of the recipe's stage that cuts.  draws: sets of layers that
+    are drawn at random for each depth, and measured after recovery like the criteria's: what a coin is worth."""
 
     def __init__(
-        self, name: str, place: int, depths: Sequence[int], seeds: Sequence[int], verb: str | None,
-        options: RunOptions, console: Console, stop: StopFlag,
+        self, name: str, place: int, depths: Sequence[int], seeds: Sequence[int], criteria: Sequence[str], draws: int,
+        verb: str | None, options: RunOptions, console: Console, stop: StopFlag,
     ) -> None:  # fmt: skip
         self.name, self.place, self.seeds, self.verb = name, place, list(seeds), verb
+        self.criteria, self.draws = list(criteria), draws
         self.options, self.console = options, console
         self.recipe: Recipe = load_recipe(name, overrides=options.overrides)
         self.base = options.output or RUNS / f"{self.recipe.name}-contest"
@@ -78,7 +82,7 @@ class Contest:
         entries = []
         for depth in self.depths:
             here = {}
-            for kind in registry.parts(PACKAGE):
+            for kind in self.criteria:
                 try:
                     here[kind] = tuple(self._choose(kind, depth, seed) for seed in self.seeds)
                 except UserError as error:
@@ -105,6 +109,20 @@ class Contest:
             return []
         return [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
 
+    def drawn(self, depth: int) -> list[Layers]:
+        """The sets that the coin drew, or all where there are no more; the same for all seeds."""
+        free = [i for i in self.whole if i not in self.protected]
+        size = depth - len(self.protected)
+        if comb(len(free), size) <= self.draws:
+            return [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
+        found: dict[Layers, None] = {}
+        for number in count():
+            if len(found) == self.draws:
+                break
+            some = order(len(free), "contest-draws", self.recipe.seed, depth, number)[:size]
+            found[tuple(sorted({*self.protected, *(free[place] for place in some)}))] = None
+        return list(found)
+
     def _before_recovery(self, kind: str, depth: int, layers: tuple[Layers, ...]) -> Entry:
         lost = [self.subject.points_lost(kept) for kept in layers]
         entry = Entry(kind, depth, layers, statistics.mean(lost))
@@ -125,6 +143,10 @@ class Contest:
         for entry in entries:
             for layers, seed in zip(entry.layers, self.seeds, strict=True):
                 wanted.setdefault((layers, seed), []).append(entry.criterion)
+        for depth in self.depths:
+            for number, layers in enumerate(self.drawn(depth), 1):
+                for seed in self.seeds:
+                    wanted.setdefault((layers, seed), []).append(f"draw {number}")
         for number, ((layers, seed), criteria) in enumerate(wanted.items(), 1):
             whose = ", ".join(criteria)
             self.console.note(f"run {number} of {len(wanted)}: layers {told(layers)}, seed {seed}: {whose}")
@@ -147,7 +169,17 @@ class Contest:
 
     def _scored(self, entry: Entry) -> Entry:
         values = [self._measured[layers, seed].measurement.values for layers, seed in self._runs(entry)]
-        return dataclasses.replace(entry, scores=tuple(v[f"quality/{self.metric}"] for v in values))
+        scores = tuple(v[f"quality/{self.metric}"] for v in values)
+        sets = self.drawn(entry.depth)
+        if not sets or len(sets) < len(self.sets(entry.depth)):
+            return dataclasses.replace(entry, scores=scores)
+        gaps, ranks = [], []
+        for score, seed in zip(scores, self.seeds, strict=True):
+            every = [self._measured[kept, seed].measurement.values[f"quality/{self.metric}"] for kept in sets]
+            gaps.append(100 * (max(every) - score))
+            ranks.append(1 + sum(other > score for other in every))
+        after = {"regret_after": statistics.mean(gaps), "rank_after": statistics.mean(ranks)}
+        return dataclasses.replace(entry, scores=scores, **after)
 
     # --- what may be said -------------------------------------------------------------------------------------
 
@@ -176,24 +208,39 @@ class Contest:
     def _rows(self, here: Sequence[Entry]) -> int:
         return self._answers(here[0])[0].rows if here else 0
 
-    def _coin(self, here: Sequence[Entry]) -> list[Weighted] | None:
-        """What layers drawn at random are worth at this depth: the mean of all sets where all were measured alike, else
-        of those that were drawn."""
-        sets = self.sets(here[0].depth) if here else []
-        if sets and not here[0].scores:
-            every = [worth.scored.metrics[self.metric] for worth in self.subject.worth(sets).values()]
-            return [lambda w: np.mean([one(w) for one in every], axis=0)] * len(self.seeds)
-        drawn = next((e for e in here if e.criterion == COIN), None)
-        return None if drawn is None else self._figures(drawn)
+    def _coin(self, here: Sequence[Entry]) -> Sequence[Weighted | Drawn] | None:
+        """What layers drawn at random are worth at this depth, for each seed: the mean of all sets where all were
+        measured alike, else of those that were drawn."""
+        if not here:
+            return None
+        every, drawn = self.sets(here[0].depth), self.drawn(here[0].depth)
+        if every and not here[0].scores:
+            worth = self.subject.worth(every).values()
+            return [_mean([one.scored.metrics[self.metric] for one in worth])] * len(self.seeds)
+        if drawn and here[0].scores:
+            figures = [[self._metric(kept, seed) for kept in drawn] for seed in self.seeds]
+            return [_mean(row) if len(drawn) == len(every) else Drawn(tuple(row)) for row in figures]
+        own = next((e for e in here if e.criterion == COIN), None)
+        return None if own is None else self._figures(own)
+
+    def _metric(self, layers: Layers, seed: int) -> Weighted:
+        scored = self._measured[layers, seed].scored
+        assert scored is not None
+        return scored.metrics[self.metric]
+
+
+def _mean(figures: Sequence[Weighted]) -> Weighted:
+    return lambda weights: np.mean([one(weights) for one in figures], axis=0)
 
 
 def contest(
-    name: str, place: int, depths: Sequence[int], seeds: int, verb: str | None, recover: bool, options: RunOptions,
-    console: Console,
+    name: str, place: int, depths: Sequence[int], seeds: int, criteria: Sequence[str], draws: int, verb: str | None,
+    recover: bool, options: RunOptions, console: Console,
 ) -> None:  # fmt: skip
     """Run it and tell: a table, what may be said, and a tracked run above those of every cut.
 
     depths: how many layers stay; empty: every number below the model's.  seeds: how many, from the recipe's on.
+    criteria: their kinds.  draws: sets of layers that a coin draws at each depth, recovered too.
     recover: whether the cuts are recovered and measured.  verb: of the recipe's stages, those that run then.
     Raises UserError when the folder holds something else.
     """
@@ -203,7 +250,7 @@ def contest(
     recipe = load_recipe(name, overrides=options.overrides)
     seeds_run = range(recipe.seed, recipe.seed + seeds)
     with StopFlag() as stop:
-        one = Contest(name, place, depths, seeds_run, verb, options, console, stop)
+        one = Contest(name, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
         try:
             entries, lines = _held(one, recover)
         except Stopped as stopped:
@@ -240,7 +287,7 @@ def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
 
 def _conditions(one: Contest, recover: bool) -> list[str]:
     seeds = f"{len(one.seeds)} seed" + ("s, each with a draw of its own" if len(one.seeds) > 1 else "")
-    chosen = f"all criteria chose on the same {one.subject.rows:,} training texts"
+    chosen = f"the criteria chose on the same {one.subject.rows:,} training texts"
     rows, whole = one.subject.table.split("validation"), one.subject.worth([one.whole])[one.whole].scored
     said = [f"before the cut {100 * figure(whole, one.metric):.2f} on {len(rows):,} validation rows"]
     note = "intervals resample rows and seeds, widened for the number of comparisons at a depth"
@@ -248,4 +295,6 @@ def _conditions(one: Contest, recover: bool) -> list[str]:
         return [*said, f"{chosen}, {seeds}; nothing was recovered", note]
     plan = next((s.training for s in one.recipe.stages[one.place + 1 :] if hasattr(s, "training")), None)
     steps = "" if plan is None else f" and recovered by the same {plan.length} of {plan.batch_rows} rows"
+    coins = [(depth, len(one.drawn(depth)), len(one.sets(depth))) for depth in one.depths] if one.draws else []
+    said += [f"{d} layers: the coin is {'all' if n == every else 'the mean of'} {n} sets" for d, n, every in coins]
     return [*said, f"{chosen}{steps}, {seeds}", note]

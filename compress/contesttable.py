@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from compress.report import title
 from evaluation.quality.intervals import Interval
-from evaluation.quality.runs import difference_over_runs
+from evaluation.quality.runs import Drawn, difference_over_runs
 
 COIN = "random"  # the criterion that the others must beat
 
@@ -27,7 +27,8 @@ class Entry:
     """A criterion at one depth. layers: what it chose, for each seed.  points: of the main metric lost on validation
     before recovery.  regret: less the points of the best set, None where not all were tried.  rank: of its set among
     `sets` by loss on validation, mean over seeds, 1 the best.  scores: of the main metric on the measured rows, for
-    each seed, after recovery.  behind: against the best criterion of the depth.  coin: against layers drawn at random.
+    each seed, after recovery.  regret_after, rank_after: the same of these scores, where all sets were recovered; mean
+    over seeds.  behind: against the best criterion of the depth.  coin: against layers drawn at random.
     """
 
     criterion: str
@@ -38,6 +39,8 @@ class Entry:
     rank: float | None = None
     sets: int | None = None
     scores: tuple[float, ...] = ()
+    regret_after: float | None = None
+    rank_after: float | None = None
     behind: Interval | None = None
     coin: Interval | None = None
 
@@ -56,7 +59,7 @@ class Entry:
 
 
 def ranked(
-    here: Sequence[Entry], figures: Sequence[list[Weighted]], coin: list[Weighted] | None, rows: int
+    here: Sequence[Entry], figures: Sequence[list[Weighted]], coin: Sequence[Weighted | Drawn] | None, rows: int
 ) -> list[Entry]:
     """The entries of one depth, the best first, with paired intervals wide enough for as many comparisons as there are
     (Bonferroni). figures: of each, a figure a seed.  coin: of layers drawn at random.  rows: that are resampled."""
@@ -112,7 +115,7 @@ def table(entries: Sequence[Entry], metric: str) -> tuple[tuple[str, ...], list[
     name = title(metric)
     columns = (
         "layers", "criterion", "keeps", f"{name} lost by the cut, validation", "regret", "rank of its set",
-        f"{name} x 100", "behind the best", "against a coin",
+        f"{name} x 100", "regret after recovery", "rank after recovery", "behind the best", "against a coin",
     )  # fmt: skip
     rows = [_row(entry) for entry in entries]
     filled = [i for i in range(len(columns)) if any(row[i] for row in rows)]
@@ -131,6 +134,8 @@ def _row(e: Entry) -> tuple[str, ...]:
         "" if e.regret is None else f"{e.regret:.2f}",
         "" if e.rank is None else f"{e.rank:.3g} of {e.sets}",
         f"{100 * e.mean:.2f}{spread}" if e.scores else "",
+        "" if e.regret_after is None else f"{e.regret_after:.2f}",
+        "" if e.rank_after is None else f"{e.rank_after:.3g} of {e.sets}",
         "" if e.behind is None else _points(e.behind),
         "" if e.coin is None else _points(e.coin),
     )

@@ -40,6 +40,7 @@ class Wanted:
     recover: bool
     explain: bool
     seeds: int | None
+    draws: int | None
 
     @property
     def verb(self) -> str | None:
@@ -48,13 +49,16 @@ class Wanted:
 
 
 def prune_layers(wanted: Wanted, options: RunOptions) -> None:
-    """Cut, recover, measure and tell; with criterion `all` the contest. Raises UserError for flags that do not fit."""
+    """Cut, recover, measure and tell; with criterion `all`, or several, the contest. Raises UserError for flags that do
+    not fit."""
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
     name = options.recipe or DEFAULT
-    if wanted.criterion == ALL:
-        _contest(name, wanted, options, console)
+    if wanted.criterion is not None and (wanted.criterion == ALL or "," in wanted.criterion):
+        _contest(name, wanted, wanted.criterion, options, console)
         return
+    if wanted.draws is not None:
+        raise UserError("is for the contest", where="--draws", do="use --criterion all, or several: cka,greedy-loss")
     options = asked(name, wanted, options, console)
     if wanted.seeds is not None:
         run_seeds(name, options, console, wanted.seeds, verb=wanted.verb, inputs={})
@@ -65,16 +69,24 @@ def prune_layers(wanted: Wanted, options: RunOptions) -> None:
             console.result(line)
 
 
-def _contest(name: str, wanted: Wanted, options: RunOptions, console: Console) -> None:
+def _contest(name: str, wanted: Wanted, criteria: str, options: RunOptions, console: Console) -> None:
     others = {"--drop": wanted.drop, "--max-drop": wanted.max_drop, "--target-latency": wanted.target_latency}
     for flag, value in (others | {"--step": wanted.step, "--explain": wanted.explain or None}).items():
         if value is not None:
             raise UserError("not in the contest", where=flag, do="name the depths with --keep 5,4,3, or leave it out")
+    if wanted.draws is not None and not wanted.recover:
+        why = "without recovery all sets are measured where they are few, and random draws its own"
+        raise UserError("goes with recovery", where="--draws", why=why, do="leave out it or --no-recover")
+    names = [part.strip() for part in criteria.split(",")]
+    kinds = registry.parts(PACKAGE) if criteria == ALL else dict.fromkeys(map(criterion_kind, names))
     depths = () if wanted.keep is None else numbers(wanted.keep, "--keep")
     one = dataclasses.replace(wanted, keep=None, criterion=None)
     options = asked(name, one, options, console)
     place = cutting(load_recipe(name, overrides=options.overrides))
-    contest(name, place, depths, wanted.seeds or 1, wanted.verb, wanted.recover, options, console)
+    contest(
+        name, place, depths, wanted.seeds or 1, list(kinds), wanted.draws or 0, wanted.verb, wanted.recover, options,
+        console,
+    )  # fmt: skip
 
 
 def asked(name: str, wanted: Wanted, options: RunOptions, console: Console) -> RunOptions:

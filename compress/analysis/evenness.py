@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
-from compress.analysis.seen import Analysis, Subject
+from compress.analysis.seen import DEPTH, Analysis, Subject
 from compress.data.examples import Examples
+from compress.plots import Curve, heatmap, line_chart
 from evaluation.representation.anisotropy import anisotropy, whitened, without_top
 
 SAMPLE = 1500  # tokens whose pairs are compared
@@ -25,11 +27,12 @@ def evenness(one: Subject, examples: Examples, found: Analysis) -> None:
         for kept, state in zip(parts, states, strict=True):
             kept.append(state[here])
     columns = ("layer", "mean |cosine|", "top 1 of the variance", "top 3", "top 10", "whitened", "without top 3")
-    rows, counts = [], []
+    rows, counts, cosines = [], [], []
     for name, kept in zip(one.layers, parts, strict=True):
         x = torch.cat(kept)
         here = anisotropy(x)
         even = anisotropy(whitened(x)).cosine, anisotropy(without_top(x, REMOVED)).cosine
+        cosines.append((here.cosine, *even))
         rows.append(
             (name, f"{here.cosine:.3f}", *(f"{s:.3f}" for s in here.shares.values()), *(f"{e:.3f}" for e in even))
         )
@@ -37,4 +40,14 @@ def evenness(one: Subject, examples: Examples, found: Analysis) -> None:
         found.values[f"anisotropy/layer_{name}"] = here.cosine
     found.tables["anisotropy"] = (f"evenness of {int(chosen.sum()):,} tokens", (columns, rows))
     bins = tuple(f"{-1 + 0.1 * i:.1f}" for i in range(len(counts[0]) - 1))
-    found.tables["cosines"] = ("pairs of tokens by cosine, from", (("layer", *bins), counts))
+    ways = ("as they are", "whitened", f"without the top {REMOVED}")
+    curves: dict[str, Curve] = {
+        way: [(i, c[k], c[k], c[k]) for i, c in enumerate(cosines)] for k, way in enumerate(ways)
+    }
+    found.plots["anisotropy"] = line_chart(f"{one.name}: how even its tokens are", DEPTH, "mean |cosine|", curves)
+    title = "pairs of tokens by cosine, from"
+    found.tables["cosines"] = (title, (("layer", *bins), counts))
+    shares = np.array([[int(c) for c in row[1:]] for row in counts], dtype=np.float64)
+    found.plots["cosines"] = heatmap(
+        f"{title}; share of all", one.layers, bins, [list(row / row.sum()) for row in shares]
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from compress.analysis.seen import Analysis, Subject, encoded, table_of
+from compress.analysis.seen import DEPTH, Analysis, Subject, encoded, table_of
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.table import UNLABELLED, Table
 from compress.errors import UserError
+from compress.plots import Curve, line_chart
+from evaluation.quality.intervals import Interval
 from evaluation.representation.probes import Probed, probe
 from evaluation.representation.rows import rows_of
 
@@ -29,16 +32,26 @@ def probed(one: Subject, source: str, options: RunOptions, console: Console, fou
             do="use data for token-classification, classification or pair-classification",
         )  # fmt: skip
     splits = {name: _probe_rows(one, table, name) for name in PROBE_ROWS}
-    rows = []
-    for place, name in enumerate(one.layers):
+    data = Path(table.name).name
+    results = []
+    for place in range(len(one.layers)):
         (x, y, kinds), (u, v, others) = ((s[0][place], s[1], s[2]) for s in splits.values())
-        result = probe((x, y), (u, v), (kinds, others))
-        rows.append((name, *_cells(result)))
-        found.values[f"probe/{table.name}_layer_{name}"] = result.accuracy.value
-        found.values[f"selectivity/{table.name}_layer_{name}"] = result.selectivity
+        results.append(probe((x, y), (u, v), (kinds, others)))
+    rows = [(name, *_cells(result)) for name, result in zip(one.layers, results, strict=True)]
+    for name, result in zip(one.layers, results, strict=True):
+        found.values[f"probe/{data}_layer_{name}"] = result.accuracy.value
+        found.values[f"selectivity/{data}_layer_{name}"] = result.selectivity
     columns = ("layer", "accuracy x 100", "control", "selectivity", "commonest label")
-    key = f"probe-{Path(table.name).name}"
-    found.tables[key] = (f"linear probes on {table.name}, {table.task}", (columns, rows))
+    key = f"probe-{data}"
+    title = f"linear probes on {data}, {table.task}"
+    kind = "word" if table.task == "token-classification" else "text's last word"
+    found.tables[key] = (f"{title}; control: random labels, one for each {kind}", (columns, rows))
+    curves = {
+        "task": _curve([r.accuracy for r in results]),
+        "control": _curve([r.control for r in results]),
+        "commonest label": [(i, *(3 * (100 * r.baseline,))) for i, r in enumerate(results)],
+    }
+    found.plots[key] = line_chart(title, DEPTH, "accuracy, %", curves)
 
 
 def _probe_rows(one: Subject, table: Table, split: str) -> tuple[list[torch.Tensor], np.ndarray, list[object]]:
@@ -66,3 +79,7 @@ def _cells(p: Probed) -> tuple[str, ...]:
     a = p.accuracy
     shown = f"{100 * a.value:.1f} [{100 * a.low:.1f}, {100 * a.high:.1f}]"
     return shown, f"{100 * p.control.value:.1f}", f"{100 * p.selectivity:+.1f}", f"{100 * p.baseline:.1f}"
+
+
+def _curve(shares: Sequence[Interval]) -> Curve:
+    return [(place, 100 * s.value, 100 * s.low, 100 * s.high) for place, s in enumerate(shares)]

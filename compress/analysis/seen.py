@@ -25,6 +25,7 @@ from compress.prune_layers.study import not_finite
 from compress.recipe import load_recipe
 from compress.stages import open_table_of
 
+DEPTH = "layers that a token went through; 0: the embeddings"  # what plots have along the bottom
 LONGEST = 128  # tokens of a text that are read
 ALL = Needs(hidden_states=True)
 

@@ -74,7 +74,9 @@ class LayerStudy:
         if key not in self._ckas:
             rows = sum(b.tokens if taken == "tokens" else b.rows for b in self.batches)
             if rows < LEAST_ROWS:
-                raise UserError(f"CKA needs at least {LEAST_ROWS} rows, found {rows}", where=self.name, do="give more")
+                raise UserError(
+                    f"CKA needs at least {LEAST_ROWS} rows, found {rows}", where=self.name, do="give more text"
+                )
             size = max(LEAST_ROWS, min(MINIBATCH, rows // BLOCKS_WANTED))
             found = LayerCKA(size, kernel="rbf" if kernel == "rbf" else "linear", bandwidth=bandwidth)
             for batch, states in self.states(kept):

@@ -15,6 +15,7 @@ from compress.data.table import Table
 from compress.data.task import Scored
 from compress.data.tasks import task_of
 from compress.encoder.inference import prepare
+from compress.encoder.quantization import refuse_quantized
 from compress.encoder.subsets import Layers, subset_outputs
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.objectives.hard_labels import Objective as HardLabels
@@ -47,9 +48,11 @@ class Subject:
 
     @classmethod
     def of(cls, context: StageContext, rows: int) -> Subject:
-        """The model before a stage, or the teacher, with the data's rows encoded for it. Raises UserError."""
+        """The model before a stage, or the teacher, with the data's rows encoded for it. Raises UserError; for a
+        quantized model too, whose rounding was fitted to layers that would not be there any more."""
         folder = require_folder(context.model or context.teacher, "a fine-tuned model to cut", "MODEL", "prune_layers")
         loaded = load_model(folder, require={"task"}, keep={"task"}, device=context.device)
+        refuse_quantized(loaded.config, "cutting it", str(folder))
         table = context.table()
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, context)

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from evaluation.representation.hsic import UndefinedError, finite
 
+CHUNK = 512  # rows that are in fp64 at once
+
 
 class LayerAngles:
     """Mean cosine and mean angle of every pair of layers, over all rows given in batches."""
@@ -25,13 +27,14 @@ class LayerAngles:
 
     def update(self, layers: Sequence[Tensor]) -> None:
         """Add rows: one (n, D) a layer. Raises NonFiniteError, which names the layer."""
-        units = torch.stack([finite(layer, number) for number, layer in enumerate(layers)])
-        units = torch.nn.functional.normalize(units, dim=-1)
-        cosines = torch.einsum("and,bnd->abn", units, units).clamp(-1, 1)
-        parts = cosines.sum(-1).cpu(), (torch.arccos(cosines) / torch.pi).sum(-1).cpu()
-        self._cosines = parts[0] if self._cosines is None else self._cosines + parts[0]
-        self._angles = parts[1] if self._angles is None else self._angles + parts[1]
-        self.rows += units.shape[1]
+        for start in range(0, layers[0].shape[0], CHUNK):
+            parts = [finite(layer[start : start + CHUNK], number) for number, layer in enumerate(layers)]
+            units = torch.nn.functional.normalize(torch.stack(parts), dim=-1)
+            cosines = torch.einsum("and,bnd->abn", units, units).clamp(-1, 1)
+            angles = torch.arccos(cosines) / torch.pi
+            self._cosines = cosines.sum(-1).cpu() + (0 if self._cosines is None else self._cosines)
+            self._angles = angles.sum(-1).cpu() + (0 if self._angles is None else self._angles)
+            self.rows += units.shape[1]
 
     def cosines(self) -> np.ndarray:
         """(layers, layers) mean cosine. Raises UndefinedError without rows."""

@@ -33,6 +33,9 @@ from evaluation.representation.hsic import (
 MINIBATCH = 256  # rows whose Gram matrices are made at once
 BLOCKS = 64  # at least as many stay apart for the bootstrap once there are so many minibatches, at most twice as many
 LEAST_BLOCKS = 8  # fewer say nothing about how a figure varies
+CONSTANT = 1e-24
+"""HSIC of a representation with itself over its mean squared length squared, below which it counts as constant: rows
+that differ by a millionth of their length or less, a few times the rounding of fp32."""
 
 
 class LinearCKA:
@@ -45,12 +48,14 @@ class LinearCKA:
         self.rows = 0
         self._shift: tuple[Tensor, Tensor] | None = None
         self._sums: dict[str, Tensor] = {}
+        self._lengths = (0.0, 0.0)  # squared, summed over rows, before the shift
 
     def update(self, x: Tensor, y: Tensor) -> None:
         """Add rows: x (n, p), y (n, q). Raises NonFiniteError for a value that is not finite."""
         x, y = finite(x), finite(y)
         if self._shift is None:
             self._shift = x.mean(0), y.mean(0)
+        self._lengths = self._lengths[0] + float(x.square().sum()), self._lengths[1] + float(y.square().sum())
         x, y = x - self._shift[0], y - self._shift[1]
         k, l = x.square().sum(1), y.square().sum(1)  # noqa: E741
         parts = {
@@ -71,10 +76,10 @@ class LinearCKA:
         cross = estimate(s["xy"], s["x"], s["y"], s["k"], s["l"], s["kl"], s["lx"], s["ky"])
         own = estimate(s["xx"], s["x"], s["x"], s["k"], s["k"], s["kk"], s["kx"], s["kx"])
         other = estimate(s["yy"], s["y"], s["y"], s["l"], s["l"], s["ll"], s["ly"], s["ly"])
-        scale = self.rows * (float(s["k"]) + float(s["l"]) + 1e-300)
-        if min(own, other) <= 1e-14 * scale:
-            raise UndefinedError("CKA of a constant representation is 0/0")
-        return cross / (own * other) ** 0.5
+        for figure, length in zip((own, other), self._lengths, strict=True):
+            if figure <= CONSTANT * (length / self.rows) ** 2:
+                raise UndefinedError("CKA of a constant representation is 0/0")
+        return cross / own**0.5 / other**0.5
 
     def _unbiased(
         self, c: Tensor, sx: Tensor, sy: Tensor, k: Tensor, m: Tensor, km: Tensor, mx: Tensor, ky: Tensor
@@ -122,18 +127,23 @@ class LayerCKA:
     def update(self, xs: Sequence[Tensor], ys: Sequence[Tensor] | None = None) -> None:
         """Add rows: one (n, width) a layer, of the first model and of the second (None: the first again).
 
-        Raises NonFiniteError, which names the layer, the second model's counted after the first's.
+        Raises NonFiniteError, which names the layer, the second model's counted after the first's, and ValueError when
+        the layers are not of equally many rows.
         """
         layers = [*xs, *(ys or ())]
         self._split = len(xs)
         if not self._waiting:
             self._waiting = [[] for _ in layers]
+        if len({layer.shape[0] for layer in layers}) > 1:
+            raise ValueError(f"layers of {[layer.shape[0] for layer in layers]} rows are not of the same input")
         for waiting, layer in zip(self._waiting, layers, strict=True):
             waiting.append(layer.detach())
-        while sum(part.shape[0] for part in self._waiting[0]) >= self.minibatch:
+        full = sum(part.shape[0] for part in self._waiting[0]) // self.minibatch * self.minibatch
+        if full:
             joined = [torch.cat(parts) for parts in self._waiting]
-            self._take([layer[: self.minibatch] for layer in joined])
-            self._waiting = [[layer[self.minibatch :]] for layer in joined]
+            for start in range(0, full, self.minibatch):
+                self._take([layer[start : start + self.minibatch] for layer in joined])
+            self._waiting = [[layer[full:].clone()] for layer in joined]  # a view would hold all of the batch
 
     def matrix(self) -> np.ma.MaskedArray:
         """(layers of the first, layers of the second) CKA; masked where a representation is constant.
@@ -203,7 +213,13 @@ class LayerCKA:
         # Centred in the sense of the unbiased estimate, HSIC is a plain inner product of what is off the diagonal.
         flat = torch.stack([u_centred(gram).flatten() for gram in grams])
         n = len(xs[0])
-        return flat @ flat.T / (n * (n - 3))
+        found = flat @ flat.T / (n * (n - 3))
+        # Entries of a linear Gram matrix are of the size of the rows' squared length, those of an RBF one of 1.
+        lengths = [x.square().sum() / n if self._kernel == "linear" else torch.ones(()) for x in xs]
+        constant = found.diagonal() <= CONSTANT * torch.stack(lengths).cpu().square()
+        found[constant] = 0
+        found[:, constant] = 0
+        return found
 
     def _gram(self, number: int, x: Tensor, xs: Sequence[Tensor]) -> Tensor:
         if self._kernel == "linear":
@@ -217,8 +233,7 @@ class LayerCKA:
 def _ratios(total: Tensor) -> tuple[Tensor, Tensor]:
     """(.., n, n) sums of HSIC → CKA, and where it is undefined."""
     own = total.diagonal(dim1=-2, dim2=-1)
-    scale = own.abs().amax(-1, keepdim=True)
-    bad = (own <= 1e-14 * scale) | (own <= 0)
+    bad = own <= 0
     safe = torch.where(bad, torch.ones_like(own), own).sqrt()
     return total / safe[..., :, None] / safe[..., None, :], bad[..., :, None] | bad[..., None, :]
 

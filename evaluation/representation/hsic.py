@@ -67,10 +67,13 @@ def rbf_gram(x: Tensor, bandwidth: float) -> Tensor:
 
 
 def median_distance(x: Tensor) -> float:
-    """Median distance between two of the rows (n, p), what bandwidths are multiples of. Raises UndefinedError."""
+    """Median distance between two of the rows (n, p), what bandwidths are multiples of.
+
+    Raises UndefinedError for fewer than 4 rows, and where it is a millionth of the rows' length or less: rounding.
+    """
     x = x.double()
     found = float(torch.pdist(x - x.mean(0)).median()) if _enough(len(x)) else 0.0
-    if found <= 0:
+    if found <= 1e-6 * float(x.norm()) / len(x) ** 0.5:
         raise UndefinedError("CKA of a constant representation is 0/0")
     return found
 

@@ -45,7 +45,8 @@ def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, comp
     errors = json.loads(Path("seen/quantization-errors.json").read_text(encoding="utf-8"))
     assert len(errors["data"]) == 4 * 6
     assert "1.feed_forward.up" in [row[0] for row in errors["data"]]
-    for name in ("cka", "cka-without-outliers", "cka-against", "quantization-ranges", "quantization-errors-static"):
+    plots = ("cka", "cka-without-outliers", "cka-against", "anisotropy", "cosines", "probe-tagged")
+    for name in (*plots, "quantization-ranges", "quantization-errors-static"):
         assert Path(f"seen/{name}.svg").read_text(encoding="utf-8").startswith("<svg")
     assert len(json.loads(Path("seen/anisotropy.json").read_text(encoding="utf-8"))["data"]) == 5
     probed = json.loads(Path("seen/probe-tagged.json").read_text(encoding="utf-8"))

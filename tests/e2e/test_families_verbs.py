@@ -15,7 +15,7 @@ import pytest
 from e2e_toy import Cli
 
 from compress.data.tokenizer import Tokenizer
-from compress.modelfolder.folder import inspect
+from compress.modelfolder.folder import inspect, load_model, save_model
 
 SHAPE = {
     "hidden_size": 16,
@@ -34,6 +34,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("Roberta", {**SHAPE, "type_vocab_size": 1}),
     "xlm-roberta": ("XLMRoberta", {**SHAPE, "type_vocab_size": 1}),
 }
+HOLDERS = {"distilbert": "transformer"}  # of the layers, in transformers; others: encoder
 FINETUNE = f"""
 extends: finetune
 description: fine-tune a toy
@@ -117,6 +118,7 @@ def test_from_a_foreign_checkpoint_to_a_student_of_its_family(checkpoint: Path, 
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert [row["label"] in ("negative", "positive") for row in rows] == [True, True]
     _same_as_transformers(texts, rows)
+    _a_cut_is_as_by_hand(family, texts, compress)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +144,60 @@ def test_a_student_of_the_corpus_gets_the_teachers_task_head(checkpoint: Path, f
 
 def _same_as_transformers(texts: list[str], rows: list[dict[str, Any]]) -> None:
     """The student in transformers' own classes, with its own tokenizer, gives the same probabilities."""
+    import transformers
+
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("runs/small/student")
+    _answers_alike(model, "runs/small/student", texts, rows)
+
+
+def _answers_alike(model: Any, folder: str, texts: list[str], rows: list[dict[str, Any]]) -> None:
+    """A transformers model with the tokenizer of `folder` against what `predict` said."""
     import torch
     import transformers
 
-    model = transformers.AutoModelForSequenceClassification.from_pretrained("runs/small/student").eval()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file="runs/small/student/tokenizer.json")
+    model.eval()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=f"{folder}/tokenizer.json")
     for text, row in zip(texts, rows, strict=True):
         ids = torch.tensor([tokenizer(text)["input_ids"]])
         with torch.no_grad():
             probabilities = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.softmax(-1)[0]
         for index, label in model.config.id2label.items():
             assert row["probabilities"][label] == pytest.approx(float(probabilities[index]), abs=2e-4)
+
+
+def _a_cut_is_as_by_hand(family: str, texts: list[str], compress: Cli) -> None:
+    """`prune-layers`, read back, answers as transformers' own model with a layer taken out of it by hand."""
+    import torch
+    import transformers
+
+    tuned = load_model("runs/fine/model")
+    with torch.no_grad():  # random layers do next to nothing: one that is missing would not be missed
+        for parameter in tuned.model.parameters():
+            if parameter.dim() == 2:
+                parameter.copy_(0.3 * parameter / parameter.std())
+    strong = save_model(Path("strong"), tuned.model, tokenizer_files=tuned.tokenizer_files, meta=tuned.meta)
+    done = compress(
+        "prune-layers", strong, "--keep", "2", "--criterion", "greedy-loss", "--no-recover", "--data",
+        "data", "--max-length", "32", "--set", "stages.0.protect=[0]", "--set", "evaluation.latency.seconds=0.1",
+        "--set", "evaluation.bootstrap=100", "--output", "runs/cut", "--threads", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    info = inspect("runs/cut/model")
+    assert (info.config.depth, info.stock_class is None) == (2, False)
+    told = json.loads(Path("runs/cut/stages/0-prune_layers/layers.json").read_text(encoding="utf-8"))
+    kept = [int(row[0]) for row in told["data"] if "stays" in row]
+    assert len(kept) == 2
+    done = compress("predict", "runs/cut/model", *texts, "--json")
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    whole = transformers.AutoModelForSequenceClassification.from_pretrained(strong)
+    with pytest.raises(AssertionError):
+        _answers_alike(whole, "runs/cut/model", texts, rows)
+    base = whole.base_model
+    if family == "albert":  # one module, called once less
+        base.encoder.config.num_hidden_layers = 2
+    else:
+        holder = getattr(base, HOLDERS.get(family, "encoder")) if family != "modernbert" else base
+        name = "layer" if family != "modernbert" else "layers"
+        setattr(holder, name, torch.nn.ModuleList([getattr(holder, name)[i] for i in kept]))
+    _answers_alike(whole, "runs/cut/model", texts, rows)

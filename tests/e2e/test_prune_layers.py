@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from e2e_toy import QUICK, Cli
 
+from compress.contracts import Batch, Needs
 from compress.durable import atomic
-from compress.modelfolder.folder import inspect
+from compress.encoder.config import HeadConfig, LayerShape
+from compress.encoder.model import Model
+from compress.encoder.quantizing import planned, quantized
+from compress.encoder.schemes import QuantizationSpec
+from compress.encoder.sharing import Sharing
+from compress.modelfolder.folder import inspect, load_model, save_model
+from compress.prune_layers.gates import gated
 
 RECIPE = f"""
 extends: prune-layers
@@ -89,9 +100,57 @@ def test_a_schedule_recovers_between_cuts(prune: Cli) -> None:
     assert "after cutting 2" in done.out
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "shared": {"layer_groups": (0, 0, 1, 1, 0, 0)},
+    "shared in parts": {"sharing": Sharing((0, 0, 0, 1, 1, 1), (0, 1, 2, 0, 1, 2), residual_rank=2)},
+    "narrow": {"layers": tuple(LayerShape(heads, 8, 5 + 3 * heads) for heads in (2, 1, 2, 1, 2, 1))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_models_answer_as_with_the_gates_of_the_lost_layers_shut(kind: str, prune: Cli) -> None:
+    mine = load_model("mine")
+    config = dataclasses.replace(mine.config, **KINDS[kind])
+    parent = Model(config, {"task": HeadConfig("classification", labels=2)}).initialize(0).eval()
+    with torch.no_grad():  # far from zero, so that a lost layer is missed
+        for parameter in parent.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(7)), alpha=0.2)
+    shutil.rmtree("mine")
+    save_model(Path("mine"), parent, tokenizer_files=mine.tokenizer_files, meta=mine.meta)
+    done = prune("--keep", "3", "--no-recover", "--criterion", "leave-one-out")
+    assert done.code == 0, done.err
+    cut = load_model("runs/cut/model")
+    table = json.loads(Path("runs/cut/stages/0-prune_layers/layers.json").read_text(encoding="utf-8"))
+    stays = ["stays" in row for row in table["data"]]
+    assert (cut.config.depth, sum(stays)) == (3, 3)
+    lengths = torch.tensor([0, 9, 14])
+    batch = Batch(
+        torch.arange(14) + 5, torch.zeros(14, dtype=torch.long), torch.tensor([*range(9), *range(5)]), lengths, 9,
+        torch.arange(2),
+    )  # fmt: skip
+    with torch.no_grad():
+        whole = parent(batch, Needs(logits=True)).logits
+        with gated(parent, lambda layer: torch.tensor(float(stays[layer]))):
+            wanted = parent(batch, Needs(logits=True)).logits
+        found = cut.model.eval()(batch, Needs(logits=True)).logits
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+    assert (whole - wanted).abs().max() > 1e-3
+
+
+def test_a_quantized_model_is_refused_before_anything_is_computed(prune: Cli) -> None:
+    mine = load_model("mine")
+    made = quantized(mine.model, planned(QuantizationSpec(scheme="per-token"), mine.model))
+    shutil.rmtree("mine")
+    save_model(Path("mine"), made, tokenizer_files=mine.tokenizer_files, meta=mine.meta)
+    done = prune("--keep", "3")
+    assert done.code == 2
+    assert "mine: the model is quantized already, and cutting it reads float layers; start from the float" in done.line
+    assert not Path("runs").exists()
+
+
 def test_the_contest(prune: Cli) -> None:
     done = prune(
-        "--criterion", "all", "--keep", "5", "--protect", "0,1,2,3", "--json", "--set",
+        "--criterion", "all", "--keep", "5", "--protect", "0,1,2,3", "--draws", "9", "--json", "--set",
         "stages.0.criterion={kind: learned_gates, steps: 2}",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -107,8 +166,11 @@ def test_the_contest(prune: Cli) -> None:
     notes = "\n".join(told["notes"])
     assert re.search(r"5 layers: measurably better than a coin: \w+", notes)
     assert "sets of layers that do worse before recovery, mean over depths (a coin: 50 %): " in notes
-    assert "all criteria chose on the same 48 training texts and recovered by the same 2 steps of 8 rows" in notes
+    assert "the criteria chose on the same 48 training texts and recovered by the same 2 steps of 8 rows" in notes
     assert entries["exhaustive"]["rank"] in (1, 2)
+    assert "5 layers: the coin is all 2 sets" in told["notes"], "there are no more to draw"
+    for entry in told["entries"]:
+        assert (entry["rank_after"], entry["regret_after"] >= 0) in ((1, True), (2, True))
     runs = list(Path(told["folder"]).glob("keep-5/*/seed-*/student"))
     assert len(runs) <= 2, "one for each set and seed, not for each criterion"
 
@@ -127,6 +189,9 @@ def test_the_contest(prune: Cli) -> None:
         (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 0,5"),
         (("--max-drop", "1", "--step", "1"), "--step: needs a number of layers; give --keep or --drop"),
         (("--target-latency", "soon"), "'soon' is not a time in milliseconds"),
+        (("--keep", "3", "--criterion", "cka,cca"), "--criterion: unknown criterion 'cca'; did you mean 'cka'?"),
+        (("--keep", "3", "--draws", "2"), "--draws: is for the contest; use --criterion all, or several"),
+        (("--criterion", "all", "--draws", "2", "--no-recover"), "--draws: goes with recovery"),
         (("--criterion", "all", "--drop", "2"), "--drop: not in the contest; name the depths with --keep 5,4,3"),
     ],
 )

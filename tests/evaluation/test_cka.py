@@ -117,3 +117,31 @@ def test_where_there_is_no_value() -> None:
     cka.update([x, torch.full((50, 4), 2.0)])
     matrix = cka.matrix()
     assert matrix.mask.tolist() == [[False, True], [True, True]]
+
+
+@settings(max_examples=20)
+@given(st.floats(-9, 9), st.floats(-9, 9), st.booleans())
+def test_scale_is_no_matter_however_small_or_large(one: float, other: float, debiased: bool) -> None:
+    x = normal(60, 5, 6)
+    y = x + normal(60, 5, 7)
+    a, b = 10**one, 10**other
+    assert streamed(a * x, b * y, 17, debiased) == pytest.approx(streamed(x, y, 17, debiased), abs=1e-9)
+    plain_one, scaled = LayerCKA(minibatch=20), LayerCKA(minibatch=20)
+    plain_one.update([x, y])
+    scaled.update([a * x, b * y])
+    assert not scaled.matrix().mask.any()
+    np.testing.assert_allclose(scaled.matrix(), plain_one.matrix(), atol=1e-9)
+
+
+def test_rounding_is_no_representation() -> None:
+    x = normal(64, 8, 8)
+    noise = (3.3 * (1 + 3e-8 * normal(64, 8, 9))).float()
+    assert noise.std() > 0, "as a model gives [CLS] at its embeddings: the same but for the last bit"
+    with pytest.raises(UndefinedError, match="constant representation"):
+        streamed(x, noise)
+    for kernel in ("linear", "rbf"):
+        cka = LayerCKA(minibatch=16, kernel=kernel)
+        cka.update([x, noise, 1e-7 * x])
+        assert cka.matrix().mask.tolist() == [[False, True, False], [True, True, True], [False, True, False]]
+    with pytest.raises(ValueError, match=r"layers of \[64, 63\] rows"):
+        LayerCKA().update([x, noise[1:]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from itertools import combinations
 from typing import Any
@@ -22,6 +23,7 @@ from compress.prune_layers.gates import gated, row_gradients
 from compress.prune_layers.stage import PACKAGE, build
 from compress.prune_layers.study import LayerStudy, neighbours
 from compress.prune_layers.subject import spread
+from evaluation.representation.hsic import UndefinedError
 
 KINDS = sorted(registry.parts(PACKAGE))
 DEPTH = 5
@@ -281,10 +283,19 @@ def test_a_layer_that_is_not_finite_is_named() -> None:
         LayerStudy(made, batches(), name="m").cka()
 
 
-def test_too_little_text() -> None:
+def test_one_batch_and_too_little_text() -> None:
     with pytest.raises(UserError, match="there is no text to judge layers by"):
         LayerStudy(model(), [])
+    short = dataclasses.replace(
+        batches(1)[0], input_ids=torch.arange(3), segment_ids=torch.zeros(3, dtype=torch.int64),
+        position_ids=torch.arange(3), cu_seqlens=torch.tensor([0, 3]), max_length=3, row_ids=torch.arange(1),
+        labels=torch.zeros(1, dtype=torch.int64),
+    )  # fmt: skip
+    with pytest.raises(UserError, match="m: CKA needs at least 4 rows, found 3; give more text"):
+        LayerStudy(model(), [short], name="m").cka()
     study = LayerStudy(model(), batches(1))
+    with pytest.raises(UndefinedError, match=r"an interval of CKA needs 32 rows in minibatches of 4"):
+        study.cka("cls").interval()
     assert neighbours(study.cka("cls").matrix().filled(np.nan))[1] <= 1, "8 rows are enough for a value"
 
 
