@@ -516,6 +516,42 @@ class SharedStart(Protocol):
 
 
 @dataclass(frozen=True)
+class Seen:
+    """A matrix that is to be split in two, and what is known of it on real input, fp64.
+
+    weight: (out, in).  inputs: (in, in) mean of x xᵀ over tokens.  mean: (in,) of x, None where the layer has no bias
+    that could take it up.  fisher: (out, in) mean squared gradient. None where the method does not read it.
+    """
+
+    weight: Tensor
+    inputs: Tensor | None = None
+    mean: Tensor | None = None
+    fisher: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The products of every rank r: outer[:, :r] @ inner[:r].
+
+    outer: (out, m), inner: (m, in), m the smaller side.  values: (m,) what each rank takes off the error, falling.
+    centred: the bias takes up the mean of what is lost.
+    """
+
+    outer: Tensor
+    inner: Tensor
+    values: Tensor
+    centred: bool = False
+
+
+class FactorMethod(Protocol):
+    """A way to split a matrix. reads: "nothing", "inputs" or "gradients" of it."""
+
+    reads: ClassVar[str]
+
+    def __call__(self, seen: Seen) -> Factors: ...
+
+
+@dataclass(frozen=True)
 class Scheme:
     """What the integer codes of a tensor look like: number = (code - zero point) * scale.
 

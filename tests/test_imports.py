@@ -24,6 +24,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("ensemble", "export"),  # several models that answer as one; a model for another runtime
     ("stages", "predictor", "modelnames", "report", "plots"),  # what several verbs or commands share
     ("corpora", "calibration", "fastest", "embedder"),
+    ("originals",),
     VERBS,
     ("measure", "runfolder", "teachers"),
     ("publish", "robustness", "contesttable"),
@@ -35,7 +36,8 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ),  # one run from request to table; measuring and predicting without a recipe
     # several runs; a model for another runtime; a run on a few examples; several processes of one; models compared
     ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis"),
-    ("pruning", "prunevocab", "sharing", "quantizing"),  # one cut or all of a contest; one conversion or all of a sweep
+    # one cut or all of a contest; one conversion or all of a sweep
+    ("pruning", "prunevocab", "sharing", "factorizing", "quantizing"),
     ("cli",),
     ("__main__",),
 )

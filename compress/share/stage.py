@@ -15,18 +15,15 @@ from typing import Any
 import numpy as np
 
 from compress import registry
-from compress.contracts import Batch, BatchSource, LayerGroups, MaskingSpec, Objective, SharedStart, TrainingPlan
-from compress.corpora import corpus_batches
-from compress.data.tokenizer import Tokenizer
+from compress.contracts import Batch, LayerGroups, SharedStart
 from compress.encoder import statistics
 from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
 from compress.encoder.sharing import check_rank
 from compress.encoder.tied import check_tied
-from compress.modelfolder.folder import LoadedModel, load_model
-from compress.objectives.hard_labels import Objective as HardLabels
-from compress.objectives.masked_lm import Objective as MaskedLM
+from compress.modelfolder.folder import LoadedModel
+from compress.originals import Original
 from compress.share import calibration, factorization
 from compress.share.conversion import Known, check_joins, convert, refuse_shared, told, unshared
 from compress.share.factorization import Factorization
@@ -36,10 +33,7 @@ from compress.stages import (
     Outline,
     Prepared,
     StageContext,
-    TaskData,
-    check_same_labels,
     folder_meta,
-    require_folder,
 )
 from compress.tracking import TrackedRun
 
@@ -79,20 +73,21 @@ class Stage:
 
     def prepare(self) -> Prepared:
         c, s = self.context, self.spec
-        folder, loaded, source_of = self._subject()
+        original = Original.of(c, s.level, "share")
+        folder, loaded = original.folder, original.loaded
         where = str(folder)
         model = loaded.model
         self._check_sizes(model.config, where)
         if not s.again:
             refuse_shared(model.config, where)
-        batches = functools.partial(self._batches, source_of, BATCH_ROWS)
+        batches = functools.partial(original.batches, BATCH_ROWS)
         own = unshared(model) if s.again else model
         c.workshop.stop()
         groups = self._groups(own.config.depth, lambda: calibration.similarity(own, batches()))
         if s.again:
             check_joins(model.config, groups, where)
         start: SharedStart = registry.build(STARTS, s.start)
-        known = self._known(start, own, functools.partial(self._batches, source_of))
+        known = self._known(start, own, original)
         c.workshop.stop()
         made = convert(
             own, groups, start, own_vectors=s.own_vectors, residual_rank=s.residual_rank, known=known
@@ -133,45 +128,14 @@ class Stage:
             told=functools.partial(self._tell, factors),
         )
 
-    # --- what is converted, and what it is judged on ----------------------------------------------------------
-
-    def _subject(self) -> tuple[Path, LoadedModel, Callable[[int], BatchSource]]:
-        """The model's folder, the model, and its text in steps of so many rows."""
-        c, s = self.context, self.spec
-        corpus = s.level == "corpus"
-        donor = c.general_teacher if corpus else c.teacher
-        folder = require_folder(c.model or donor, "a trained model to convert", "MODEL", "share")
-        loaded = load_model(folder, require={"mlm" if corpus else "task"}, device=c.device)
-        if corpus:
-            return folder, loaded, functools.partial(self._corpus_batches, folder, loaded)
-        check_same_labels(loaded, c.table())
-        data = TaskData.encode(c.table(), loaded, c)
-        return folder, loaded, lambda rows: data.source(_plan(rows), c.seed)
-
-    def _corpus_batches(self, folder: Path, loaded: LoadedModel, rows: int) -> BatchSource:
-        block = self.context.recipe.corpus
-        assert block is not None
-        tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(folder))
-        return corpus_batches(
-            self.context, tokenizer, "train", MaskingSpec(), _plan(rows), block_length=block.max_length
-        )
-
-    def _batches(self, source_of: Callable[[int], BatchSource], rows: int) -> Iterator[Batch]:
-        """Real input in the order of the first epoch."""
-        source = source_of(rows)
-        for index in range(source.steps(0)):
-            yield from (batch.to(self.context.device) for batch in source.step(0, index))
-
     def _groups(self, depth: int, similarity: Callable[[], np.ndarray]) -> LayerGroups:
         return registry.build(PATTERNS, self.spec.pattern)(depth, similarity)
 
-    def _known(self, start: SharedStart, model: Model, batches: Callable[[int], Iterator[Batch]]) -> Known:
-        """batches: real input in steps of so many rows."""
+    def _known(self, start: SharedStart, model: Model, original: Original) -> Known:
         if start.reads == "inputs":
-            return Known(inputs=statistics.inputs(model, batches(BATCH_ROWS)))
+            return Known(inputs=statistics.inputs(model, original.batches(BATCH_ROWS)))
         if start.reads == "gradients":
-            objective: Objective = HardLabels() if self.spec.level == "task" else MaskedLM()
-            return Known(fisher=statistics.fisher(model, objective, batches(1)))
+            return Known(fisher=statistics.fisher(model, original.objective(), original.batches(1)))
         return Known()
 
     # --- embeddings -------------------------------------------------------------------------------------------
@@ -221,8 +185,3 @@ class Stage:
         log.metrics({"share/embedding_error": factors.error, "share/embedding_size": float(factors.size)})
         log.metrics({f"share/embedding_error_{b.key}": b.error for b in factors.bands})
         log.table(self.context.folder / ERRORS, columns, rows)
-
-
-def _plan(rows: int) -> TrainingPlan:
-    """For batches that nothing is trained on."""
-    return TrainingPlan(steps=1, batch_rows=rows)

@@ -31,10 +31,11 @@ _COLOURS = {
     "share": "#d97706",
     "prune-layers": "#dc2626",
     "prune-width": "#db2777",
+    "factorize": "#0d9488",
     "quantize": "#16a34a",
     "fit": "#65a30d",
 }
-_SPARE = ("#0d9488", "#c026d3", "#ea580c", "#4f46e5", "#be123c", "#15803d", "#a16207", "#0369a1")
+_SPARE = ("#c026d3", "#ea580c", "#4f46e5", "#be123c", "#15803d", "#a16207", "#0369a1")
 
 _BAD_KEY = re.compile(r"[^/\w.\- :]", re.ASCII)
 _CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/\s@]*@")

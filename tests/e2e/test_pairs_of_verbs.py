@@ -24,6 +24,7 @@ from compress.data.table import Table
 from compress.data.tokenizer import Tokenizer
 from compress.durable import atomic
 from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.lowrank import is_low_rank
 from compress.encoder.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, LoadedModel, inspect, load_model, save_model
@@ -37,6 +38,7 @@ TRAINING = {"steps": 2, "batch_rows": 8, "learning_rate": 1e-3}
 ANSWERS = [{"kind": "soft_targets", "on": "task"}, {"kind": "hard_labels"}]
 VERBS: dict[str, dict[str, Any]] = {
     "distill": {"level": "task", "student": None, "objectives": ANSWERS, "control": False, "training": TRAINING},
+    "factorize": {"ratio": 0.6},
     "prune_layers": {"drop": 1, "criterion": {"kind": "uniform"}, "rows": 8},
     "prune_vocab": {"size": 60, "characters": "used"},
     "quantize": {"scheme": "static", "rows": 16, "sensitivity": False},
@@ -51,6 +53,10 @@ VERBS: dict[str, dict[str, Any]] = {
 TWICE: Mapping[str, dict[str, Any]] = {"prune_vocab": {"size": 55}}
 """What a verb is asked for beside that, after itself."""
 REFUSED = {
+    ("factorize", "factorize"): "of low rank already, and factorizing it",
+    ("factorize", "share"): "of low rank already, and sharing its layers",
+    ("quantize", "factorize"): "quantized already, and factorizing it",
+    ("share", "factorize"): "share matrices and keep something of their own",
     ("quantize", "prune_layers"): "quantized already, and cutting it",
     (
         "quantize",
@@ -68,6 +74,7 @@ def made_by(kind: str, before: EncoderConfig, after: EncoderConfig) -> bool:
     """Whether a model looks like what this verb makes."""
     return {
         "distill": after == before,
+        "factorize": is_low_rank(after),
         "prune_layers": after.depth < before.depth,
         "prune_vocab": after.vocabulary < before.vocabulary,
         "quantize": after.quantization is not None,

@@ -1,0 +1,22 @@
+"""Truncated singular value decomposition: the nearest matrix of each rank, every entry counting alike (Eckart and Young
+1936)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from compress.contracts import Factors, Seen
+
+
+class Method:
+    """W ≈ (U √S)(√S Vᵀ)."""
+
+    reads: ClassVar[str] = "nothing"
+
+    def __call__(self, seen: Seen) -> Factors:
+        """Of the matrix (out, in), for every rank."""
+        u, s, v = torch.linalg.svd(seen.weight, full_matrices=False)
+        root = s.sqrt()
+        return Factors(u * root, root[:, None] * v, s.square())
