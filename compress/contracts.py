@@ -107,7 +107,7 @@ class RunOptions:
     overrides: tuple[Override, ...] = ()
     device: str = "cpu"
     precision: str = "auto"
-    runtime: Literal["torch", "onnxruntime", "openvino", "auto"] | None = None
+    runtime: Literal["torch", "torch-int8", "onnxruntime", "openvino", "auto"] | None = None
     threads: int | None = None
     output: Path | None = None
     resume: bool = False

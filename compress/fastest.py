@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from compress.console import Console
 from compress.contracts import Batch, RunOptions
 from compress.data.batches import evaluation_batches
+from compress.data.examples import Examples
 from compress.data.random_rows import mixed_lengths
-from compress.errors import UserError
+from compress.errors import ExitCode, UserError
 from compress.export.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compare, model_answer, quantization_error
 from compress.export.runtimes import RUNTIMES, Runtime, versions
 from compress.predictor import MAX_TOKENS, Predictor
@@ -62,6 +64,24 @@ def fastest(
     best = min(found.values(), key=lambda t: _p50(t))
     _tell([found.get(t.runtime, t) for t in tried], best, shape, console)
     return ready[[t.runtime for t in able].index(best.runtime)]
+
+
+def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
+    """Raise UserError unless torch's integers answer rows of these as the quantized model does, by the rules that an
+    exported file is held to. what: the rows are, for people. Nothing is asked of another runtime."""
+    if predictor.runtime != "torch-int8":
+        return
+    rows = examples.take(np.arange(min(ROWS, len(examples))))
+    batches = list(evaluation_batches(rows, MAX_TOKENS))
+    error = quantization_error(predictor.reference, "task", batches)
+    check = compare(_answer(predictor.using("torch")), _answer(predictor), batches, what, TOLERANCE, error)
+    if check.complaint is not None:
+        raise UserError(
+            f"torch-int8 is {check.complaint}",
+            where=str(predictor.folder),
+            do="use --runtime torch",
+            code=ExitCode.DATA,
+        )
 
 
 def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> Tried:

@@ -25,6 +25,7 @@ from compress.encoder.quantized import integer_megabytes
 from compress.ensemble import Ensemble
 from compress.errors import UserError, printable
 from compress.export.runtimes import Runtime
+from compress.fastest import require_alike
 from compress.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, fixed_batch
 from compress.stages import check_same_task
 from evaluation.cost.device import describe
@@ -287,6 +288,7 @@ def fake_quantized(predictor: Predictor, examples: Examples, rows: Rows) -> dict
     floats, under names of its own; nothing of others."""
     if predictor.runtime == "torch" or predictor.config.quantization is None:
         return {}
+    require_alike(predictor, examples, "the data")
     logits = predictor.using("torch").logits(examples)
     scored = predictor.task.score(logits, predictor.label_names, examples, rows)
     return {f"fake_quantized/{name}": scored.value(name) for name in scored.metrics}

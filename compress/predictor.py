@@ -22,11 +22,13 @@ from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer
 from compress.encoder.config import EncoderConfig
 from compress.encoder.inference import prepare
+from compress.encoder.integers import prepare_integers, products
 from compress.encoder.model import Model
 from compress.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
 from compress.errors import UserError
 from compress.export import deployed
-from compress.export.runtimes import Runtime
+from compress.export.precision import precision_of
+from compress.export.runtimes import IN_TORCH, Runtime
 from compress.modelfolder.folder import load_model
 
 MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
@@ -37,8 +39,10 @@ class Predictor:
 
     precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
     folder of another tool says nothing, a kind that its head is for.  settings: of the task, in place of the folder's.
-    runtime: "onnxruntime" and "openvino" answer with the folder's exported file on the CPU; onnxruntime in the
-    precision of the file. None: as the folder is meant to be run, which for a quantized one is its file.
+    runtime: "torch" computes in floats, which of a quantized folder simulates its integers; "torch-int8" computes with
+    them; "onnxruntime" and "openvino" answer with the folder's exported file. All but torch are for the CPU, and all
+    but torch and openvino have their own precision. None: as the folder is meant to be run, which for a quantized one
+    is its file.
     Raises UserError when the folder has no task head.
     """
 
@@ -85,6 +89,8 @@ class Predictor:
     @cached_property
     def run(self) -> Teacher:
         """The model prepared for inference, or its exported file; made on first use."""
+        if self.runtime == "torch-int8":
+            return prepare_integers(self._own)
         if self.runtime != "torch":
             return deployed.open_session(self.folder, self.runtime, precision=self.precision)
         return prepare(self._own, self.precision)
@@ -94,6 +100,10 @@ class Predictor:
         """The runtime with its version, and how it is given rows of different lengths: written beside every speed."""
         if self.runtime == "torch":
             return f"torch {torch.__version__}, packed"
+        if self.runtime == "torch-int8":
+            able, total = products(self._own)
+            some = "" if able == total else f" in {able} of {total} matrices"
+            return f"torch {torch.__version__}, integers{some}, packed"
         return f"{self.runtime} {metadata.version(self.runtime)}, padded"
 
     @property
@@ -106,6 +116,8 @@ class Predictor:
         """The precision, written beside every speed: of a file, what its record says."""
         if self.runtime == "torch" or self.precision != "fp32":
             return self.precision
+        if self.runtime == "torch-int8":
+            return precision_of(self._own)
         return str(deployed.read_record(self.folder).get("precision", self.precision))
 
     @property
@@ -150,7 +162,7 @@ class Predictor:
     @property
     def files(self) -> list[Path]:
         """What it needs on the disk: folders whose weights it reads, or the exported file."""
-        return [self.folder] if self.runtime == "torch" else [self.folder / deployed.FILE]
+        return [self.folder] if self.runtime in IN_TORCH else [self.folder / deployed.FILE]
 
 
 def fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
@@ -206,7 +218,8 @@ def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
         return
     if device != "cpu":
         raise UserError(f"{runtime} computes on the CPU here", where=f"--device {device}", do="use --device cpu")
-    if precision != "fp32" and runtime == "onnxruntime":
+    if precision != "fp32" and runtime != "openvino":
+        of = "the file" if runtime == "onnxruntime" else "the quantized model"
         raise UserError(
-            f"{runtime} computes in the precision of the file", where=f"--precision {precision}", do="leave it out"
+            f"{runtime} computes in the precision of {of}", where=f"--precision {precision}", do="leave it out"
         )

@@ -77,7 +77,10 @@ _OVERRIDES = (
 
 def _runtime(choices: list[str], more: str) -> Any:
     """torch, or what reads the model.onnx of a folder."""
-    text = "What computes the answers; onnxruntime, openvino: the model.onnx of `compress export`"
+    text = (
+        "What computes the answers. torch: floats, which simulate a quantized model; torch-int8: a quantized model's "
+        "integers, on the CPU; onnxruntime, openvino: the model.onnx of `compress export`"
+    )
     usual = "Not given: torch, of a quantized model its file."
     return click.option("--runtime", type=click.Choice(choices), help=f"{text}{more}. {usual}")
 
@@ -150,9 +153,11 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         ),
         click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; not given: torch decides."),
     ),
-    "runtime": (_runtime(["torch", "onnxruntime", "openvino"], ""),),
+    "runtime": (_runtime(["torch", "torch-int8", "onnxruntime", "openvino"], ""),),
     "any_runtime": (
-        _runtime(["torch", "onnxruntime", "openvino", "auto"], "; auto: the fastest here that answers alike"),
+        _runtime(
+            ["torch", "torch-int8", "onnxruntime", "openvino", "auto"], "; auto: the fastest here that answers alike"
+        ),
     ),
     "output": (
         click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the results go."),

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layers import Attention, EncoderLayer, FeedForward, LowRankLinear
+from compress.encoder.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.model import NOTHING, Model
-from compress.encoder.quantized import QuantizedLinear, fold, quantized_modules
+from compress.encoder.quantized import Quantized, QuantizedLinear, fold
 from compress.encoder.tied import SharedLinear
 
 Precision = Literal["fp32", "bf16"]
@@ -50,17 +50,20 @@ def prepare(model: Model, precision: Precision = "fp32") -> PreparedModel:
     """
     if model.config.quantization is not None:
         precision = "fp32"
-    source = model.encoder.embeddings.word.weight
+    twin = frozen_twin(model, DTYPES[precision])
+    fold(twin)
+    if twin.encoder.embeddings.word.weight.device.type == "cpu" and can_pack(precision):
+        pack(twin)
+    return PreparedModel(twin.requires_grad_(False).eval(), precision)
+
+
+def frozen_twin(model: Model, dtype: torch.dtype) -> Model:
+    """A copy of `model` on its device, every tensor in `dtype`."""
     with torch.device("meta"):
         twin = Model(model.config, model.head_configs)
-    dtype = DTYPES[precision]
     state = {name: tensor.detach().to(dtype, copy=True) for name, tensor in model.state_dict().items()}
     twin.load_state_dict(state, assign=True)
-    del state
-    fold(twin)
-    if source.device.type == "cpu" and can_pack(precision):
-        _pack(twin)
-    return PreparedModel(twin.requires_grad_(False).eval(), precision)
+    return twin.requires_grad_(False)
 
 
 @functools.cache
@@ -178,21 +181,21 @@ class PackedFeedForward(FeedForward):
         return self.down(inner if then is None else then(inner))
 
 
-def _low_rank(part: nn.Module) -> bool:
-    """Thin matrices are packed one by one."""
-    return any(isinstance(child, LowRankLinear) for child in part.children())
+def _plain(part: nn.Module) -> bool:
+    """Whether all matrices of a part are whole float ones that nobody replaced; others are packed one by one."""
+    kinds = (nn.Linear, SharedLinear)
+    return all(isinstance(child, kinds) and not isinstance(child, Quantized) for child in part.children())
 
 
-def _pack(model: Model) -> None:
+def pack(model: Model) -> None:
     """Replace the parts of `model` by packed ones, in place, releasing the plain matrices as it goes."""
     packs: Packs = {}  # every plain matrix was there before the first was packed, so no two have one address
     for layer in model.encoder.layers:
         assert isinstance(layer, EncoderLayer)
-        if not quantized_modules(layer.attention) and not _low_rank(layer.attention):
+        if _plain(layer.attention):
             layer.attention = PackedAttention(layer.attention, packs)
         # A gate comes between the activation and the second product.
-        plain_parts = not quantized_modules(layer.feed_forward) and not _low_rank(layer.feed_forward)
-        if not model.config.gated and plain_parts:
+        if not model.config.gated and _plain(layer.feed_forward):
             layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation, packs)
     tied = any(head.tied_projection for head in model.head_configs.values())
     plain = model.encoder.embeddings.projection if tied else None  # whose matrix the masked-LM head reads

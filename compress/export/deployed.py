@@ -10,7 +10,7 @@ from compress.durable import safe
 from compress.errors import UserError
 from compress.export.openvino_session import OpenVinoSession
 from compress.export.precision import FLOAT
-from compress.export.runtimes import RUNTIMES, Runtime, versions
+from compress.export.runtimes import IN_TORCH, RUNTIMES, Runtime, versions
 from compress.export.session import FileSession, OnnxSession
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.opening import file_digest
@@ -53,7 +53,7 @@ def usual_runtime(folder: Path) -> Runtime:
     if not (folder / RECORD).is_file() or read_record(folder).get("precision") == FLOAT:
         return "torch"
     there = versions()
-    able: list[Runtime] = [name for name in RUNTIMES if name != "torch" and there[name] is not None]
+    able: list[Runtime] = [name for name in RUNTIMES if name not in IN_TORCH and there[name] is not None]
     return able[0] if able else "torch"
 
 

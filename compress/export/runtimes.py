@@ -7,15 +7,22 @@ from typing import Literal, get_args
 
 from compress.errors import ExitCode, UserError
 
-Runtime = Literal["torch", "onnxruntime", "openvino"]
+Runtime = Literal["torch", "torch-int8", "onnxruntime", "openvino"]
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
+IN_TORCH: frozenset[Runtime] = frozenset({"torch", "torch-int8"})
+"""Compute from a folder's weights; the others read its file."""
 EXTRAS: dict[str, str] = {"onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
 """Package → the extra that installs it; torch is always there."""
 
 
 def versions() -> dict[Runtime, str | None]:
     """Every runtime and its version, None where it is not installed."""
-    return {name: metadata.version(name) if util.find_spec(name) else None for name in RUNTIMES}
+    return {name: metadata.version(p) if util.find_spec(p := package(name)) else None for name in RUNTIMES}
+
+
+def package(runtime: Runtime) -> str:
+    """What is installed for a runtime."""
+    return "torch" if runtime in IN_TORCH else runtime
 
 
 def missing(error: ImportError, package: str = "onnx") -> UserError:
