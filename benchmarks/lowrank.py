@@ -9,6 +9,7 @@ way the share of numbers kept, accuracy on validation and the KL of its answers 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from compress.data.batches import evaluation_batches
 from compress.data.sources import open_table
 from compress.encoder import statistics
 from compress.encoder.inference import prepare
-from compress.factorize import allocation, conversion
+from compress.factorize import allocation, conversion, sensitivity
 from compress.factorize.stage import METHODS
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.predictor import Predictor
@@ -51,13 +52,16 @@ def main() -> None:
     fisher = statistics.fisher(model, HardLabels(), evaluation_batches(train, 1))
     with torch.inference_mode():
         before = [prepare(model)(batch, NEEDS).logits for batch in batches]
-    print(f"{'method':10} {'ranks':8} {'kept':>7} {'accuracy':>9} {'KL':>7}", flush=True)
+    print(f"{'method':10} {'ranks':10} {'kept':>7} {'accuracy':>9} {'KL':>7}", flush=True)
     for name in args.methods:
         found = conversion.factored(model, registry.load(METHODS, name)(), inputs=inputs, fisher=fisher)
         known = conversion.candidates(model, found)
         whole = sum(one.whole for one in known.values())
-        for ratio, spread in itertools.product(args.ratios, (allocation.uniform, allocation.spread)):
-            ranks = spread(known, int(ratio * whole))
+        felt = sensitivity.weights(model, found, known, inputs, evaluation_batches(train, 1024), "task")
+        weighed = {name: dataclasses.replace(one, weight=felt[name]) for name, one in known.items()}
+        ways = {"alike": allocation.uniform, "by error": allocation.spread, "by answers": allocation.spread}
+        for ratio, label in itertools.product(args.ratios, ways):
+            ranks = ways[label](weighed if label == "by answers" else known, int(ratio * whole))
             made = prepare(conversion.convert(model, found, ranks, inputs).eval())
             right = kl = rows = 0.0
             for batch, old in zip(batches, before, strict=True):
@@ -70,8 +74,7 @@ def main() -> None:
                 kl += float((a.exp() * (a - b)).sum())
                 rows += batch.rows
             kept = allocation.counted(known, ranks) / whole
-            label = "alike" if spread is allocation.uniform else "global"
-            print(f"{name:10} {label:8} {kept:7.1%} {right / rows:9.2%} {kl / rows:7.3f}", flush=True)
+            print(f"{name:10} {label:10} {kept:7.1%} {right / rows:9.2%} {kl / rows:7.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @click.option("--method", metavar="NAME", help="whitened (default), svd, fwsvd or asvd.")
 @click.option(
     "--allocation",
-    type=click.Choice(["global", "uniform"]),
-    help="Ranks by matrix, for the least sum of errors (default), or the same share of every matrix.",
+    type=click.Choice(["sensitivity", "error", "uniform"]),
+    help="Ranks by what errors do to the answers (default), by the errors alone, or the same share of every matrix.",
 )
 @click.option("--only-faster", is_flag=True, help="Leave matrices whole whose thin ones are not faster here.")
 @click.option("--no-heal", is_flag=True, help="Split and measure; do not distil.")

@@ -71,6 +71,19 @@ def candidates(model: Model, found: Mapping[Name, Factors]) -> dict[Name, Candid
     return {name: Candidate(p.out_features, p.in_features, known[name]) for name, p in matrices(model).items()}
 
 
+def split(
+    part: Any, factors: Factors, rank: int, inputs: Mapping[nn.Module, Tensor]
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """outer (out, r), inner (r, in) and bias (out,) that stand for a linear layer, fp64."""
+    outer, inner = factors.outer[:, :rank], factors.inner[:rank]
+    if part.bias is None:
+        return outer, inner, None
+    bias = part.bias.detach().double().cpu()
+    if factors.centred:
+        bias = bias + (part.weight.detach().double().cpu() - outer @ inner) @ inputs[part][-1, :-1]
+    return outer, inner, bias
+
+
 def convert(model: Model, found: Mapping[Name, Factors], ranks: Ranks, inputs: Mapping[nn.Module, Tensor]) -> Model:
     """The model with these matrices as products; nothing is shared with `model`. Computed in fp64."""
     config = model.config
@@ -88,13 +101,10 @@ def convert(model: Model, found: Mapping[Name, Factors], ranks: Ranks, inputs: M
         if side not in ("inner", "outer"):
             return getattr(part_of_layer(model, layer, path), last)
         name = f"{config.groups[layer]}.{'.'.join(whole)}"
-        part, factors, rank = part_of_layer(model, layer, whole), found[name], ranks[name]
-        outer, inner = factors.outer[:, :rank], factors.inner[:rank]
+        outer, inner, bias = split(part_of_layer(model, layer, whole), found[name], ranks[name], inputs)
         if last == "weight":
             return outer if side == "outer" else inner
-        if not factors.centred:
-            return part.bias
-        lost = part.weight.detach().double().cpu() - outer @ inner
-        return part.bias.detach().double().cpu() + lost @ inputs[part][-1, :-1]
+        assert bias is not None
+        return bias
 
     return rebuilt(model, made, tensor)

@@ -32,9 +32,9 @@ class Spec(StageSpec):
     """The same rank for every matrix."""
     megabytes: float | None = Field(default=None, gt=0)
     """What the whole model may take, in 10^6 bytes of fp32."""
-    allocation: Literal["global", "uniform"] = "global"
-    """Of ratio and megabytes.  global: ranks by matrix, so that the sum of their relative errors is least.  uniform:
-    every matrix keeps the same share of its numbers."""
+    allocation: Literal["sensitivity", "error", "uniform"] = "sensitivity"
+    """Of ratio and megabytes.  sensitivity: ranks by matrix, for the least sum of what their errors do to the answers,
+    each measured alone.  error: for the least sum of relative errors.  uniform: every matrix keeps the same share."""
     only_faster: bool = False
     """Leave a matrix whole where its two thin ones are not faster on this device, measured; more numbers stay then."""
 

@@ -18,7 +18,7 @@ from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
 from compress.errors import UserError
-from compress.factorize import allocation, conversion, timing
+from compress.factorize import allocation, conversion, sensitivity, timing
 from compress.factorize.allocation import Candidate, Ranks
 from compress.factorize.spec import Spec
 from compress.originals import Original
@@ -51,7 +51,8 @@ class Stage:
             goal = f"{100 * s.ratio:g} % of their numbers"
         else:
             goal = f"{s.megabytes:g} MB in all"
-        ranks = "" if s.rank is not None else f", ranks {'by matrix' if s.allocation == 'global' else 'alike'}"
+        ranks = "" if s.rank is not None else f", ranks by {s.allocation}"
+        ranks = ", ranks alike" if ranks and s.allocation == "uniform" else ranks
         return [f"split the layers' matrices by {s.method.kind} to {goal}{ranks}"]
 
     def prepare(self) -> Prepared:
@@ -66,6 +67,10 @@ class Stage:
             fisher = statistics.fisher(model, original.objective(), original.batches(1))
         found = conversion.factored(model, method, inputs=inputs, fisher=fisher, stop=c.workshop.stop)
         known = conversion.candidates(model, found)
+        if s.rank is None and s.allocation == "sensitivity":
+            on, rows = "vocabulary" if s.level == "corpus" else "task", original.batches(BATCH_ROWS)
+            felt = sensitivity.weights(model, found, known, inputs, rows, on, c.workshop.stop)
+            known = {name: dataclasses.replace(one, weight=felt[name]) for name, one in known.items()}
         ranks = self._ranks(known, model)
         if s.only_faster:
             ranks = self._faster(ranks, known, model)
@@ -130,7 +135,7 @@ class Stage:
                 why=f"with rank 1 everywhere it is {smallest}",
                 do="allow more, or cut layers, width, embeddings or the vocabulary first",
             )  # fmt: skip
-        return (allocation.spread if s.allocation == "global" else allocation.uniform)(known, budget)
+        return (allocation.uniform if s.allocation == "uniform" else allocation.spread)(known, budget)
 
     def _faster(self, ranks: Ranks, known: Mapping[str, Candidate], model: Model) -> Ranks:
         """Without the matrices whose thin products are not faster here. Raises UserError where none is."""

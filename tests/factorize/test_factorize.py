@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from compress.encoder.model import Model
 from compress.encoder.sharing import Sharing
 from compress.encoder.statistics import inputs as inputs_of
 from compress.errors import UserError
-from compress.factorize import allocation, conversion, timing
+from compress.factorize import allocation, conversion, sensitivity, timing
 from compress.factorize.allocation import Candidate
 from compress.factorize.stage import METHODS
 from compress.factorizing import Wanted, asked
@@ -231,7 +232,7 @@ NOTHING = Wanted(None, None, None, None, None, None, False, True, None)
         ({"ratio": 1.5}, "--ratio: 1.5 is not possible; give a share between 0 and 1"),
         ({"megabytes": -1.0}, "--mb: -1 is not possible; give a number above 0"),
         ({"method": "whitend"}, "did you mean 'whitened'"),
-        ({"rank": 8, "allocation": "global"}, "ranks that are named are not spread"),
+        ({"rank": 8, "allocation": "error"}, "ranks that are named are not spread"),
     ],
 )
 def test_flags_that_do_not_fit(flags: dict[str, object], message: str) -> None:
@@ -243,3 +244,26 @@ def test_flags_that_do_not_fit(flags: dict[str, object], message: str) -> None:
 def test_a_recipe_that_splits_nothing() -> None:
     with pytest.raises(UserError, match="recipe distilbert has no factorize stage"):
         asked("distilbert", NOTHING, RunOptions())
+
+
+def test_ranks_by_what_errors_do_to_the_answers() -> None:
+    """A matrix whose error no answer feels gives way to those that are felt; the model is left as it was."""
+    model = parent(CONFIG)
+    with torch.no_grad():  # nothing of the last layer's feed-forward part reaches the answers
+        part: Any = model.encoder.layers[2]
+        part.feed_forward.down.weight.zero_()
+    rows = [batch(seed) for seed in range(20)]
+    inputs = inputs_of(model, rows)
+    found = conversion.factored(model, method("whitened"), inputs=inputs, fisher={})
+    known = conversion.candidates(model, found)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    felt = sensitivity.weights(model, found, known, inputs, rows, "task")
+    assert felt.keys() == known.keys()
+    assert felt["2.feed_forward.up"] == 0
+    assert felt["1.feed_forward.up"] > 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    weighed = {name: dataclasses.replace(one, weight=felt[name]) for name, one in known.items()}
+    budget = sum(c.whole for c in known.values()) // 2
+    ranks = allocation.spread(weighed, budget)
+    assert allocation.counted(weighed, ranks) <= budget
+    assert ranks["2.feed_forward.up"] <= ranks.get("1.feed_forward.up", 99)
