@@ -15,7 +15,7 @@ from compress.durable import safe
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder import folder as modelfolder
 from compress.pipeline import Run, RunReport, run_recipe, work_folder
-from compress.prune_layers.report import LAYERS
+from compress.prune_layers.report import FATE, LAYERS
 from compress.prune_layers.spec import TARGETS
 from compress.prune_layers.stage import PACKAGE
 from compress.recipe import Recipe, load_recipe
@@ -200,12 +200,13 @@ def depth_of(recipe: Recipe, options: RunOptions, console: Console) -> int:
 
 
 def explained(recipe: Recipe, report: RunReport) -> list[str]:
-    """Why each layer went, from what the stages wrote."""
+    """Why each layer went, in the order in which they did, from what the stages wrote."""
     lines = []
     for index, stage in enumerate(recipe.stages):
         if stage.kind != KIND:
             continue
         table = safe.read_json(work_folder(report.folder, index, KIND) / LAYERS, 1 << 20)
-        place, why = table["columns"].index("layer"), table["columns"].index("why")
-        lines += [f"layer {row[place]} went: {row[why]}" for row in table["data"] if row[why]]
+        place, fate, why = (table["columns"].index(name) for name in ("layer", FATE, "why"))
+        gone = sorted((row for row in table["data"] if row[why]), key=lambda row: int(row[fate].split()[1]))
+        lines += [f"layer {row[place]} went: {row[why]}" for row in gone]
     return lines

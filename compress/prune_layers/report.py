@@ -18,6 +18,8 @@ from evaluation.representation.hsic import UndefinedError
 
 LAYERS, SETS, TRIED, CKA, PLOT = "layers.json", "layer-sets.json", "targets.json", "cka.json", "cka.svg"
 """Files in the stage's folder; the first lists every layer with its fate and the reason."""
+FATE = "stays or goes"
+"""The column of LAYERS that says which."""
 MOST_SETS = 1000
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
@@ -71,7 +73,7 @@ class Report:
     def layers(self) -> Rows:
         """A row for each layer: score, CKA with the layer before, fate, reason."""
         score = self.choice.score or "score"
-        columns = ("layer", score, "CKA with the layer before", "95 % interval", "", "why")
+        columns = ("layer", score, "CKA with the layer before", "95 % interval", FATE, "why")
         near = [None] * self.depth if self.cka is None else neighbours(self.cka.filled(np.nan))
         gone = list(self.choice.reasons)
         rows = []

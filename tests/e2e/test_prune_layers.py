@@ -52,9 +52,10 @@ def test_cut_recover_measure_and_explain(prune: Cli) -> None:
     header = next(line for line in done.out.splitlines() if "after cutting" in line)
     assert header.split() == ["teacher", "after", "cutting", "cut"]
     assert "accuracy against teacher" in done.out
-    assert (
-        len(re.findall(r"layer \d went: CKA -?\d\.\d{3} with (?:the embeddings|layer \d), the highest", done.out)) == 2
-    )
+    reasons = re.findall(r"layer (\d) went: CKA -?\d\.\d{3} with (?:the embeddings|layer \d), the highest", done.out)
+    rows = json.loads(Path("runs/cut/stages/0-prune_layers/layers.json").read_text(encoding="utf-8"))
+    fates = {row[rows["columns"].index("stays or goes")]: row[0] for row in rows["data"]}
+    assert reasons == [fates["goes, 1 of 2"], fates["goes, 2 of 2"]], "in the order in which they went"
     assert "CKA of layer outputs, debiased, all tokens" in done.out
     student, middle = Path("runs/cut/student"), Path("runs/cut/stages/0-prune_layers")
     assert inspect(student).config.depth == inspect(middle / "model").config.depth == 4
