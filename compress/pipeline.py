@@ -427,6 +427,10 @@ class Run:
             return self.folder.path / ("student" if self.last.kind == "distill" else "model")
         return self._work(index) / "model"
 
+    def _answers(self, index: int) -> bool:
+        """Whether a stage's model has a head for the task: one that was made from text alone has none."""
+        return "task" in modelfolder.inspect(self._target(index)).heads
+
     def _child(self, log: TrackedRun, folder: Path, method: str, role: str) -> TrackedRun:
         return open_run(
             folder,
@@ -538,7 +542,7 @@ class Run:
             subjects = [Subject(name, made.model, "teacher")]
         else:
             subjects = [*taught_by(teachers.task, teachers.ensemble), Subject(name, made.model, "student")]
-        between = [i for i in self.indices[:-1] if self.recipe.stages[i].milestone is not None]
+        between = [i for i in self.indices[:-1] if self.recipe.stages[i].milestone is not None and self._answers(i)]
         for place, index in enumerate(between, 1):
             told = f"{self.recipe.stages[index].milestone}{f' {place}' if len(between) > 1 else ''}"
             subjects.insert(-1, Subject(told, self._target(index), stage_role(index)))

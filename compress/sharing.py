@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from compress import registry
@@ -49,16 +50,19 @@ class Wanted:
     seeds: int | None
 
 
-def share(wanted: Wanted, options: RunOptions) -> None:
-    """Convert, heal, measure and tell. Raises UserError for flags that do not fit."""
+def share(wanted: Wanted, options: RunOptions, inputs: Mapping[str, Path]) -> None:
+    """Convert, heal, measure and tell. Raises UserError for flags that do not fit.
+
+    inputs: folders given by flags: may hold `general_teacher`.
+    """
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
     name, verb = options.recipe or DEFAULT, None if wanted.heal else KIND
     options = asked(name, wanted, options)
     if wanted.seeds is not None:
-        run_seeds(name, options, console, wanted.seeds, verb=verb, inputs={})
+        run_seeds(name, options, console, wanted.seeds, verb=verb, inputs=inputs)
         return
-    run_recipe(name, options, console, verb=verb)
+    run_recipe(name, options, console, verb=verb, inputs=inputs)
 
 
 def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:

@@ -126,8 +126,9 @@ def _without(recipe: Recipe, corpus: Sequence[StageSpec]) -> str:
     """What to do for lack of a general teacher: there is a recipe that does without, or another model is needed."""
     if all(stage.kind != "distill" for stage in corpus):
         return "name a pretrained encoder"
-    name = f"{recipe.name}-task"
-    return f"add --general-teacher FOLDER, or use --recipe {name if name in recipe_names() else 'distilbert-task'}"
+    names = [f"{recipe.name}-task"] + ["share"] * any(stage.kind == "share" for stage in corpus) + ["distilbert-task"]
+    name = next(name for name in names if name in recipe_names())
+    return f"add --general-teacher FOLDER, or use --recipe {name}"
 
 
 def _level(stage: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -35,9 +36,15 @@ if TYPE_CHECKING:
 @click.option("--embedding-size", type=int, metavar="E", help="Width of the factorized embedding tables.")
 @click.option("--embedding-error", type=float, metavar="SHARE", help="The smallest width within this error, e.g. 0.05.")
 @click.option("--embedding-mb", type=float, metavar="MB", help="The largest width whose tables take at most so much.")
+@click.option(
+    "--general-teacher",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="The pretrained encoder that MODEL was made from, for recipes that start on a corpus (share-general).",
+)
 @click.option("--no-heal", is_flag=True, help="Convert and measure; do not distil.")
 @click.option("--seeds", type=click.IntRange(2, 100), help="Repeat with so many seeds, and tell mean and spread.")
-@shared("recipe", "data", "compute", "output", "store", "experiment")
+@shared("recipe", "corpus", "data", "compute", "output", "store", "experiment")
 def command(
     options: RunOptions,
     model: str | None,
@@ -50,6 +57,7 @@ def command(
     embedding_size: int | None,
     embedding_error: float | None,
     embedding_mb: float | None,
+    general_teacher: Path | None,
     no_heal: bool,
     seeds: int | None,
 ) -> None:
@@ -64,7 +72,8 @@ def command(
       compress share FOLDER --groups 2 --pattern cka --start activation --data DATA --no-heal
 
     It buys storage, not time: every layer is still computed. The recipe share-gradual ties layers in two steps and then
-    drops the residuals; share-pull draws layers together before it merges them.
+    drops the residuals; share-pull draws layers together before it merges them; share-general heals on plain text
+    first, then on the task.
     """
     from compress.sharing import Wanted, share
 
@@ -72,4 +81,4 @@ def command(
     wanted = Wanted(
         model, groups, pattern, start, shared_vectors, residual_rank, shrink_residuals, sizes, not no_heal, seeds
     )
-    share(wanted, options)
+    share(wanted, options, {} if general_teacher is None else {"general_teacher": general_teacher})

@@ -18,6 +18,7 @@ from compress.encoder.sharing import NORMS, PARTS, Sharing, numbered
 from compress.encoder.students import part_of_layer, rebuilt
 from compress.encoder.tied import dense_weight
 from compress.errors import UserError
+from compress.share.residuals import Factors, relaxed
 
 
 @dataclass(frozen=True)
@@ -99,41 +100,38 @@ def convert(
 ) -> Model:
     """A model whose layers share as `groups` say; nothing is shared with `model`, whose layers are their own.
 
-    known: what `start` reads. Computed in fp64. Raises UserError for layers of different shapes, and for a rank above
-    the width.
+    known: what `start` reads; one that reads inputs is fitted together with the residuals. Computed in fp64. Raises
+    UserError for layers of different shapes, and for a rank above the width.
     """
     known = known or Known()
     sharing = Sharing(numbered(groups.attention), numbered(groups.feed_forward), own_vectors, residual_rank)
     config = dataclasses.replace(model.config, sharing=sharing)
 
     @functools.cache
-    def shared(part: str, name: str, first: int) -> Tensor:
+    def fitted(part: str, name: str, first: int) -> tuple[Tensor, dict[int, Factors]]:
+        """What a group shares (out, in or in+1), and each of its layers' residual."""
         members = [layer for layer, g in enumerate(sharing.groups(part)) if g == sharing.groups(part)[first]]
-        found = [_member(part_of_layer(model, layer, (part, name)), known, bias=not own_vectors) for layer in members]
-        return start(found)
-
-    @functools.cache
-    def residual(part: str, name: str, layer: int) -> tuple[Tensor, Tensor]:
-        first = sharing.owner(part, layer)
-        assert first is not None
-        own = part_of_layer(model, layer, (part, name)).weight.detach().double()
-        u, s, v = torch.linalg.svd(own - shared(part, name, first)[:, : own.shape[1]], full_matrices=False)
-        root = s[:residual_rank].sqrt()
-        return u[:, :residual_rank] * root, root[:, None] * v[:residual_rank]
+        modules = [part_of_layer(model, layer, (part, name)) for layer in members]
+        found = [_member(module, known, bias=not own_vectors) for module in modules]
+        if not residual_rank:
+            return start(found), {}
+        made, residuals = relaxed(start, found, modules[0].in_features, residual_rank)
+        return made, dict(zip(members, residuals, strict=True))
 
     def tensor(layer: int, path: Sequence[str], last: str) -> Tensor:
         part = path[0] if path[0] in PARTS else next(p for p, norm in NORMS.items() if norm == path[0])
         module = part_of_layer(model, layer, path)
         first = sharing.owner(part, layer)
         if last.startswith("residual_"):
-            return residual(part, path[1], layer)[0 if last == "residual_up" else 1]
+            assert first is not None
+            return fitted(part, path[1], first)[1][layer][0 if last == "residual_up" else 1]
         if first is None or (own_vectors and (last == "bias" or path[0] not in PARTS)):
             return getattr(module, last)
         if path[0] not in PARTS:  # a norm
             layers = [n for n, g in enumerate(sharing.groups(part)) if g == sharing.groups(part)[first]]
             norms = [_member(part_of_layer(model, n, path), known, bias=False, column=last) for n in layers]
             return start(norms)[:, 0]
-        made, width = shared(part, path[1], first), module.in_features
+        made, width = fitted(part, path[1], first)[0], module.in_features
         return made[:, width] if last == "bias" else made[:, :width]
 
     return rebuilt(model, config, tensor)

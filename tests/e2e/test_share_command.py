@@ -7,7 +7,7 @@ from pathlib import Path
 
 import e2e_toy as toy
 import pytest
-from e2e_toy import TEACHER, Cli
+from e2e_toy import PRETRAINED, TEACHER, Cli
 
 from compress.modelfolder import folder as modelfolder
 
@@ -101,6 +101,39 @@ def test_layers_are_drawn_together_before_they_merge(quick: Path, compress: Cli)
     sharing = modelfolder.inspect("runs/s/student").config.sharing
     assert sharing is not None
     assert sharing.attention == (0, 1, 1, 2)
+
+
+GENERAL = f"""
+extends: share-general
+description: healed on text, then on the task, on a toy
+data: {{max_length: 24}}
+corpus: {{max_length: 24}}
+{toy.QUICK}
+stages:
+  1: {{training: {{steps: 2, batch_rows: 8}}}}
+  2: {{training: {{epochs: null, steps: 2, batch_rows: 8}}}}
+"""
+
+
+def test_healed_on_text_and_then_on_the_task(quick: Path, compress: Cli) -> None:
+    (quick / "general.yaml").write_text(GENERAL, encoding="utf-8")
+    command = ("share", TEACHER, "--recipe", "./general.yaml", "--data", "data", "--corpus", "corpus.txt")
+    flags = ("--groups", "2", "--residual-rank", "4", "--embedding-size", "8", "--output", "runs/s")
+    done = compress(*command, *flags)
+    assert done.code == 2
+    assert "this one has none; add --general-teacher FOLDER, or use --recipe share" in done.line
+    done = compress(*command, *flags, "--general-teacher", PRETRAINED, "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    places = ("stages/0-share/model", "stages/1-distill/model", "student")
+    found = [modelfolder.inspect(f"runs/s/{place}") for place in places]
+    assert [set(info.heads) for info in found] == [{"mlm"}, {"mlm"}, {"task"}]
+    assert found[0].config == found[1].config == found[2].config
+    assert "the student's task head is a copy of the teacher's" in done.err
+    assert [m["role"] for m in told["models"]] == ["teacher", "student"]  # the converted one has no head for the task
+    done = compress(*command, *flags[:-1], "runs/t", "--general-teacher", PRETRAINED, "--no-heal", "--start", "fisher")
+    assert done.code == 0, done.err
+    assert set(modelfolder.inspect("runs/t/model").heads) == {"mlm"}
 
 
 @pytest.mark.parametrize("start", ["chosen", "fisher", "activation"])
