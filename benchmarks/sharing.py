@@ -32,10 +32,11 @@ from compress.data.tokenizer import Tokenizer
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
 from compress.encoder.sharing import contiguous
+from compress.encoder.statistics import fisher, inputs
 from compress.modelfolder.folder import load_model
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.predictor import MAX_TOKENS
-from compress.share import calibration, factorization
+from compress.share import factorization
 from compress.share.conversion import Known, convert
 from compress.share.starts.activation import Start as Activation
 from compress.share.starts.chosen import Start as Chosen
@@ -97,9 +98,9 @@ class Bench:
     def known(self, start: SharedStart) -> Known:
         """What a start reads."""
         if start.reads == "inputs":
-            return Known(inputs=calibration.inputs(self.model, self.batches()))
+            return Known(inputs=inputs(self.model, self.batches()))
         if start.reads == "gradients":
-            return Known(fisher=calibration.fisher(self.model, HardLabels(), self.batches(1)))
+            return Known(fisher=fisher(self.model, HardLabels(), self.batches(1)))
         return Known()
 
     def tell(self, name: str, model: Model) -> None:
