@@ -39,6 +39,11 @@ class Report:
         """Tables and plot into the stage's folder and the run; the short table to the terminal."""
         c = self.context
         log.metrics({"quantize/integer_mb": self.megabytes})
+        if self.tried:
+            told = [(str(t.count), f"{t.points:.2f}", "yes" if t.met else "no") for t in self.tried]
+            columns = ("modules in float", "points lost", "within the bound")
+            log.table(c.folder / TRIED, columns, told)
+            c.show("modules gone back to float", columns, told)
         if self.damage is None:
             return
         columns, rows = self._modules(self.damage)
@@ -49,11 +54,6 @@ class Report:
         c.say(f"all modules quantized: KL divergence {together:.2e} nats from the float model's answers")
         log.metrics({"quantize/kl": together, "quantize/kl_worst_module": max(self.damage.alone.values())})
         self._draw(self.damage, log)
-        if self.tried:
-            told = [(str(t.count), f"{t.points:.2f}", "yes" if t.met else "no") for t in self.tried]
-            columns = ("modules in float", "points lost", "within the bound")
-            log.table(c.folder / TRIED, columns, told)
-            c.show("modules gone back to float", columns, told)
 
     def _modules(self, damage: Damage) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         columns = ("module", "KL to float, alone", "")

@@ -7,16 +7,18 @@ of kind distill after this one is quantization-aware training (QAT).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from compress.contracts import Batch
 from compress.data.batches import evaluation_batches
+from compress.encoder.inference import prepare
 from compress.encoder.model import Model
 from compress.encoder.quantization import Quantization, refuse_quantized
-from compress.encoder.quantized import quantized_modules, set_mode
+from compress.encoder.quantized import quantized_modules
 from compress.encoder.quantizing import calibrate, planned, quantized
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.objectives.hard_labels import Objective as HardLabels
@@ -78,8 +80,7 @@ class Stage:
         parts = quantized_modules(made)
         observed = f", ranges observed on {read:,} training texts" if read else ""
         c.say(f"{len(parts)} of the model's matrices and tables are quantized{observed}")
-        damage = self._damage(made, self._spread(data, min(s.scan_rows, s.rows)))
-        back, tried = self._fall_back(made, damage, data)
+        damage, back, tried = self._looked_at(loaded.model, made, quantization, data)
         if back:
             made = without(loaded.model, made, quantization, back)
         report = Report(list(parts), damage, back, tried, c, made)
@@ -114,33 +115,44 @@ class Stage:
         few = evaluation_batches(data.train.take(places.numpy()), MAX_TOKENS)
         return [batch.to(self.context.device) for batch in few]
 
-    def _damage(self, made: Model, batches: list[Batch]) -> Damage | None:
-        c, s = self.context, self.spec
-        if not s.sensitivity and s.max_drop is None:
-            return None
-        scan = Scan(made, batches, c.workshop.stop)
-        with c.workshop.progress("what each module costs", len(quantized_modules(made))) as progress:
+    def _looked_at(
+        self, source: Model, made: Model, quantization: Quantization, data: TaskData
+    ) -> tuple[Damage | None, frozenset[str], list[Tried]]:
+        """(what each module alone costs, modules that go back to float, all tried). No module is looked at where nobody
+        asked and the bound holds with all of them."""
+        s = self.spec
+        if s.max_drop is None:
+            return self._damage(made, data) if s.sensitivity else None, frozenset(), []
+        cost = self._cost(source, made, quantization, data)
+        if not s.sensitivity and (points := cost(frozenset())) <= s.max_drop:
+            return None, frozenset(), [Tried(0, points, True)]
+        damage = self._damage(made, data)
+        return damage, *fewest_back(damage.worst_first, cost, s.max_drop)
+
+    def _damage(self, made: Model, data: TaskData) -> Damage:
+        s = self.spec
+        scan = Scan(made, self._spread(data, min(s.scan_rows, s.rows)), self.context.workshop.stop)
+        with self.context.workshop.progress("what each module costs", len(quantized_modules(made))) as progress:
             return scan.damage(lambda done: progress.update(done))
 
-    def _fall_back(self, made: Model, damage: Damage | None, data: TaskData) -> tuple[frozenset[str], list[Tried]]:
-        limit = self.spec.max_drop
-        if limit is None or damage is None:
-            return frozenset(), []
+    def _cost(
+        self, source: Model, made: Model, quantization: Quantization, data: TaskData
+    ) -> Callable[[frozenset[str]], float]:
+        """Modules in float → points that the others cost on validation; of each set measured once."""
         metric, _ = task_choice(self.context.table())
-        module = StageModule(made, {"hard_labels": (1.0, HardLabels())})
         validate = task_validation(data.validation, self.context.table(), self.context)
 
-        def value(names: frozenset[str] | None) -> float:
-            """With these modules in float; None: with all of them."""
+        def value(model: Model) -> float:
             self.context.workshop.stop()
-            set_mode(made, lambda name: "float" if names is None or name in names else "quantized")
-            with torch.no_grad():
-                found: Mapping[str, float] = validate(module)
-            set_mode(made, "quantized")
-            return found[metric]
+            with torch.no_grad():  # prepared: matrices are packed once, and rounded once
+                return validate(StageModule(prepare(model).model, {"hard_labels": (1.0, HardLabels())}))[metric]
 
-        whole = value(None)
-        return fewest_back(damage.worst_first, lambda names: 100 * (whole - value(names)), limit)
+        @functools.cache
+        def cost(names: frozenset[str]) -> float:
+            return 100 * (whole - value(without(source, made, quantization, names) if names else made))
+
+        whole = value(source)
+        return cost
 
 
 def without(source: Model, made: Model, quantization: Quantization, back: frozenset[str]) -> Model:
