@@ -7,9 +7,8 @@ Each way is made as `compress quantize` and `compress export` make it: ranges ob
 file checked against the fake-quantized model on 256 test rows and refused where it computes otherwise. Quality is what
 the file answers to the whole test split in onnxruntime, with a 95 % bootstrap interval over rows; agreement and mean
 difference of logits are against the float model's file. Latency is of one sequence, every file in onnxruntime and
-OpenVINO, in turn with the float files and Hugging Face's own class in eager fp32; read as ratios of the fastest of
-`--repeats` turns, since others on the machine can only make a turn slower. With --shape the weights are random and
-only cost is measured.
+OpenVINO, in turn with the float files and Hugging Face's own class in eager fp32. With --shape the weights are random
+and only cost is measured.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from side_by_side import Call, in_turns
 
 from compress.contracts import Batch, Needs
 from compress.data.batches import evaluation_batches, in_order
@@ -39,11 +39,10 @@ from compress.export.openvino_session import OpenVinoSession
 from compress.export.session import FileSession, OnnxSession
 from compress.predictor import MAX_TOKENS, Predictor, fixed_batch
 from evaluation.cost.cpu import cpu_flags, cpu_name
-from evaluation.cost.latency import measure_interleaved
 from evaluation.quality.intervals import Interval
 
 CHECKED = 256
-FLOAT, HUGGING_FACE = "float", "Hugging Face eager fp32"
+FLOAT = "float"
 WAYS: dict[str, dict[str, Any]] = {
     "per-token": {"scheme": "per-token"},
     "static": {"scheme": "static"},
@@ -93,14 +92,16 @@ def main() -> None:
     p.add_argument("--max-length", type=int, default=128)
     p.add_argument("--lengths", type=int, nargs="+", default=[32, 128])
     p.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    p.add_argument("--repeats", type=int, default=60)
-    p.add_argument("--seconds", type=float, default=4.0, help="of one row of the latency table")
+    p.add_argument("--rounds", type=int, default=40, help="turns of each way")
+    p.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: for a busy machine, one thread")
     p.add_argument("--bootstrap", type=int, default=1000)
     p.add_argument("--no-speed", action="store_true")
     p.add_argument("--no-quality", action="store_true")
     args = p.parse_args()
     if (args.model is None) == (args.shape is None) or (args.model is not None and args.data is None):
         raise SystemExit("give a model folder and --data, or --shape")
+    if args.clock == "cpu" and args.threads != [1]:
+        raise SystemExit("processor time tells the latency of one thread alone: --clock cpu --threads 1")
     torch.set_num_threads(args.threads[0])
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"{cpu_name()}: {' '.join(cpu_flags())}; torch {torch.__version__}; load {load}", flush=True)
@@ -216,13 +217,13 @@ def reference_of(args: argparse.Namespace) -> torch.nn.Module:
 def tell_speed(
     files: dict[str, File], theirs: torch.nn.Module, config: EncoderConfig, args: argparse.Namespace
 ) -> None:
-    """Milliseconds of one sequence, the fastest of all turns, and how many times faster than two float ways."""
-    print("\n| | runtime | length | threads | ms | times Hugging Face | times float onnxruntime |")
+    """Median milliseconds of one sequence, and how many times faster than two float ways in the same rounds."""
+    print(f"\n| {args.clock} time | runtime | length | threads | ms | times Hugging Face | times float onnxruntime |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for threads in args.threads:
         torch.set_num_threads(threads)
-        sessions: dict[tuple[str, str], FileSession] = {
-            (way, name): kind(file.content, threads=threads)
+        sessions: dict[str, FileSession] = {
+            f"{way} | {name}": kind(file.content, threads=threads)
             for way, file in files.items()
             for name, kind in (("onnxruntime", OnnxSession), ("OpenVINO", OpenVinoSession))
         }
@@ -230,18 +231,17 @@ def tell_speed(
             batch = fixed_batch(config, 1, length)
             ids = batch.input_ids[None]
 
-            def reference(ids: torch.Tensor = ids) -> None:
+            def reference(_: int, ids: torch.Tensor = ids) -> None:
                 with torch.inference_mode():
                     theirs(input_ids=ids, attention_mask=torch.ones_like(ids))
 
-            calls = [reference, *(lambda s=s, b=batch: s.run(b) for s in sessions.values())]
-            times = [t.minimum for t in measure_interleaved(calls, repeats=args.repeats, seconds=args.seconds)]
-            found = dict(zip(sessions, times[1:], strict=True))
-            plain = found[FLOAT, "onnxruntime"]
-            print(f"| {HUGGING_FACE} | torch | {length} | {threads} | {times[0]:.2f} | 1 | |")
-            for (way, runtime), ms in found.items():
-                ratios = f"{times[0] / ms:.2f} | {plain / ms:.2f}"
-                print(f"| {way} | {runtime} | {length} | {threads} | {ms:.2f} | {ratios} |", flush=True)
+            ways: dict[str, Call] = {"Hugging Face eager fp32 | torch": reference}
+            ways |= {name: lambda _, s=session, b=batch: s.run(b) for name, session in sessions.items()}
+            figures = in_turns(ways, args.rounds, args.clock, warmup=3)
+            plain = next(f.ratio for f in figures if f.way == f"{FLOAT} | onnxruntime")
+            for f in figures:
+                told = f"{f.milliseconds:.2f} | {f.ratio:.2f} | {f.ratio / plain:.2f}"
+                print(f"| {f.way} | {length} | {threads} | {told} |", flush=True)
 
 
 if __name__ == "__main__":
