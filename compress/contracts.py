@@ -472,6 +472,42 @@ class LayerCriterion(Protocol):
 
 
 @dataclass(frozen=True)
+class WidthScores:
+    """How much each head and each neuron is needed: of every unit of the attention (H,) and of the feed-forward parts
+    (F,), float64 on the CPU. A unit is a layer, or the layers that share its matrices."""
+
+    heads: Sequence[Tensor]
+    neurons: Sequence[Tensor]
+
+
+class WidthImportance(Protocol):
+    """A way to tell which heads, neurons and channels of the hidden states are needed.
+
+    reads_text, reads_labels: what it cannot score without.  in_loss: scores are expected rises of a loss, so that
+    heads, neurons and layers compare; else they compare within one kind only.  rearranges: what goes is chosen
+    together, as a sum of gradients, and not one by one.  refits: output matrices are fitted anew to what is left.
+    """
+
+    reads_text: ClassVar[bool]
+    in_loss: ClassVar[bool]
+    rearranges: ClassVar[bool]
+    refits: ClassVar[bool]
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether this one needs labels."""
+        ...
+
+    def __call__(self, study: Any) -> WidthScores:
+        """Of the studied model (a `prune_width.study.WidthStudy`). Raises UserError where it cannot score."""
+        ...
+
+    def hidden(self, study: Any) -> Tensor:
+        """(D,) the same of each channel of the hidden states."""
+        ...
+
+
+@dataclass(frozen=True)
 class LayerGroups:
     """For each layer, the group whose attention and whose feed-forward matrices it uses; any numbers."""
 

@@ -23,7 +23,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
     ("ensemble", "export"),  # several models that answer as one; a model for another runtime
     ("stages", "predictor", "modelnames", "report", "plots"),  # what several verbs or commands share
-    ("corpora", "calibration", "fastest", "embedder"),
+    ("corpora", "calibration", "fastest", "embedder", "timing"),
     ("originals",),
     VERBS,
     ("measure", "runfolder", "teachers"),
@@ -37,7 +37,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     # several runs; a model for another runtime; a run on a few examples; several processes of one; models compared
     ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis"),
     # one cut or all of a contest; one conversion or all of a sweep
-    ("pruning", "prunevocab", "sharing", "factorizing", "quantizing"),
+    ("pruning", "prunevocab", "sharing", "factorizing", "quantizing", "widths"),
     ("cli",),
     ("__main__",),
 )
@@ -131,7 +131,10 @@ def test_evaluation_imports_nothing_of_ours() -> None:
     assert not [str(i) for file in INSTRUMENTS for i in imports(file) if i.name.split(".")[0] == "compress"]
 
 
-@pytest.mark.parametrize(("library", "home"), [("mlflow", "tracking"), ("rich", "console"), ("torch_pruning", "prune")])
+HOMES = [("mlflow", "tracking"), ("rich", "console"), ("torch_pruning", "prune_width")]
+
+
+@pytest.mark.parametrize(("library", "home"), HOMES)
 def test_one_home_for_a_library(library: str, home: str) -> None:
     everything = [*OURS, *INSTRUMENTS]
     guests = [

@@ -53,6 +53,19 @@ class ModelName(click.ParamType):
         return [CompletionItem(incomplete, type="dir")]
 
 
+class Milliseconds(click.ParamType):
+    """A time such as 5ms or 5."""
+
+    name = "ms"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip().lower().removesuffix("ms").strip()
+        try:
+            return float(text)
+        except ValueError:
+            self.fail(f"'{value}' is not a time in milliseconds, such as 5ms", param, ctx)
+
+
 class TeacherName(ModelName):
     """A model, or the name of a recipe that makes one."""
 

@@ -6,23 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import TeacherName, shared
+from compress.cli.options import Milliseconds, TeacherName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
-
-
-class Milliseconds(click.ParamType):
-    """A time such as 5ms or 5."""
-
-    name = "ms"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip().lower().removesuffix("ms").strip()
-        try:
-            return float(text)
-        except ValueError:
-            self.fail(f"'{value}' is not a time in milliseconds, such as 5ms", param, ctx)
 
 
 @click.command()

@@ -24,3 +24,11 @@ def order(rows: int, *parts: str | int) -> np.ndarray:
     """
     bits = stream(*parts).bit_generator.random_raw(rows)
     return np.argsort(bits, kind="stable").astype(np.int64)
+
+
+def spread(total: int, count: int, seed: int, purpose: str = "layer-study") -> np.ndarray:
+    """Places of `count` of `total` rows, ascending: one drawn from each of as many equal stretches."""
+    starts = np.arange(count) * total // count
+    ends = np.arange(1, count + 1) * total // count
+    drawn = stream(purpose, seed).bit_generator.random_raw(count) % (ends - starts).astype(np.uint64)
+    return starts + drawn.astype(np.int64)

@@ -70,7 +70,11 @@ def identity(width: int) -> Basis:
 
 def selected(old: int, new: int) -> Basis:
     """Evenly spaced channels."""
-    chosen = evenly(old, new)
+    return picked(old, evenly(old, new))
+
+
+def picked(old: int, chosen: Tensor) -> Basis:
+    """These channels."""
     return Basis(torch.eye(old, dtype=torch.float64)[:, chosen], chosen)
 
 

@@ -42,17 +42,3 @@ def row_gradients(model: Model, batch: Batch, loss: Callable[[EncoderOutput, Bat
         total = loss(model(batch, Needs(logits=True)), batch)
         (found,) = torch.autograd.grad(total, gates)
     return found.detach()
-
-
-@contextmanager
-def frozen(model: Model) -> Iterator[None]:
-    """Inside, no weight of the model asks for a gradient, and nothing is dropped."""
-    asked = [p for p in model.parameters() if p.requires_grad]
-    was = model.training
-    model.requires_grad_(False).eval()
-    try:
-        yield
-    finally:
-        for parameter in asked:
-            parameter.requires_grad_(True)
-        model.train(was)

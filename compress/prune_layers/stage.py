@@ -6,14 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from compress import registry
-from compress.contracts import LayerChoice, LayerCriterion, Needs
-from compress.encoder.inference import prepare
+from compress.contracts import LayerChoice, LayerCriterion
 from compress.encoder.students import check_layer_map, take_layers
 from compress.errors import UserError
-from compress.predictor import fixed_batch
 from compress.prune_layers import targets
 from compress.prune_layers.report import Report
 from compress.prune_layers.spec import Spec
@@ -26,7 +22,7 @@ from compress.stages import (
     StageContext,
     folder_meta,
 )
-from evaluation.cost.latency import measure_interleaved
+from compress.timing import timed
 
 PACKAGE = "compress.prune_layers.criteria"
 
@@ -123,17 +119,8 @@ class Stage:
 
     def _times(self, subject: Subject, sets: Sequence[Sequence[int]]) -> list[float]:
         """Median milliseconds of the model with each of these sets of layers, timed in turn."""
-        plan, config, device = self.context.recipe.evaluation.latency, subject.loaded.config, self.context.device
-        batch = fixed_batch(config, plan.batch, min(plan.length, config.max_positions)).to(device)
-        models = [prepare(take_layers(subject.loaded.model, keep)) for keep in sets]
-        found = measure_interleaved(
-            [lambda m=model: m(batch, Needs(logits=True)) for model in models],
-            warmup=plan.warmup,
-            repeats=plan.repeats,
-            seconds=plan.seconds,
-            synchronize=torch.cuda.synchronize if device.startswith("cuda") else None,
-        )
-        return [latency.p50 for latency in found]
+        models = [take_layers(subject.loaded.model, keep) for keep in sets]
+        return [x.p50 for x in timed(models, self.context.recipe.evaluation.latency, self.context.device)]
 
 
 def build(row: Any, study: LayerStudy) -> LayerCriterion:

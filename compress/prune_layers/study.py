@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.gates import frozen
 from compress.encoder.inference import PreparedModel, prepare
 from compress.encoder.model import Model
 from compress.encoder.students import take_layers
 from compress.encoder.subsets import Layers, subset_outputs
 from compress.errors import ExitCode, UserError
 from compress.objectives.hard_labels import Objective as HardLabels
-from compress.prune_layers.gates import frozen, row_gradients
+from compress.prune_layers.gates import row_gradients
 from evaluation.representation.angles import LayerAngles
 from evaluation.representation.cka import LEAST_BLOCKS, MINIBATCH, LayerCKA
 from evaluation.representation.hsic import LEAST_ROWS, NonFiniteError, UndefinedError

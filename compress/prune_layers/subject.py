@@ -10,7 +10,7 @@ import numpy as np
 
 from compress.contracts import Needs
 from compress.data.batches import TaskBatches, evaluation_batches, in_order
-from compress.data.randomness import stream
+from compress.data.randomness import spread
 from compress.data.table import Table
 from compress.data.task import Scored
 from compress.data.tasks import task_of
@@ -116,11 +116,3 @@ def figure(scored: Scored, metric: str) -> float:
     """A metric's value; 0 where it has none, as the correlation of a model that gives all rows one answer."""
     value = scored.value(metric)
     return value if np.isfinite(value) else 0.0
-
-
-def spread(total: int, count: int, seed: int) -> np.ndarray:
-    """Places of `count` of `total` rows, ascending: one drawn from each of as many equal stretches."""
-    starts = np.arange(count) * total // count
-    ends = np.arange(1, count + 1) * total // count
-    drawn = stream("layer-study", seed).bit_generator.random_raw(count) % (ends - starts).astype(np.uint64)
-    return starts + drawn.astype(np.int64)

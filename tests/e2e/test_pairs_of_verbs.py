@@ -41,6 +41,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "factorize": {"ratio": 0.6},
     "prune_layers": {"drop": 1, "criterion": {"kind": "uniform"}, "rows": 8},
     "prune_vocab": {"size": 60, "characters": "used"},
+    "prune_width": {"ratio": 0.5, "uneven": True, "rows": 16},
     "quantize": {"scheme": "static", "rows": 16, "sensitivity": False},
     "share": {
         "pattern": {"kind": "contiguous", "groups": 1},
@@ -62,6 +63,8 @@ REFUSED = {
         "quantize",
         "prune_vocab",
     ): "quantized already, and cutting its vocabulary",
+    ("factorize", "prune_width"): "of low rank already, and cutting it",
+    ("quantize", "prune_width"): "quantized already, and cutting it",
     ("quantize", "quantize"): "quantized already, and quantizing it again",
     ("quantize", "share"): "quantized already, and sharing its layers",
     ("share", "share"): "the embeddings are factorized already, 8 x 16",
@@ -77,6 +80,7 @@ def made_by(kind: str, before: EncoderConfig, after: EncoderConfig) -> bool:
         "factorize": is_low_rank(after),
         "prune_layers": after.depth < before.depth,
         "prune_vocab": after.vocabulary < before.vocabulary,
+        "prune_width": sum(s.feed_forward for s in after.layers) < sum(s.feed_forward for s in before.layers),
         "quantize": after.quantization is not None,
         "share": after.width < before.hidden and (after.sharing is not None or after.depth == 1),
     }[kind]

@@ -41,7 +41,7 @@ def command(name: str) -> list[str]:
         head = head.replace(word, toy)
     words = shlex.split(head)
     recipe = load_recipe(name)
-    starts_from_a_model = words[0] in ("prune-layers", "prune-vocab", "share", "factorize", "quantize")
+    starts_from_a_model = words[0] in ("prune-layers", "prune-vocab", "prune-width", "share", "factorize", "quantize")
     if recipe.teacher is not None and "--teacher" not in words and not starts_from_a_model:
         words += ["--teacher", "mine"]
     if "--data" not in words:

@@ -13,6 +13,7 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch, LayerChoice, Needs
+from compress.data.randomness import spread
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
@@ -22,7 +23,6 @@ from compress.errors import UserError
 from compress.prune_layers.gates import gated, row_gradients
 from compress.prune_layers.stage import PACKAGE, build
 from compress.prune_layers.study import LayerStudy, neighbours
-from compress.prune_layers.subject import spread
 from evaluation.representation.hsic import UndefinedError
 
 KINDS = sorted(registry.parts(PACKAGE))

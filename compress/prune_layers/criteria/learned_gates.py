@@ -9,8 +9,9 @@ from pydantic import Field
 from torch import Tensor
 
 from compress.contracts import LayerChoice, Needs
+from compress.encoder.gates import frozen
 from compress.prune_layers.criteria._common import lowest_go
-from compress.prune_layers.gates import frozen, gated
+from compress.prune_layers.gates import gated
 
 BETA, LOW, HIGH = 2 / 3, -0.1, 1.1  # of the stretched concrete distribution, as in the paper
 

@@ -1,0 +1,1 @@
+"""Removing heads, feed-forward neurons and channels of hidden states."""

@@ -1,0 +1,1 @@
+"""Which heads, neurons and channels are needed: one file each."""

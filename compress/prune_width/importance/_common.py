@@ -1,0 +1,68 @@
+"""What importances share: the matrices of a unit, and scores of one number for each of their heads and neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compress.contracts import WidthScores
+from compress.encoder.cutting import unit_modules
+from compress.encoder.gates import Widths
+from compress.encoder.layers import Attention, FeedForward
+from compress.encoder.model import Model
+from compress.encoder.tied import dense_weight
+
+
+def plain(weight: Tensor) -> Tensor:
+    """To compute with."""
+    return weight.detach().double().cpu()
+
+
+def scores(gradients: Widths, reduce: Callable[[Tensor], Tensor]) -> WidthScores:
+    """reduce: (rows, n) → (n,), of each unit."""
+    return WidthScores([reduce(x) for x in gradients.heads], [reduce(x) for x in gradients.neurons])
+
+
+def by_unit(
+    model: Model, of_heads: Callable[[int, Attention], Tensor], of_neurons: Callable[[int, FeedForward], Tensor]
+) -> WidthScores:
+    """Sums over the modules of each unit; the functions are given the unit's number and the module."""
+    found: list[dict[int, Tensor]] = [{}, {}]
+    for place, (part, score) in enumerate((("attention", of_heads), ("feed_forward", of_neurons))):
+        for unit, module in unit_modules(model, part):
+            value = score(unit, module)  # pyright: ignore[reportArgumentType]
+            found[place][unit] = found[place][unit] + value if unit in found[place] else value
+    heads, neurons = ([part[unit] for unit in sorted(part)] for part in found)
+    return WidthScores(heads, neurons)
+
+
+def incoming(module: FeedForward) -> Tensor:
+    """(F,) sums of squares of what makes each neuron, its gate included."""
+    rows = plain(dense_weight(module.up)).square().sum(1)
+    return rows.view(2, -1).sum(0) if module.gated else rows
+
+
+def readers(model: Model) -> Tensor:
+    """(D,) sums of squares of what reads each channel of the hidden states, over all layers."""
+    total = torch.zeros(model.config.hidden, dtype=torch.float64)
+    for _, module in unit_modules(model, "attention"):
+        assert isinstance(module, Attention)
+        for part in (module.query, module.key, module.value):
+            total += plain(dense_weight(part)).square().sum(0)
+    for _, module in unit_modules(model, "feed_forward"):
+        assert isinstance(module, FeedForward)
+        total += plain(dense_weight(module.up)).square().sum(0)
+    return total
+
+
+def writers(model: Model) -> Tensor:
+    """(D,) sums of squares of what writes each channel of the hidden states, over all layers."""
+    total = torch.zeros(model.config.hidden, dtype=torch.float64)
+    for part, name in (("attention", "output"), ("feed_forward", "down")):
+        for _, module in unit_modules(model, part):
+            matrix: Any = getattr(module, name)
+            total += plain(dense_weight(matrix)).square().sum(1)
+    return total

@@ -1,0 +1,322 @@
+"""Make an encoder narrower: heads, feed-forward neurons, channels of heads and of the hidden states go for good.
+
+What is left is an ordinary model of smaller matrices: nothing is masked, so its size and its speed are what they seem.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compress import registry
+from compress.contracts import Batch, WidthImportance, WidthScores
+from compress.data.batches import evaluation_batches
+from compress.data.randomness import spread
+from compress.encoder.config import EncoderConfig
+from compress.encoder.cutting import Kept, cut
+from compress.encoder.inference import prepare
+from compress.encoder.lowrank import refuse_low_rank
+from compress.encoder.model import Model
+from compress.encoder.narrowing import narrow
+from compress.encoder.quantization import refuse_quantized
+from compress.encoder.statistics import collect
+from compress.errors import ExitCode, UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import LoadedModel, load_model
+from compress.predictor import MAX_TOKENS
+from compress.prune_width import latency, selection, targets
+from compress.prune_width.costs import Costs, Counts, operations, parameters
+from compress.prune_width.refit import refit
+from compress.prune_width.report import Report, Tried
+from compress.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
+from compress.prune_width.study import WidthStudy, divergence
+from compress.stages import (
+    Finished,
+    Outline,
+    Prepared,
+    StageContext,
+    TaskData,
+    check_same_labels,
+    folder_meta,
+    require_folder,
+)
+from compress.timing import timed
+
+PACKAGE = "compress.prune_width.importance"
+VALIDATION_ROWS = 2000
+"""Most that the divergence from the model as it was is told on."""
+ATTEMPTS = 6
+"""Sizes that are timed on the way to a latency."""
+
+
+@dataclass
+class Subject:
+    """The model that is cut, and what is known of it. origin: the shape that targets count from."""
+
+    folder: Path
+    loaded: LoadedModel
+    origin: EncoderConfig
+    study: WidthStudy
+    importance: WidthImportance
+    validation: list[Batch]
+    scores: WidthScores | None = None
+    tried: list[Tried] = field(default_factory=list)
+
+    @property
+    def config(self) -> EncoderConfig:
+        return self.loaded.config
+
+    def costs(self, config: EncoderConfig, length: int, unit: str) -> Costs:
+        """In parameters or in operations, of a model of this shape with the same heads."""
+        heads = self.loaded.heads
+        return parameters(config, heads) if unit == "parameters" else operations(config, heads, length)
+
+
+class Stage:
+    """The model before it (or the teacher), and labelled rows → the same model, narrower."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        made = start or teacher
+        if made is None or made.config is None:
+            return made
+        self._check(made.config, made.config)
+        return dataclasses.replace(made, config=None)
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        asked = [f"{name} {_said(getattr(s, name))}" for name in (*COUNTS, *WIDTHS, *BUDGETS) if getattr(s, name)]
+        how = "each layer its own numbers" if s.uneven else "all layers alike"
+        part = "" if s.way == 1 else f", {100 * s.way:.0f} % of the way"
+        return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
+
+    def prepare(self) -> Prepared:
+        subject = self._subject()
+        with self.context.workshop.progress("which parts are needed", None):
+            counts, made, kept = self._cut(subject)
+        made = self._narrowed(made, subject, counts)
+        length = self._length(made.config)
+        before, after = (subject.costs(c, length, "operations").most for c in (subject.config, made.config))
+        self.context.workshop.stop()
+        moved = divergence(prepare(made), prepare(subject.loaded.model), subject.validation)
+        report = Report(
+            kind=self.spec.importance.kind,
+            before=subject.config,
+            after=made.config,
+            kept=kept,
+            scores=subject.scores,
+            moved=moved,
+            rows=sum(batch.rows for batch in subject.validation),
+            operations=(before, after),
+            tried=subject.tried,
+            context=self.context,
+        )
+        meta = folder_meta(self.context, {"parent": subject.folder}, self.context.table())
+        note = f"made narrower by {self.spec.importance.kind}: {'; '.join(report.sentences())}"
+        meta = meta.model_copy(update={"notes": (*meta.notes, note)})
+        config = made.config
+        return Prepared(
+            finish=lambda: Finished(made, subject.loaded.tokenizer_files, meta),
+            params={
+                "student.layers": config.depth,
+                "student.hidden": config.hidden,
+                "prune.importance": self.spec.importance.kind,
+                "prune.heads": _listed([s.heads for s in config.layers]),
+                "prune.feed_forward": _listed([s.feed_forward for s in config.layers]),
+            },
+            told=report.tell,
+        )
+
+    # --- what is cut, and what it is judged on ----------------------------------------------------------------
+
+    def _subject(self) -> Subject:
+        c, s = self.context, self.spec
+        folder = require_folder(c.model or c.teacher, "a fine-tuned model to cut", "MODEL", "prune_width")
+        loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
+        refuse_quantized(loaded.config, "cutting it", str(folder))
+        origin, teacher = loaded.config, None
+        if c.model is not None and c.teacher is not None:
+            first = modelfolder.inspect(c.teacher)
+            if first.config.depth == loaded.config.depth:
+                origin = first.config
+            if s.importance.options().get("on") == "teacher":
+                teacher = prepare(load_model(c.teacher, require={"task"}, keep={"task"}, device=c.device).model)
+        self._check(loaded.config, origin)
+        table = c.table()
+        check_same_labels(loaded, table)
+        data = TaskData.encode(table, loaded, c)
+        rows = min(s.rows, len(data.train))
+        chosen = data.train.take(spread(len(data.train), rows, c.seed, "width-study"))
+        study = WidthStudy(
+            loaded.model,
+            [batch.to(c.device) for batch in evaluation_batches(chosen, MAX_TOKENS)],
+            seed=c.seed,
+            name=str(folder),
+            stop=c.workshop.stop,
+            teacher=teacher,
+        )
+        few = data.validation
+        if len(few) > VALIDATION_ROWS:
+            few = few.take(spread(len(few), VALIDATION_ROWS, c.seed, "width-validation"))
+        validation = [batch.to(c.device) for batch in evaluation_batches(few, MAX_TOKENS)]
+        return Subject(folder, loaded, origin, study, build(s.importance, study), validation)
+
+    def _check(self, config: EncoderConfig, origin: EncoderConfig) -> None:
+        """What can be told from the shape alone."""
+        s = self.spec
+        refuse_quantized(config, "cutting it", "the model")
+        refuse_low_rank(config, "cutting it", "the model")
+        targets.check_counts(s, origin)
+        wide = targets.narrowed(s, config, origin)
+        if wide != config and config.sharing is not None:
+            raise UserError(
+                "this model's layers share matrices and keep something of their own",
+                where="hidden" if s.hidden is not None else "head_width",
+                why="heads and neurons of such a model can go, channels cannot",
+                do="make it narrower first and share it then",
+            )
+
+    # --- heads and neurons ------------------------------------------------------------------------------------
+
+    def _cut(self, subject: Subject) -> tuple[Counts, Model, Kept | None]:
+        model, config = subject.loaded.model, subject.config
+        if not targets.asks_counts(self.spec):
+            return Counts.of(config), model, None
+        subject.scores = subject.importance(subject.study)
+        self.context.workshop.stop()
+        if self.spec.target_latency is not None:
+            return self._within(self.spec.target_latency, subject, subject.scores)
+        counts = self._counts(subject, subject.scores)
+        return counts, *self._made(subject, counts)
+
+    def _made(self, subject: Subject, counts: Counts) -> tuple[Model, Kept]:
+        """The model with so many heads and neurons, which the importance chooses."""
+        scores, importance = subject.scores, subject.importance
+        assert scores is not None
+        kept = selection.highest(scores, counts)
+        if importance.rearranges:
+            kept = selection.rearranged(kept, subject.study.gradients(getattr(importance, "on", "labels")))
+        made = cut(subject.loaded.model, kept)
+        if self.spec.refit if self.spec.refit is not None else importance.refits:
+            refit(made, subject.loaded.model, kept, subject.study.batches, self.context.workshop.stop)
+        return made, kept
+
+    def _counts(self, subject: Subject, scores: WidthScores) -> Counts:
+        s, config = self.spec, subject.config
+        in_loss = subject.importance.in_loss
+        length = self._length(config)
+        if s.ratio is not None:
+            costs = subject.costs(config, length, "operations")
+            counts = targets.ratio_counts(s, config, subject.origin, scores, costs, in_loss)
+        elif s.target_params is not None or s.target_flops is not None:
+            key = "target_params" if s.target_params is not None else "target_flops"
+            unit = "parameters" if s.target_params is not None else "operations"
+            value = s.target_params or s.target_flops or 0
+            whole = subject.costs(subject.origin, length, unit).most
+            costs = subject.costs(targets.narrowed(s, config, subject.origin), length, unit)
+            budget = targets.budget_of(value, whole, s.way)
+            counts = targets.budget_counts(s, config, scores, costs, budget, key, in_loss)
+        else:
+            counts = targets.kept_counts(s, config, subject.origin, scores)
+        if counts == Counts.of(config) and not self._narrows(subject):
+            raise UserError("nothing would go", where="prune_width", do="ask for less, or leave this stage out")
+        return counts
+
+    # --- a latency --------------------------------------------------------------------------------------------
+
+    def _within(self, target: float, subject: Subject, scores: WidthScores) -> tuple[Counts, Model, Kept]:
+        """As much as a latency allows, planned by the table of blocks and proved by timing what was made."""
+        c, s, config = self.context, self.spec, subject.config
+        plan = c.recipe.evaluation.latency
+        wide = targets.narrowed(s, config, subject.origin)
+        table, path = latency.table(wide, subject.loaded.heads, plan, c.device)
+        c.say(f"latency of building blocks: {path}" + ("; the machine was busy when it was measured" * table.busy))
+        costs = table.costs(wide)
+        limit = target
+        if s.way < 1:
+            whole = timed([subject.loaded.model], plan, c.device)[0].p50
+            limit = max(target, targets.budget_of(target, whole, s.way) if target > 1 else target)
+        budget = limit
+        for _ in range(ATTEMPTS):
+            budget = max(budget, costs.least)
+            if budget >= costs.most:
+                raise self._already(limit, costs)
+            counts = targets.budget_counts(
+                s, config, scores, costs, budget, "target_latency", subject.importance.in_loss
+            )
+            made, kept = self._made(subject, counts)
+            proof = self._narrowed(made, subject, counts)
+            ours, theirs = (x.p50 for x in timed([proof, subject.loaded.model], plan, c.device))
+            tried = Tried(proof.config.count_parameters(), costs.of(counts), ours, theirs, ours <= limit)
+            subject.tried.append(tried)
+            if tried.met:
+                return counts, made, kept
+            if budget <= costs.least:
+                break
+            budget *= 0.98 * limit / ours
+        best = min(subject.tried, key=lambda t: t.ms)
+        raise UserError(
+            f"{limit:g} ms is below what the structure allows here",
+            where="target_latency",
+            why=f"the best that was measured is {best.ms:.2f} ms, of {best.whole:.2f} ms as it was",
+            do="allow more time, make hidden smaller, drop layers, or shorten evaluation.latency.length",
+            code=ExitCode.REFUSED,
+        )
+
+    @staticmethod
+    def _already(limit: float, costs: Costs) -> UserError:
+        return UserError(
+            f"{limit:g} ms is not less than there is",
+            where="target_latency",
+            why=f"the model takes {costs.most:.2f} ms here",
+            do="ask for less",
+        )
+
+    # --- channels ---------------------------------------------------------------------------------------------
+
+    def _narrows(self, subject: Subject) -> bool:
+        return targets.narrowed(self.spec, subject.config, subject.origin) != subject.config
+
+    def _narrowed(self, made: Model, subject: Subject, counts: Counts) -> Model:
+        """`made` with narrower heads and hidden states, where they are asked for."""
+        s = self.spec
+        config = targets.narrowed(s, made.config, subject.origin)
+        width = targets.stock_heads(s, made.config, counts.heads)
+        if width is not None:
+            layers = tuple(dataclasses.replace(shape, head_width=width) for shape in config.layers)
+            config = dataclasses.replace(config, layers=layers)
+        if config == made.config:
+            return made
+        self.context.workshop.stop()
+        channels = None
+        if config.hidden != made.config.hidden and s.stream == "channels":
+            channels = selection.top(subject.importance.hidden(subject.study), config.hidden)
+        return narrow(made, config, "svd", statistics=collect(made, subject.study.batches), channels=channels)
+
+    def _length(self, config: EncoderConfig) -> int:
+        return min(self.context.recipe.evaluation.latency.length, config.max_positions)
+
+
+def build(row: Any, study: WidthStudy) -> WidthImportance:
+    """The importance that a recipe row means. Raises UserError when it needs labels that are not there."""
+    importance: WidthImportance = registry.build(PACKAGE, row)
+    if importance.reads_labels and not study.labelled:
+        raise UserError(
+            f"importance {row.kind} measures losses, and no training row has a label",
+            where=study.name,
+            do="give labelled data, or use one that reads text alone: hessian, activation, or on: answers",
+        )
+    return importance
+
+
+def _said(value: Any) -> str:
+    return _listed(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
