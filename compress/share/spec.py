@@ -49,8 +49,8 @@ class Spec(StageSpec):
     own_vectors: bool = True
     """Layers keep norms and biases of their own: 0.1 % of the bytes. false: those are shared as well, as in ALBERT."""
     residual_rank: int = Field(default=0, ge=0, le=65_536)
-    """Of the residual that each layer adds to each matrix that it shares, from the truncated SVD of the difference; with
-    a start that reads inputs, fitted together with what is shared. 0: none."""
+    """Of the residual that each layer adds to each matrix that it shares, from the truncated SVD of the difference;
+    with a start that reads inputs, fitted together with what is shared. 0: none."""
     embedding: EmbeddingSpec | None = None
     """null: the tables stay as they are."""
     again: bool = False
