@@ -41,7 +41,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "factorize": {"ratio": 0.6},
     "prune_layers": {"drop": 1, "criterion": {"kind": "uniform"}, "rows": 8},
     "prune_vocab": {"size": 60, "characters": "used"},
-    "prune_width": {"ratio": 0.5, "uneven": True, "rows": 16},
+    "prune_width": {"ratio": 0.5, "rows": 16},
     "quantize": {"scheme": "static", "rows": 16, "sensitivity": False},
     "share": {
         "pattern": {"kind": "contiguous", "groups": 1},
@@ -51,7 +51,10 @@ VERBS: dict[str, dict[str, Any]] = {
     },
 }
 """What each stage is asked for; tests/test_contracts.py sees to it that no compression is missing."""
-TWICE: Mapping[str, dict[str, Any]] = {"prune_vocab": {"size": 55}}
+TWICE: Mapping[str, dict[str, Any]] = {
+    "prune_vocab": {"size": 55},
+    "prune_width": {"ratio": None, "keep_feed_forward": 5},
+}
 """What a verb is asked for beside that, after itself."""
 REFUSED = {
     ("factorize", "factorize"): "of low rank already, and factorizing it",

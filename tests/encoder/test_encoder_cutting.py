@@ -8,10 +8,11 @@ from encoder_helpers import RELAXED, UNIFORM, VARIATIONS, batch, model, needs, p
 
 from compress.encoder.cutting import Kept, cut, units
 from compress.encoder.gates import Widths, gated
+from compress.encoder.lowrank import is_low_rank
 from compress.encoder.model import Model
 from compress.errors import UserError
 
-EVERY = VARIATIONS | RELAXED
+EVERY = {name: config for name, config in (VARIATIONS | RELAXED).items() if not is_low_rank(config)}
 
 
 def some(source: Model, seed: int = 0) -> Kept:
@@ -67,6 +68,12 @@ def test_layers_that_share_are_one_unit() -> None:
     assert units(VARIATIONS["shared"], "attention") == ((0, 2), (1,))
     assert units(RELAXED["attention"], "attention") == ((0, 1, 2),)
     assert units(RELAXED["attention"], "feed_forward") == ((0,), (1,), (2,))
+
+
+def test_products_of_thin_matrices_are_refused() -> None:
+    source = model(VARIATIONS["low rank"])
+    with pytest.raises(UserError, match=r"width: the model's matrices are of low rank already, and cutting it reads"):
+        cut(source, Kept.everything(source.config))
 
 
 @pytest.mark.parametrize(
