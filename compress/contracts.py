@@ -56,6 +56,9 @@ class StageSpec(Frozen):
     milestone: ClassVar[str | None] = None
     """What its model is called where it is measured beside the result of a later stage; None: it is not measured."""
 
+    trained: ClassVar[str | None] = None
+    """What a model is called that a later stage trained on from this one's; None: as its run is."""
+
     kind: Any  # each kind narrows it to its own Literal
 
     def needs(self) -> frozenset[str]:
@@ -100,7 +103,8 @@ class RunOptions:
 
     recipe: a name or a path, None when the command has its own default.  overrides: in the order given; they hold
     --set and every flag that is a recipe value (--seed, --data, --teacher ...).  device: "cpu" or "cuda", present.
-    runtime: what computes a finished model's answers; None: as its folder is meant to be run.
+    runtime: what computes a finished model's answers; None: as its folder is meant to be run.  onnx: whether quantized
+    results get their file; None: where it can be written.
     """
 
     recipe: str | None = None
@@ -108,6 +112,7 @@ class RunOptions:
     device: str = "cpu"
     precision: str = "auto"
     runtime: Literal["torch", "torch-int8", "onnxruntime", "openvino", "auto"] | None = None
+    onnx: bool | None = None
     threads: int | None = None
     output: Path | None = None
     resume: bool = False
@@ -339,6 +344,8 @@ class TrainingPlan(Frozen):
     """Of the matrix products; weights and optimizer stay fp32. auto: bf16 where the device computes in it."""
     validate_every: int | None = Field(default=None, gt=0)
     """Steps between validations; null: at the end of every epoch."""
+    validate_start: bool = False
+    """Also validate before the first step, so that training from good weights cannot end with worse ones."""
     keep_best: bool = True
     """Finish with the weights of the best validation instead of the last."""
     checkpoint_every: int = Field(default=500, gt=0)
@@ -617,7 +624,8 @@ class Scheme:
 class QuantizedTensor:
     """Integer codes and what they stand for: (code - zero_point) * scale, in fp32.
 
-    codes: int8, or uint8 where the scheme is not signed; shaped as the tensor, one code to a byte whatever its bits.
+    codes: int8, uint8 where the scheme is not signed, int16 from 9 bits on; shaped as the tensor, one code to a number
+    whatever its bits.
     scale: fp32, > 0; () per tensor, (rows,) per row, (rows, groups) per group, the leading dimensions per token.
     zero_point: int32, shaped as scale; 0 where the scheme is symmetric.
     """
@@ -690,6 +698,8 @@ class StageResult:
     steps: int
     seconds: float
     best: Mapping[str, float] = field(default_factory=dict)
+    start: Mapping[str, float] = field(default_factory=dict)
+    """What validation gave before the first step, where it was asked."""
 
 
 # --- evaluation -------------------------------------------------------------------------------------------------

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from compress import __version__
 from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
 from compress.data.batches import evaluation_batches
-from compress.data.examples import Examples
 from compress.data.random_rows import mixed_lengths, random_rows
 from compress.encoder.inference import prepare
 from compress.errors import ExitCode, UserError
-from compress.export.check import ROWS, TOLERANCE, Check, compare, file_answer, model_answer, quantization_error
-from compress.export.deployed import FILE, RECORD
-from compress.export.encoder import encode
-from compress.export.graph import OPSET
+from compress.export.check import ROWS, Check
+from compress.export.deployed import FILE
 from compress.export.precision import precision_of
 from compress.export.session import OnnxSession
+from compress.export.writing import head_asked, write
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelnames import resolve
@@ -34,7 +26,6 @@ from compress.predictor import MAX_TOKENS, Predictor
 from compress.standalone import labelled
 from evaluation.cost.latency import measure_interleaved
 
-BARE = "none"
 TIMED_LENGTHS = (32, 128)
 
 
@@ -55,7 +46,7 @@ def export_folder(
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
-    chosen = _head(loaded, head)
+    chosen = head_asked(loaded, head)
     parent = Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
     console.note(f"writing {folder.name} as ONNX, opset {opset}")
     batches, what = _rows(loaded, split, options, console)
@@ -70,78 +61,6 @@ def export_folder(
     console.result(f"wrote {options.output / FILE}, {len(written.content) / 1e6:.1f} MB")
     console.document({"folder": str(options.output), **written.record, "bytes": len(written.content)})
     return written.check
-
-
-def export_into(folder: Path, examples: Examples, what: str, console: Console) -> Check:
-    """Add `model.onnx` for the task head to a folder that we wrote, checked on `examples`; says what was found.
-
-    what: the examples are, for people. Raises UserError as `export_folder` does, and when the extra is not installed.
-    """
-    loaded = modelfolder.load_model(folder)
-    rows = examples.take(np.arange(min(ROWS, len(examples))))
-    written = write(loaded, _head(loaded, None), list(evaluation_batches(rows, MAX_TOKENS)), what)
-    meta = loaded.meta.model_copy(update={"notes": (*loaded.meta.notes, written.note)})
-    modelfolder.annotate(folder, meta, beside=written.files)
-    console.result(f"{written.check.sentence()}; wrote {folder / FILE}, {len(written.content) / 1e6:.1f} MB")
-    return written.check
-
-
-@dataclass(frozen=True)
-class Written:
-    """An ONNX file that passed its check. record: what is written beside it."""
-
-    content: bytes
-    record: dict[str, Any]
-    check: Check
-
-    @property
-    def note(self) -> str:
-        """For the model card."""
-        return f"{FILE}: {self.record['precision']}, opset {self.record['opset']}; {self.check.sentence()}"
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """By name, as they lie in a model folder."""
-        return {FILE: self.content, RECORD: json.dumps(self.record, indent=2).encode()}
-
-
-def write(
-    loaded: LoadedModel,
-    head: str | None,
-    batches: Sequence[Batch],
-    what: str,
-    *,
-    opset: int = OPSET,
-    portable: bool = False,
-) -> Written:
-    """The file of one head. Raises UserError for what the writer cannot express, and where the file computes otherwise
-    than the model, which for a quantized one is the model with rounded numbers, not the float one that it came from."""
-    source = modelfolder.fingerprint(loaded.path)
-    notes = {"compress.version": __version__, "compress.source": source, "compress.head": head or BARE}
-    content = encode(loaded.model, head, opset=opset, portable=portable, notes=notes).SerializeToString()
-    error = quantization_error(loaded.model, head, batches)
-    expected, found = model_answer(loaded.model, head), file_answer(OnnxSession(content))
-    check = compare(expected, found, batches, what, TOLERANCE, error)
-    if check.complaint is not None:
-        raise UserError(
-            f"the ONNX file is {check.complaint}", where=str(loaded.path), why="nothing was written", code=ExitCode.DATA
-        )
-    record = {
-        "file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "opset": opset, "head": head or BARE,
-        "precision": precision_of(loaded.model), "model": source, "check": vars(check),
-    }  # fmt: skip
-    return Written(content, record, check)
-
-
-def _head(loaded: LoadedModel, asked: str | None) -> str | None:
-    if asked is None:
-        return "task" if "task" in loaded.heads else None
-    if asked == BARE:
-        return None
-    if asked not in loaded.heads:
-        has = ", ".join([*loaded.heads, BARE])
-        raise UserError(f"the model has no '{asked}' head", where="--head", why=f"it has: {has}")
-    return asked
 
 
 def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console) -> tuple[list[Batch], str]:

@@ -25,11 +25,13 @@ import torch
 
 import compress
 from compress import registry
+from compress.choice import Candidate, best_of, sentences
 from compress.console import Console
 from compress.contracts import Override, RunOptions, StageResult
 from compress.corpora import open_corpus_of, words_read
 from compress.data.corpus import Corpus
 from compress.data.table import Table
+from compress.deployment import deploy, require_writer
 from compress.durable import atomic, safe
 from compress.durable.lock import run_lock
 from compress.durable.signals import StopFlag
@@ -64,7 +66,7 @@ from evaluation.cost.device import describe
 
 @dataclass(frozen=True)
 class Made:
-    """What the stages so far have made. before: what the last stage started from.  steps: of the last stage.
+    """What the stages so far have made. before: what the last stage started from.  last: what the last stage left.
 
     figures: stage → what its best validation gave, and what was measured at its end.
     """
@@ -72,14 +74,14 @@ class Made:
     model: Path | None = None
     tokenizer: Path | None = None
     before: Path | None = None
-    steps: int = 0
+    last: StageResult | None = None
     figures: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def after(self, name: str, kind: str, result: StageResult) -> Made:
         told = {**self.figures, name: result.best} if result.best else self.figures
         if kind == "tokenizer":
             return dataclasses.replace(self, tokenizer=result.folder)
-        return dataclasses.replace(self, before=self.model, model=result.folder, steps=result.steps, figures=told)
+        return dataclasses.replace(self, before=self.model, model=result.folder, last=result, figures=told)
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ class Run:
     def _go(self, path: Path) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
         self._told_where()
+        require_writer(self.options.onnx)
         self._open_data()
         teachers = self._teachers()
         read = self._fingerprints(teachers)
@@ -303,16 +306,16 @@ class Run:
             self.console.note(f"{context.folder.name}: {line}")
         return stage.prepare()
 
-    def _control(self, log: TrackedRun, teachers: Teachers, made: Made) -> Path | None:
+    def _control(self, log: TrackedRun, teachers: Teachers, made: Made) -> StageResult | None:
         """Train the last stage's twin on hard labels alone, if the recipe asks for it."""
         before = dataclasses.replace(made, model=made.before)
         context = self._context(self.last, self._work(self.indices[-1], "-control"), before, teachers)
         stage = registry.stage_class(self.last.kind)(self.last, context)
-        twin = stage.control(made.steps) if hasattr(stage, "control") else None
+        twin = stage.control(made.last.steps) if made.last is not None and hasattr(stage, "control") else None
         if twin is None:
             return None
         with self._child(log, context.folder, self.last.kind, "control") as child:
-            return self._stage(twin, context, self.folder.path / "control", child).folder
+            return self._stage(twin, context, self.folder.path / "control", child)
 
     def _stage(self, spec: Any, context: StageContext, target: Path, log: TrackedRun) -> StageResult:
         """Run one stage into the folder `target`, or find it there from before."""
@@ -326,11 +329,11 @@ class Run:
                 )  # fmt: skip
             self.console.note(f"{label}: done before")
             discard_checkpoints(context.folder)
-            return StageResult(target, *read_done(context.folder))
+            return read_done(context.folder, target)
         self._stop_if_asked(label)
         begin = time.monotonic()
         prepared = self.ready.pop(target, None) or self._prepare(spec, context)
-        steps, best = 0, {}
+        steps, best, start = 0, {}, {}
         log.params(prepared.params)
         if prepared.told is not None:
             prepared.told(log)
@@ -344,12 +347,13 @@ class Run:
             if prepared.diagnosis is not None:
                 prepared.diagnosis.close(context.folder)
             steps, best = result.steps, dict(result.best or result.last)
+            start = next((row for row in result.history if row["step"] == 0), {})
             if prepared.closing is not None:
                 with torch.no_grad():
                     closing = prepared.closing(prepared.module, result.best_step or steps)
                 log.metrics({f"{spec.kind}/{name}": value for name, value in closing.items()})
                 best |= closing
-        atomic.write_json(context.folder / STEPS, {"steps": steps, "figures": best})
+        atomic.write_json(context.folder / STEPS, {"steps": steps, "figures": best, "start": start})
         finished = prepared.finish()
         if finished.model is None:
             with atomic.new_folder(target) as temp:
@@ -358,7 +362,7 @@ class Run:
         else:
             modelfolder.save_model(target, finished.model, tokenizer_files=finished.files, meta=finished.meta)
         discard_checkpoints(context.folder)
-        return StageResult(target, steps, time.monotonic() - begin, best)
+        return StageResult(target, steps, time.monotonic() - begin, best, start)
 
     def _train(self, prepared: Prepared, spec: Any, context: StageContext, log: TrackedRun) -> Any:
         assert prepared.module is not None
@@ -422,8 +426,8 @@ class Run:
         return work_folder(self.folder.path, index, self.recipe.stages[index].kind + suffix)
 
     def _target(self, index: int) -> Path:
-        """Where a stage's model goes: the last one's is the run's result."""
-        if index == self.indices[-1]:
+        """Where a stage's model goes: the last one's is the run's result, unless that is chosen at the end."""
+        if index == self.indices[-1] and not self._chooses:
             return self.folder.path / ("student" if self.last.kind == "distill" else "model")
         return self._work(index) / "model"
 
@@ -533,26 +537,22 @@ class Run:
 
     # --- measuring --------------------------------------------------------------------------------------------
 
-    def _measured(self, log: TrackedRun, teachers: Teachers, made: Made, control: Path | None) -> RunReport:
+    def _measured(self, log: TrackedRun, teachers: Teachers, made: Made, control: StageResult | None) -> RunReport:
         evaluation, table = self.recipe.evaluation, self.table
         assert made.model is not None
         assert self.recipe.data is not None
-        name = self.folder.path.name
-        if teachers.task is None:
-            subjects = [Subject(name, made.model, "teacher")]
-        else:
-            subjects = [*taught_by(teachers.task, teachers.ensemble), Subject(name, made.model, "student")]
-        between = [i for i in self.indices[:-1] if self.recipe.stages[i].milestone is not None and self._answers(i)]
-        for place, index in enumerate(between, 1):
-            told = f"{self.recipe.stages[index].milestone}{f' {place}' if len(between) > 1 else ''}"
-            subjects.insert(-1, Subject(told, self._target(index), stage_role(index)))
-        if control is not None:
-            subjects.append(Subject("control", control, "control"))
+        subjects = self._subjects(teachers, made, control)
+        dataset, rows = f"{table.name}/{evaluation.split}", table.split(evaluation.split)
+        deploy(
+            [s.folder for s in subjects if kind_of(s.role) != "teacher" or len(subjects) == 1],
+            rows, dataset, self.recipe.data.max_length,
+            asked=self.options.onnx, say=self.console.note, warn=self.console.warn,
+        )  # fmt: skip
         measured = measure(
             subjects,
-            table.split(evaluation.split),
+            rows,
             task=table.task,
-            dataset=f"{table.name}/{evaluation.split}",
+            dataset=dataset,
             digest=table.fingerprint,
             max_length=self.recipe.data.max_length,
             cost=CostPlan(**evaluation.latency.model_dump(), throughput_rows=evaluation.throughput_rows),
@@ -562,16 +562,74 @@ class Run:
             precision="bf16" if self.options.precision == "bf16" else "fp32",
             say=self.console.note,
         )
+        candidates = self._candidates(made, control)
         lines = log_measured(
             log, self.console, measured, table=table, method=self.method, told=self._roles_told(teachers),
             child=lambda role: self._child(log, self._tracked(role), kind_of(role), kind_of(role)),
+            result=best_of(candidates).role if candidates else "student",
+            more=sentences(candidates, task_choice(table)[0]) if candidates else (),
         )  # fmt: skip
-        return RunReport(self.folder.path, made.model, measured, lines)
+        model = made.model
+        if candidates:
+            model = self.folder.path / "model"
+            modelfolder.duplicate(best_of(candidates).folder, model)
+        return RunReport(self.folder.path, model, measured, lines)
+
+    def _subjects(self, teachers: Teachers, made: Made, control: StageResult | None) -> list[Subject]:
+        """What is measured: who taught, what stages made on the way, the result, and its control."""
+        assert made.model is not None
+        name, trained = self.folder.path.name, self._trained
+        if teachers.task is None:
+            subjects = [Subject(name, made.model, "teacher")]
+        else:
+            student = f"{trained} + distillation" if trained else name
+            subjects = [*taught_by(teachers.task, teachers.ensemble), Subject(student, made.model, "student")]
+        for told, index in self._milestones().items():
+            subjects.insert(-1, Subject(told, self._target(index), stage_role(index)))
+        if control is not None:
+            twin = Subject(f"{trained} alone" if trained else "control", control.folder, "control")
+            subjects.insert(len(subjects) - 1 if trained else len(subjects), twin)
+        return subjects
+
+    def _milestones(self) -> dict[str, int]:
+        """Name → place of the stages on the way whose models are measured."""
+        between = [i for i in self.indices[:-1] if self.recipe.stages[i].milestone is not None and self._answers(i)]
+        many = len(between) > 1
+        return {
+            f"{self.recipe.stages[i].milestone}{f' {place}' if many else ''}": i for place, i in enumerate(between, 1)
+        }
+
+    @property
+    def _trained(self) -> str | None:
+        """What the result of a last stage is called that trains on what a stage before it made."""
+        named = [self.recipe.stages[i].trained for i in self.indices[:-1]]
+        return next((name for name in reversed(named) if name is not None), None)
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether the run leaves the best of its models, in place of the last one."""
+        return getattr(self.last, "result", "student") == "best"
+
+    def _candidates(self, made: Made, control: StageResult | None) -> list[Candidate]:
+        """What the run's result is chosen from, what was there first before what was trained; none where nothing is."""
+        if not self._chooses or made.last is None:
+            return []
+        metric, trained, found = task_choice(self.table)[0], self._trained, []
+        first = next(((name, i) for name, i in self._milestones().items() if self._target(i) == made.before), None)
+        if first is not None and metric in made.last.start:
+            found.append(Candidate(first[0], stage_role(first[1]), self._target(first[1]), made.last.start[metric]))
+        if control is not None:
+            name = f"{trained} alone" if trained else "control"
+            found.append(Candidate(name, "control", control.folder, control.best[metric]))
+        name = f"{trained} + distillation" if trained else "student"
+        return [*found, Candidate(name, "student", made.last.folder, made.last.best[metric])]
 
     def _tracked(self, role: str) -> Path:
         """Whose journal a model that is not the run's own result writes to: the control goes on in its stage's."""
         if role == "control":
             return self._work(self.indices[-1], "-control")
+        if role == "student":  # measured beside what the run leaves; its training is in the run's own journal
+            return self.folder.path / "distilled"
         if role.startswith(STAGE):
             return self._work(int(role.removeprefix(STAGE)))
         return self.folder.path / role.replace("teacher", "reference")
@@ -659,7 +717,7 @@ def read_findings(folder: Path) -> list[dict[str, Any]]:
     return [{"stage": folder.name, **dict(zip(table["columns"], row, strict=True))} for row in table["data"]]
 
 
-def read_done(folder: Path) -> tuple[int, float, dict[str, float]]:
-    """Optimizer steps, no seconds, and the figures of a stage that was done before."""
+def read_done(folder: Path, target: Path) -> StageResult:
+    """Of a stage that was done before, in no seconds."""
     told = safe.read_json(folder / STEPS, 1 << 16)
-    return int(told["steps"]), 0.0, told["figures"]
+    return StageResult(target, int(told["steps"]), 0.0, told["figures"], told.get("start", {}))

@@ -39,17 +39,19 @@ def log_measured(
     method: str,
     told: Collection[str],
     child: Child,
+    result: str = "student",
+    more: Sequence[str] = (),
 ) -> list[str]:
     """Tell what was measured; returns the lines under the table.
 
     The student (or the only model) is the run's own result; the control, and the teachers that no run of ours made,
     become child runs, so that the page shows them side by side. told: roles of the teachers that a run of ours made.
-    child: opens the tracked run of a role.
+    child: opens the tracked run of a role.  result: role of the run's own result, if there is one.  more: lines to add.
     """
     columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
-    main = next((m for m in measured if m.subject.role == "student"), measured[0])
-    lines = conditions(main.measurement) + churn_sentence(main.churn) + gain(measured, table) + _storage(main)
+    main = next((m for m in measured if m.subject.role == result), measured[0])
+    lines = conditions(main.measurement) + churn_sentence(main.churn) + gain(measured, table) + _storage(main) + [*more]
     if teacher is not None and teacher.subject.ensemble is not None:
         lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
     console.table("", columns, rows)

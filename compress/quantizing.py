@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
@@ -13,8 +13,11 @@ from compress.encoder.schemes import SchemeName
 from compress.errors import UserError, did_you_mean
 from compress.pipeline import run_recipe
 from compress.recipe import Recipe, load_recipe
+from compress.repeats import run_seeds
 
-KIND = RECIPE = "quantize"
+KIND = "quantize"
+RECIPES = {"ptq": "quantize", "qat": "qat"}
+"""--mode → the recipe where none is named."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +25,27 @@ class Wanted:
     """The command's own flags; None where one was not given. floats: patterns of modules that stay float."""
 
     model: str | None
+    mode: Literal["ptq", "qat"] | None
     scheme: str | None
     max_drop: float | None
     floats: Sequence[str]
     rows: int | None
     sensitivity: bool
+    seeds: int | None = None
+    fall_back: str | None = None
 
 
 def quantize(wanted: Wanted, options: RunOptions) -> None:
-    """Quantize, measure and tell. Raises UserError for flags that do not fit."""
+    """Quantize, train on where that is asked for, measure and tell. Raises UserError for flags that do not fit."""
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
-    name = options.recipe or RECIPE
-    run_recipe(name, asked(name, wanted, options), console, verb=KIND)
+    name = options.recipe or RECIPES[wanted.mode or "ptq"]
+    options = asked(name, wanted, options)
+    verb = KIND if wanted.mode == "ptq" else None
+    if wanted.seeds is not None:
+        run_seeds(name, options, console, wanted.seeds, verb=verb, inputs={})
+        return
+    run_recipe(name, options, console, verb=verb)
 
 
 def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
@@ -44,6 +55,9 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
     others = [o for o in options.overrides if not o.origin.startswith("--set ")]
     recipe = load_recipe(name, overrides=others)
     place = quantizing(recipe)
+    if wanted.mode == "qat" and place == len(recipe.stages) - 1:
+        do = "leave --recipe out, or name one with a distill stage behind it, such as qat"
+        raise UserError(f"recipe {recipe.name} trains nothing that it quantized", where="--mode qat", do=do)
     stage = f"stages.{place}."
     said = [] if wanted.model is None else [Override("teacher", wanted.model, f"MODEL {wanted.model}")]
     if wanted.scheme is not None:
@@ -58,6 +72,11 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
         said.append(Override(f"{stage}rules", rules, f"--float {wanted.floats[0]}"))
     if wanted.max_drop is not None:
         said.append(Override(f"{stage}max_drop", wanted.max_drop, f"--max-drop {wanted.max_drop:g}"))
+    if wanted.fall_back is not None:
+        if wanted.max_drop is None and recipe.stages[place].max_drop is None:
+            do = "give --max-drop POINTS as well"
+            raise UserError("nothing falls back without a bound", where=f"--fall-back {wanted.fall_back}", do=do)
+        said.append(Override(f"{stage}fall_back", wanted.fall_back, f"--fall-back {wanted.fall_back}"))
     if wanted.rows is not None:
         said.append(Override(f"{stage}rows", wanted.rows, f"--rows {wanted.rows}"))
     if not wanted.sensitivity:

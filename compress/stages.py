@@ -40,6 +40,8 @@ from compress.training.precision import autocast
 from compress.training.schedule import total_steps
 
 VALIDATION_TOKENS = 8192
+SPREAD_TOKENS = 4096
+"""Real tokens that are read at once where nothing is trained."""
 FINDINGS = "findings.json"
 """What a stage's diagnosis found, in its folder: a table as MLflow shows it."""
 
@@ -293,6 +295,13 @@ class TaskData:
             return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
         made = lambda epoch: TaskBatches(mistyped(epoch), plan.batch_rows, plan.max_tokens, seed)  # noqa: E731
         return EachEpoch(made, self.train.fingerprint)
+
+
+def spread(examples: Examples, labelled: int, rows: int, context: StageContext) -> list[Batch]:
+    """So many rows of the first `labelled` ones, evenly spaced, on the device of `context`, for ranges."""
+    places = torch.linspace(0, labelled - 1, min(rows, labelled)).round().long().unique()
+    few = evaluation_batches(examples.take(places.numpy()), SPREAD_TOKENS)
+    return [batch.to(context.device) for batch in few]
 
 
 def task_max_length(recipe: Recipe) -> int:

@@ -26,7 +26,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("corpora", "calibration", "fastest", "embedder", "timing"),
     ("originals",),
     VERBS,
-    ("measure", "runfolder", "teachers"),
+    ("measure", "runfolder", "teachers", "deployment", "choice"),
     ("publish", "robustness", "contesttable"),
     (
         "pipeline",

@@ -81,7 +81,7 @@ def test_every_mentioned_flag_exists() -> None:
     for name in frame.cli.list_commands(context):
         command = frame.cli.get_command(context, name)
         inner = command.commands.values() if isinstance(command, click.Group) else [command]
-        known |= {flag for one in inner if one for p in one.params for flag in p.opts}
+        known |= {flag for one in inner if one for p in one.params for flag in (*p.opts, *p.secondary_opts)}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
     assert mentioned - known == set()
 

@@ -20,7 +20,7 @@ DEFAULT = "distilbert"
 
 
 @click.command()
-@shared("recipe", "teacher", "data", "compute", "output", "store", "experiment")
+@shared("recipe", "teacher", "data", "compute", "onnx", "output", "store", "experiment")
 @click.option(
     "--general-teacher",
     type=click.Path(path_type=Path),

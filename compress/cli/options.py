@@ -172,6 +172,13 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             ["torch", "torch-int8", "onnxruntime", "openvino", "auto"], "; auto: the fastest here that answers alike"
         ),
     ),
+    "onnx": (
+        click.option(
+            "--onnx/--no-onnx",
+            default=None,
+            help="Of a quantized result, write its model.onnx and measure that; not given: if the extra onnx is there.",
+        ),
+    ),
     "output": (
         click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the results go."),
         click.option("--resume", is_flag=True, help="Go on where the run in the output folder stopped."),
@@ -249,6 +256,7 @@ _PLAIN = (
     "device",
     "precision",
     "runtime",
+    "onnx",
     "threads",
     "output",
     "resume",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", metavar="RECIPE", type=RecipeName())
-@shared("overrides", "model", "teacher", "data", "corpus", "compute", "output", "store", "experiment")
+@shared("overrides", "model", "teacher", "data", "corpus", "compute", "onnx", "output", "store", "experiment")
 def command(options: RunOptions, name: str) -> None:
     """Run all stages of RECIPE in order.
 

@@ -74,7 +74,10 @@ class Diagnosis:
         ours = start.probe.ask(cast(Asked, module.student))
         reading = self._reading(module, ours)
         step = float(history[-1]["step"])
-        rows = [{"step": 0.0, **self.first}, *history[:-1], {"step": step, **reading}]
+        if step == 0:  # nothing has moved yet
+            return reading
+        later = [row for row in history[:-1] if row["step"]]
+        rows = [{"step": 0.0, **self.first}, *later, {"step": step, **reading}]
         course = Course(start, ours, [row for row in rows if "probe_loss" in row])
         known = {finding.check for finding in self.findings}
         for check in self._checks:

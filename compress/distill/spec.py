@@ -11,6 +11,7 @@ from compress.distill.augmentspec import AugmentationSpec
 from compress.distill.studentspec import StudentSpec
 from compress.distill.tyingspec import PullSpec, ShrinkSpec
 from compress.encoder import layermaps
+from compress.encoder.schemes import QuantizationSpec
 from compress.errors import describe, nearest
 from compress.registry import RowOf, build
 
@@ -50,6 +51,9 @@ class Spec(StageSpec):
     control: bool | None = None
     """Also train the same student on hard labels alone, at equal steps, to see what the teacher brought. null: yes on
     level task, when the stage is the recipe's last."""
+    result: Literal["student", "best"] = "student"
+    """Of the recipe's last stage. student: the run leaves the distilled student.  best: of what it started from,
+    student and control whichever is best on validation."""
     use_unlabelled: bool = False
     """Also learn from the unlabelled split, where only the teacher speaks."""
     augmentation: AugmentationSpec | None = None
@@ -61,6 +65,14 @@ class Spec(StageSpec):
     """Of a student whose layers share and add residuals: let these fade out while it trains. null: they stay."""
     pull: PullSpec | None = None
     """Draw layers together before a share stage merges them. null: each goes its own way."""
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Of the student while it trains; null: its own."""
+    quantize: QuantizationSpec | None = None
+    """Round the student's matrices, inputs and tables while it trains, so that it is born quantized; of a student that
+    is cut or new, schemes with ranges that are observed once are refused. null: it is as it was."""
+    freeze_ranges: float | None = Field(default=None, ge=0, le=1)
+    """Of a quantized student whose ranges follow the batches (static-ema, q8bert): the share of the steps after which
+    they stand still. null: 0.8."""
     cache: CacheSpec | None = None
     """Ask the teacher once for each row, and read its answers from the disk after; null: ask it at every step."""
     checks: Literal["stop", "tell", "off"] = "stop"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
@@ -18,6 +19,7 @@ from compress.distill.aligned import AlignedModule, AlignedTeacher
 from compress.distill.augmentation import augmented, model_folder, no_masked_lm
 from compress.distill.cache.teaching import Lesson, Teaching, teaching
 from compress.distill.diagnosis import diagnosed_corpus, diagnosed_task
+from compress.distill.rounding import Ranges, rounded, with_dropout
 from compress.distill.spec import Spec
 from compress.distill.twotokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.distill.tying import Tying
@@ -25,9 +27,10 @@ from compress.encoder.inference import Precision
 from compress.encoder.inference import prepare as prepare_teacher
 from compress.encoder.layermaps import ModelPair
 from compress.encoder.model import Model
+from compress.encoder.quantization import refuse_quantized
 from compress.ensemble import EnsembleTeacher, members_in_order
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.folder import LoadedModel, load_model
+from compress.modelfolder.folder import FolderMeta, LoadedModel, load_model
 from compress.objectives._layers import Layerwise
 from compress.stages import (
     Finished,
@@ -38,6 +41,7 @@ from compress.stages import (
     check_same_labels,
     folder_meta,
     require_folder,
+    spread,
     task_choice,
     task_max_length,
     task_validation,
@@ -67,6 +71,10 @@ class Stage:
         else:
             check_length(block.max_length, start.positions, where=where)
             made = start
+        if self.spec.quantize is not None:
+            if made.config is not None:
+                refuse_quantized(made.config, "quantizing it again", "the student")
+            made = dataclasses.replace(made, config=None)
         if None not in (made.vocabulary, donor.vocabulary) and made.vocabulary != donor.vocabulary:
             named = self.spec.student and self.spec.student.model
             student = named or "the student of the stage before"
@@ -92,6 +100,8 @@ class Stage:
         losses = " + ".join(f"{row.weight:g} {row.kind}" for row in s.objectives)
         a = s.augmentation
         more = "" if a is None else f"; up to {a.copies} copies of each text, {a.rate:.0%} of the words by {a.method}"
+        if s.quantize is not None:
+            born += f", quantized by {s.quantize.scheme or 'rules'}"
         return [f"distil on the {s.level}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
 
     def prepare(self) -> Prepared:
@@ -142,6 +152,7 @@ class Stage:
         masks = None if spec.cache is None else 0
         source = batches("train")
         student = birth.born(begun, c, head, lambda: self._sample(source))
+        student = with_dropout(rounded(student, spec, c, lambda: self._first(source)), spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         fingerprint = modelfolder.fingerprint(folder)
         live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
@@ -149,9 +160,11 @@ class Stage:
         tying = Tying(spec, student, c)
         prepared = Prepared(
             finish=lambda: Finished(
-                tying.kept(), begun.tokenizer_files, folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus)
+                tying.kept(),
+                begun.tokenizer_files,
+                self._noted(folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus), student),
             ),
-            module=StageModule(student, objectives, taught.teacher, tying.companions),
+            module=StageModule(student, objectives, taught.teacher, [*tying.companions, Ranges(student, spec)]),
             opening=taught.opening,
             source=source,
             plan=spec.training,
@@ -191,7 +204,10 @@ class Stage:
         reader = begun.donor if alien else teacher
         data = TaskData.encode(table, reader, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
         source = data.source(spec.training, c.seed)
-        student = birth.born(begun, c, "task", lambda: birth.first_rows(data.train, len(table.split("train")), c))
+        labelled = len(table.split("train"))
+        student = birth.born(begun, c, "task", lambda: birth.first_rows(data.train, labelled, c))
+        student = rounded(student, spec, c, lambda: spread(data.train, labelled, self._calibration_rows(), c))
+        student = with_dropout(student, spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         both = None
         if alien and self._asks_teacher():
@@ -205,8 +221,10 @@ class Stage:
         taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
         prepared = Prepared(
-            finish=lambda: Finished(tying.kept(), begun.tokenizer_files, folder_meta(c, parents, table)),
-            module=kind(student, objectives, taught.teacher, tying.companions),
+            finish=lambda: Finished(
+                tying.kept(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
+            ),
+            module=kind(student, objectives, taught.teacher, [*tying.companions, Ranges(student, spec)]),
             opening=taught.opening,
             source=source,
             plan=spec.training,
@@ -311,6 +329,27 @@ class Stage:
         """Real input in the order of the first epoch."""
         for index in range(source.steps(0)):
             yield from (batch.to(self.context.device) for batch in source.step(0, index))
+
+    def _calibration_rows(self) -> int:
+        return 0 if self.spec.quantize is None else self.spec.quantize.rows
+
+    def _first(self, source: BatchSource) -> Iterator[Batch]:
+        """Real input, as many rows as ranges are observed on."""
+        left = self._calibration_rows()
+        for batch in self._sample(source):
+            if left <= 0:
+                return
+            left -= batch.rows
+            yield batch
+
+    @staticmethod
+    def _noted(meta: FolderMeta, student: Model) -> FolderMeta:
+        """meta, with a word about rounding."""
+        if student.config.quantization is None:
+            return meta
+        return meta.model_copy(
+            update={"notes": (*meta.notes, "trained with its numbers rounded, as they are deployed")}
+        )
 
     def _built(self) -> dict[str, tuple[float, nn.Module]]:
         built: dict[str, tuple[float, nn.Module]] = {}

@@ -49,6 +49,10 @@ class Quantization:
         """The same with the modules `names` left in float."""
         return Quantization(tuple((name, part) for name, part in self.modules if name not in names))
 
+    def with_part(self, names: frozenset[str], part: PartQuantization) -> Quantization:
+        """The same with the modules `names` quantized by `part`."""
+        return Quantization(tuple((name, part if name in names else own) for name, own in self.modules))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `from_dict` gives the same back."""
         return {name: part.to_dict() for name, part in self.modules}

@@ -3,7 +3,8 @@
     y = ((x codes - zero point) · (W codes)) * scale of x * scale of W
 
 The sum is one of integers, exact in 32 bits, where the model adds fp32 numbers: the two differ by rounding alone.
-Codes of 5 to 8 bits are stored one a byte; of 2 to 4 bits two a byte, unpacked by arithmetic that any runtime has.
+Codes of 9 to 16 bits are stored two bytes each, of 5 to 8 bits one a byte; of 2 to 4 bits two a byte, unpacked by
+arithmetic that any runtime has.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from compress.export.graph import FLOAT, MICROSOFT, Graph, Value
 
 MIDDLE = 128  # of the codes of a byte: what stands for 0 where codes have a sign
 SMALLEST = 1e-30  # of the range of a token's vector, as the quantizer has it
+BYTE = 8  # bits
 NIBBLE = 16  # codes that half a byte tells apart
 
 
@@ -41,6 +43,8 @@ class Integers:
         if quantizer is None:
             return self.graph.op("MatMul", x, self.matrix(weight, name, transposed=True))
         scheme: Scheme = quantizer.scheme
+        if weight.scheme.bits > BYTE:  # no kernel multiplies such codes
+            return self.graph.op("MatMul", self.rounded(x, quantizer), self.matrix(weight, name, transposed=True))
         if weight.scheme.per == "group":  # a sum over groups of different scales is none of integers
             return self.graph.op("MatMul", self.rounded(x, quantizer), self.matrix(weight, name, transposed=True))
         if scheme.dynamic:
@@ -106,7 +110,7 @@ class Integers:
         g, scheme, width = self.graph, table.scheme, table.codes.shape[-1]
         codes = table.codes.cpu().numpy()
         if scheme.bits > 4:
-            whole = g.op("Cast", pick(g.constant(codes, np.int8, name)), to=FLOAT)
+            whole = g.op("Cast", pick(g.constant(codes, codes.dtype.type, name)), to=FLOAT)
         else:
             packed = pick(g.constant(_packed(codes), np.uint8, name))
             whole = self._unpacked(packed, width)
@@ -125,7 +129,7 @@ class Integers:
         codes, scale = tensor.codes.cpu().numpy(), tensor.scale.cpu().numpy()
         width = codes.shape[1]
         if scheme.bits > 4:
-            whole = g.op("Cast", g.constant(codes, np.int8, name), to=FLOAT)
+            whole = g.op("Cast", g.constant(codes, codes.dtype.type, name), to=FLOAT)
         else:
             whole = self._unpacked(g.constant(_packed(codes), np.uint8, name), width)
         if scheme.per == "group":

@@ -24,7 +24,7 @@ from compress.modelfolder.family import NATIVE
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote, Parent, RecipeNote
 from compress.modelfolder.opening import CONFIG, Opened, file_digest, open_folder
-from compress.modelfolder.saving import annotate, save_model
+from compress.modelfolder.saving import annotate, duplicate, save_model
 
 __all__ = [
     "DataNote",
@@ -35,6 +35,7 @@ __all__ = [
     "Parent",
     "RecipeNote",
     "annotate",
+    "duplicate",
     "fingerprint",
     "inspect",
     "is_model_folder",

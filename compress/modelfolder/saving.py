@@ -111,6 +111,13 @@ def annotate(
         atomic.write_text(temp / README, card)
 
 
+def duplicate(source: Path, target: Path) -> None:
+    """A folder that we wrote under a second name, in place of what we wrote there before; takes no room."""
+    with atomic.new_folder(target, replace=True) as temp:
+        for name in atomic.read_manifest(source):
+            _carry(source / name, temp / name)
+
+
 def _state(model: Model, where: str) -> dict[str, Tensor]:
     """The model's tensors, each under one name; finite."""
     with torch.device("meta"):

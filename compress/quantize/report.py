@@ -1,4 +1,4 @@
-"""What is told of a quantized model: the damage that each module does alone, and which went back to float."""
+"""What is told of a quantized model: the damage that each module does alone, and which fell back from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compress.quantize.sensitivity import Damage, Tried
 from compress.stages import StageContext
 from compress.tracking import TrackedRun
 
-MODULES, TRIED, PLOT = "sensitivity.json", "back-to-float.json", "sensitivity.svg"
+MODULES, TRIED, PLOT = "sensitivity.json", "fallen-back.json", "sensitivity.svg"
 """Files in the stage's folder; the first lists every quantized module."""
 SHOWN = 8
 """Rows of the table in the terminal."""
@@ -21,7 +21,10 @@ _LAYER = re.compile(r"encoder\.layers\.(\d+)\.(.+)")
 
 
 class Report:
-    """Tells people, files and MLflow. names: of all modules that were quantized at first.  made: what became of it."""
+    """Tells people, files and MLflow. names: of all modules that were quantized at first.  made: what became of it.
+
+    to: what modules fall back to.
+    """
 
     def __init__(
         self,
@@ -31,8 +34,10 @@ class Report:
         tried: Sequence[Tried],
         context: StageContext,
         made: Model,
+        to: str,
     ) -> None:
         self.names, self.damage, self.back, self.tried, self.context = names, damage, back, tried, context
+        self.to = to
         self.megabytes = integer_megabytes(made)
 
     def tell(self, log: TrackedRun) -> None:
@@ -41,9 +46,9 @@ class Report:
         log.metrics({"quantize/integer_mb": self.megabytes})
         if self.tried:
             told = [(str(t.count), f"{t.points:.2f}", "yes" if t.met else "no") for t in self.tried]
-            columns = ("modules in float", "points lost", "within the bound")
+            columns = ("modules fallen back", "points lost", "within the bound")
             log.table(c.folder / TRIED, columns, told)
-            c.show("modules gone back to float", columns, told)
+            c.show(f"modules that fall back to {self.to}", columns, told)
         if self.damage is None:
             return
         columns, rows = self._modules(self.damage)
@@ -57,7 +62,7 @@ class Report:
 
     def _modules(self, damage: Damage) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         columns = ("module", "KL to float, alone", "")
-        fates = {name: "back to float" if name in self.back else "" for name in self.names}
+        fates = {name: f"back to {self.to}" if name in self.back else "" for name in self.names}
         return columns, [(name, f"{damage.alone[name]:.2e}", fates[name]) for name in damage.worst_first]
 
     def _draw(self, damage: Damage, log: TrackedRun) -> None:

@@ -19,11 +19,15 @@ class Spec(QuantizationSpec, StageSpec):
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
     milestone: ClassVar[str | None] = "PTQ"
+    trained: ClassVar[str | None] = "QAT"
 
     kind: Literal["quantize"]
     max_drop: float | None = Field(default=None, ge=0, le=100)
-    """Modules go back to float, the most damaging first, until the main metric on validation loses at most so many
-    points (hundredths) against the float model; null: none goes back."""
+    """Modules fall back, the most damaging first, until the main metric on validation loses at most so many points
+    (hundredths) against the float model; null: none does."""
+    fall_back: Literal["16-bit", "float"] = "16-bit"
+    """What modules fall back to. 16-bit: the matrix or table is stored as int16, a scale for each row, and computed
+    with in floats.  float: nothing of them is rounded."""
     sensitivity: bool = True
     """Measure what quantizing each module alone does: KL divergence of the answers from the float model's."""
     scan_rows: int = Field(default=128, ge=1, le=1_000_000)

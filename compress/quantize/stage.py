@@ -10,14 +10,15 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import torch
 
+from compress import registry
 from compress.contracts import Batch
-from compress.data.batches import evaluation_batches
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
-from compress.encoder.quantization import Quantization, refuse_quantized
+from compress.encoder.quantization import PACKAGE, PartQuantization, Quantization, refuse_quantized
 from compress.encoder.quantized import quantized_modules
 from compress.encoder.quantizing import calibrate, planned, quantized
 from compress.modelfolder.folder import LoadedModel, load_model
@@ -34,13 +35,11 @@ from compress.stages import (
     check_same_labels,
     folder_meta,
     require_folder,
+    spread,
     task_choice,
     task_validation,
 )
 from compress.training.module import StageModule
-
-MAX_TOKENS = 4096
-"""Real tokens that are read at once."""
 
 
 class Stage:
@@ -62,7 +61,11 @@ class Stage:
         s = self.spec
         rules = f"{len(s.rules)} rule{'s' * (len(s.rules) != 1)}" if s.rules else ""
         how = " and ".join(part for part in (f"scheme {s.scheme}" if s.scheme else "", rules) if part)
-        bound = "" if s.max_drop is None else f"; modules go back to float until it costs {s.max_drop:g} points at most"
+        bound = (
+            ""
+            if s.max_drop is None
+            else f"; modules fall back to {s.fall_back} until it costs {s.max_drop:g} points at most"
+        )
         return [f"quantize by {how}, ranges observed on {s.rows:,} training texts{bound}"]
 
     def prepare(self) -> Prepared:
@@ -74,16 +77,18 @@ class Stage:
         table = c.table()
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, c)
-        batches = self._spread(data, s.rows)
+        labelled = len(data.train)
+        batches = spread(data.train, labelled, s.rows, c)
         made = quantized(loaded.model, quantization, str(folder)).eval()
         read = calibrate(made, batches, c.workshop.stop)
         parts = quantized_modules(made)
         observed = f", ranges observed on {read:,} training texts" if read else ""
         c.say(f"{len(parts)} of the model's matrices and tables are quantized{observed}")
-        damage, back, tried = self._looked_at(loaded.model, made, quantization, data)
+        few = spread(data.train, labelled, min(s.scan_rows, s.rows), c)
+        damage, back, tried = self._looked_at(loaded.model, made, quantization, data, few)
         if back:
-            made = without(loaded.model, made, quantization, back)
-        report = Report(list(parts), damage, back, tried, c, made)
+            made = fallen_back(loaded.model, made, quantization, back, s.fall_back)
+        report = Report(list(parts), damage, back, tried, c, made, s.fall_back)
         return self._prepared(folder, loaded, made, back, report)
 
     def _prepared(
@@ -94,7 +99,7 @@ class Stage:
         scheme = s.scheme or "the recipe's rules"
         notes = [f"quantized by {scheme}, without training"]
         if back:
-            notes.append(f"back in float: {', '.join(sorted(back))}")
+            notes.append(f"back in {s.fall_back}: {', '.join(sorted(back))}")
         meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
         return Prepared(
             finish=lambda: Finished(made, loaded.tokenizer_files, meta),
@@ -103,42 +108,34 @@ class Stage:
                 "student.hidden": made.config.hidden,
                 "quantize.scheme": scheme,
                 "quantize.modules": len(quantized_modules(made)),
-                "quantize.float": len(back),
+                "quantize.fallen_back": len(back),
             },
             told=report.tell,
         )
 
-    def _spread(self, data: TaskData, rows: int) -> list[Batch]:
-        """Training rows, spread over the split."""
-        count = min(rows, len(data.train))
-        places = torch.linspace(0, len(data.train) - 1, count).round().long().unique()
-        few = evaluation_batches(data.train.take(places.numpy()), MAX_TOKENS)
-        return [batch.to(self.context.device) for batch in few]
-
     def _looked_at(
-        self, source: Model, made: Model, quantization: Quantization, data: TaskData
+        self, source: Model, made: Model, quantization: Quantization, data: TaskData, few: list[Batch]
     ) -> tuple[Damage | None, frozenset[str], list[Tried]]:
-        """(what each module alone costs, modules that go back to float, all tried). No module is looked at where nobody
+        """(what each module alone costs, modules that fall back, all tried). No module is looked at where nobody
         asked and the bound holds with all of them."""
         s = self.spec
         if s.max_drop is None:
-            return self._damage(made, data) if s.sensitivity else None, frozenset(), []
+            return self._damage(made, few) if s.sensitivity else None, frozenset(), []
         cost = self._cost(source, made, quantization, data)
         if not s.sensitivity and (points := cost(frozenset())) <= s.max_drop:
             return None, frozenset(), [Tried(0, points, True)]
-        damage = self._damage(made, data)
+        damage = self._damage(made, few)
         return damage, *fewest_back(damage.worst_first, cost, s.max_drop)
 
-    def _damage(self, made: Model, data: TaskData) -> Damage:
-        s = self.spec
-        scan = Scan(made, self._spread(data, min(s.scan_rows, s.rows)), self.context.workshop.stop)
+    def _damage(self, made: Model, few: list[Batch]) -> Damage:
+        scan = Scan(made, few, self.context.workshop.stop)
         with self.context.workshop.progress("what each module costs", len(quantized_modules(made))) as progress:
             return scan.damage(lambda done: progress.update(done))
 
     def _cost(
         self, source: Model, made: Model, quantization: Quantization, data: TaskData
     ) -> Callable[[frozenset[str]], float]:
-        """Modules in float → points that the others cost on validation; of each set measured once."""
+        """Modules fallen back → points that the model costs on validation; of each set measured once."""
         metric, _ = task_choice(self.context.table())
         validate = task_validation(data.validation, self.context.table(), self.context)
 
@@ -149,15 +146,21 @@ class Stage:
 
         @functools.cache
         def cost(names: frozenset[str]) -> float:
-            return 100 * (whole - value(without(source, made, quantization, names) if names else made))
+            return 100 * (
+                whole - value(fallen_back(source, made, quantization, names, self.spec.fall_back) if names else made)
+            )
 
         whole = value(source)
         return cost
 
 
-def without(source: Model, made: Model, quantization: Quantization, back: frozenset[str]) -> Model:
-    """`made`, which is `source` quantized, with the modules `back` in float."""
-    fewer = quantized(source, quantization.without(back)).eval()
+def fallen_back(
+    source: Model, made: Model, quantization: Quantization, back: frozenset[str], to: Literal["16-bit", "float"]
+) -> Model:
+    """`made`, which is `source` quantized, with the modules `back` in 16 bits or in float."""
+    wide = PartQuantization(registry.schema(PACKAGE, "per_channel").model_validate({"kind": "per_channel", "bits": 16}))
+    other = quantization.without(back) if to == "float" else quantization.with_part(back, wide)
+    fewer = quantized(source, other).eval()
     known = made.state_dict()
     fewer.load_state_dict({name: known[name] for name in fewer.state_dict()})
     return fewer

@@ -14,6 +14,8 @@ from compress.quantizers._rounding import codes_of, fake_quantize
 
 Bits = Annotated[int, Field(ge=2, le=8)]
 """Of a code: 2 to 8."""
+WideBits = Annotated[int, Field(ge=2, le=16)]
+"""The same up to 16, of what is stored in integers and computed with in floats; from 9 on two bytes a code."""
 Shape = Sequence[int] | None
 """Of the weight or table; None of an activation."""
 
@@ -23,6 +25,8 @@ class Base(nn.Module):
 
     fits: ClassVar[frozenset[str]]
     calibrated: ClassVar[bool] = False
+    moves: ClassVar[bool] = False
+    """Whether scale and zero point follow the input while training."""
     scheme: Scheme
 
     def observe(self, x: Tensor) -> None:
@@ -46,7 +50,8 @@ class Base(nn.Module):
         """x as integers."""
         x = x.float()
         scale, zero_point = self.scale_and_zero_point(x)
-        codes = codes_of(x, scale, zero_point, self.scheme).to(torch.int8 if self.scheme.signed else torch.uint8)
+        kind = torch.int16 if self.scheme.bits > 8 else torch.int8 if self.scheme.signed else torch.uint8
+        codes = codes_of(x, scale, zero_point, self.scheme).to(kind)
         return QuantizedTensor(codes, scale.clone(), zero_point.to(torch.int32), self.scheme)
 
 

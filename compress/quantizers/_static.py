@@ -20,8 +20,6 @@ class Static(Base):
 
     fits: ClassVar[frozenset[str]] = frozenset({"input"})
     calibrated: ClassVar[bool] = True
-    moves: ClassVar[bool] = False
-    """Whether scale and zero point follow the input while training."""
     scale: Tensor
     zero_point: Tensor
 

@@ -22,6 +22,8 @@ class Quantizer(Static):
     """
 
     moves: ClassVar[bool] = True
+    still: bool = False
+    """Whether it has stopped following, for the rest of a training."""
     average: Tensor
     """(2,) fp32: of least and greatest values."""
 
@@ -56,7 +58,7 @@ class Quantizer(Static):
 
     def forward(self, x: Tensor, of: Tensor | None = None) -> Tensor:
         """See `Base.forward`. In training the range takes x up first."""
-        if self.training and torch.is_grad_enabled():
+        if self.training and not self.still and torch.is_grad_enabled():
             self._follow(x.detach())
             self.settle(*self.average.tolist())
         return super().forward(x, of)

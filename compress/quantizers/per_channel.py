@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from compress.quantizers._base import Base, Bits, Shape, symmetric
+from compress.quantizers._base import Base, Shape, WideBits, symmetric
 from compress.quantizers._rounding import SMALLEST
 
 
@@ -19,7 +19,7 @@ class Quantizer(Base):
 
     fits: ClassVar[frozenset[str]] = frozenset({"weight", "table"})
 
-    def __init__(self, shape: Shape = None, *, bits: Bits = 8) -> None:
+    def __init__(self, shape: Shape = None, *, bits: WideBits = 8) -> None:
         super().__init__()
         self.scheme = symmetric(bits, "row")
 

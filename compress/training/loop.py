@@ -77,6 +77,8 @@ class _Run:
         if self.device.type == "cpu":
             memory.keep_pages()
         rng.seed(self.context.seed)
+        if self.plan.validate_start:
+            self.state.validated = -1  # of a run that goes on, the checkpoint knows
         notes = self.keeper.start(self.context.resume)
         for note in notes:
             self.context.log.tags({"compress.resumed": note})

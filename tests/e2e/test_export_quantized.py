@@ -19,6 +19,7 @@ from compress import exporting
 from compress.encoder.quantizing import planned, quantized
 from compress.encoder.schemes import QuantizationSpec
 from compress.errors import UserError
+from compress.export import writing
 from compress.export.check import Check
 from compress.export.runtimes import versions
 from compress.modelfolder.folder import load_model, save_model
@@ -90,7 +91,7 @@ def test_a_file_that_answers_otherwise_is_refused(folder: Path, compress: Cli, m
         "2.0e-01 away from the quantized model on average, with the same answer to 98.0 %; "
         "allowed are 5.0e-02 and 99.5 %"
     )
-    monkeypatch.setattr(exporting, "compare", lambda *_: wrong)
-    monkeypatch.setattr(exporting, "quantization_error", lambda *_: 0.1)
+    monkeypatch.setattr(writing, "compare", lambda *_: wrong)
+    monkeypatch.setattr(writing, "quantization_error", lambda *_: 0.1)
     with pytest.raises(UserError, match="away from the quantized model"):
-        exporting.write(load_model(folder), "task", [], "rows")
+        writing.write(load_model(folder), "task", [], "rows")

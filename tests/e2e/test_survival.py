@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_toy import DISTILL, ROOT, SMOKE, Cli, Done, Server, sha
+from e2e_toy import DISTILL, QUICK, ROOT, SMOKE, TEACHER, Cli, Done, Server, sha
 
 from compress.durable import atomic, faults, lock
 from compress.errors import ExitCode
@@ -182,6 +182,37 @@ def test_stopped_by_a_signal(name: str, here: Path, server: Server, whole: str) 
     assert lock.status(here / "runs/x").state == "none"
     resume(server, here)
     assert weights(here / "runs/x") == whole
+
+
+QUANTIZED = f"""
+extends: q8bert
+description: ranges that follow, then stand still
+data: {{max_length: 24}}
+{QUICK}
+stages:
+  0: {{rows: 16, sensitivity: false}}
+  1:
+    control: false
+    freeze_ranges: 0.5
+    training: {{epochs: null, steps: 6, batch_rows: 8, validate_every: 3, checkpoint_every: 2}}
+"""
+
+
+def test_quantized_training_that_was_stopped_goes_on(here: Path, server: Server) -> None:
+    """Ranges, learned or followed, are as much a part of the state as weights."""
+    (here / "rounded.yaml").write_text(QUANTIZED, encoding="utf-8")
+    words = ("quantize", TEACHER, "--recipe", "./rounded.yaml", "--data", "data", "--no-onnx", "--quiet")
+    done = server.run(here, *words, "--output", "runs/whole-q")
+    assert done.code == 0, done.err
+    done = server.run(here, *words, "--output", "runs/x", signal_at=(4, "SIGINT"))
+    assert done.code == ExitCode.STOPPED, done.err
+    assert "stopped by SIGINT after step 4 of 6" in done.line
+    done = server.run(here, *words, "--output", "runs/x", "--resume")
+    assert done.code == 0, done.err
+    for model in ("model", "stages/1-distill/model"):
+        files = [here / run / model / "model.safetensors" for run in ("runs/x", "runs/whole-q")]
+        assert sha(files[0]) == sha(files[1]), model
+    shutil.rmtree(here / "runs/whole-q")
 
 
 def test_stopped_while_the_teacher_is_made(here: Path, server: Server) -> None:

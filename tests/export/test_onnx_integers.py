@@ -30,6 +30,8 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "7 bits": {"weight": {"kind": "per_channel", "bits": 7}, "input": {"kind": "per_token", "bits": 6}},
     "weights alone": {"weight": {"kind": "per_channel"}},
     "int4": {"weight": {"kind": "per_group", "group": 6}, "input": {"kind": "per_token"}},
+    "16 bits": {"weight": {"kind": "per_channel", "bits": 16}},
+    "16 bits, rounded inputs": {"weight": {"kind": "per_channel", "bits": 12}, "input": {"kind": "per_token"}},
     "int4 by row": {"weight": {"kind": "per_channel", "bits": 4}, "input": {"kind": "per_token"}},
 }
 

@@ -17,6 +17,7 @@ from compress.encoder.schemes import QuantizationSpec
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model, save_model
 from compress.predictor import fixed_batch
+from compress.quantize.stage import fallen_back
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
 SCHEMES = ("per-token", "static", "static-ema", "static-percentile", "static-mse", "static-kl", "lsq", "lsq-plus")
@@ -65,3 +66,37 @@ def test_what_cannot_be_calibrated_names_the_module() -> None:
         calibrate(whole, [])
     with pytest.raises(UserError, match="the model is quantized already, and quantizing it again reads float layers"):
         quantized(made(), planned(QuantizationSpec(), model))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weight": 0.0, "bias": 0.0}, "its input is always 0 on the calibration rows; calibrate on real text"),
+        ({"bias": float("inf")}, "its input is not finite on the calibration rows; the model's weights are damaged"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["static", "static-ema", "lsq-plus"])
+def test_inputs_without_a_range_are_refused(scheme: str, change: dict[str, float], message: str) -> None:
+    model = small()
+    for name, value in change.items():
+        torch.nn.init.constant_(getattr(model.encoder.embeddings.norm, name), value)
+    whole = quantized(model, planned(QuantizationSpec(scheme=scheme), model)).eval()
+    with pytest.raises(UserError) as error:
+        calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
+    assert error.value.line() == f"encoder.layers.0.attention.query: {message}"
+
+
+def test_the_worst_modules_fall_back_to_16_bits_or_to_float() -> None:
+    model, batch = small(), fixed_batch(CONFIG, 3, 7)
+    plan = planned(QuantizationSpec(scheme="static"), model)
+    whole = quantized(model, plan).eval()
+    calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
+    back = frozenset(quantized_modules(whole)) - {"encoder.layers.1.feed_forward.down"}
+    wide, plain = (fallen_back(model, whole, plan, back, to) for to in ("16-bit", "float"))
+    assert set(quantized_modules(plain)) == {"encoder.layers.1.feed_forward.down"}
+    with torch.no_grad():
+        ours, theirs = (m(batch, Needs(logits=True)).logits for m in (wide, plain))
+    assert ours is not None
+    assert theirs is not None
+    assert 0 < float((ours - theirs).abs().max()) < 1e-4
+    assert integer_megabytes(whole) < integer_megabytes(wide) < 0.6 * integer_megabytes(plain)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from compress import registry
@@ -62,6 +63,31 @@ def test_all_that_a_quantizer_knows_is_in_its_state(kind: str, on: str) -> None:
     second = built(kind, on, drawn(3))
     second.load_state_dict(first.state_dict())
     assert torch.equal(second(x), first(x))
+
+
+@pytest.mark.parametrize("bits", [9, 16])
+def test_wide_codes_take_two_bytes_and_are_nearly_exact(bits: int) -> None:
+    x = drawn(4)
+    found = built("per_channel", "weight", x, bits=bits).export(x)
+    assert found.codes.dtype == torch.int16
+    assert float((dequantize(found) - x).abs().max()) <= float(x.abs().max()) / (2**bits - 2) * 1.001
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("per_channel", 17), ("per_channel", 1), ("per_token", 9), ("lsq", 0)])
+def test_bits_out_of_range_are_refused(kind: str, bits: int) -> None:
+    with pytest.raises(ValidationError, match="bits"):
+        registry.schema(PACKAGE, kind).model_validate({"kind": kind, "bits": bits})
+
+
+def test_a_moving_range_stands_still_when_it_is_told_to_and_in_evaluation() -> None:
+    quantizer = built("ema", "input", drawn())
+    for still, training in ((True, True), (False, False)):
+        before = quantizer.scale.clone()
+        quantizer.still = still
+        quantizer.train(training)(9 * drawn())
+        assert torch.equal(quantizer.scale, before)
+    quantizer.train()(9 * drawn())
+    assert quantizer.scale > before
 
 
 def test_scales_by_their_formula() -> None:

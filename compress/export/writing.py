@@ -1,0 +1,95 @@
+"""The ONNX file of a model, written and checked: it holds what the model computes, or it is not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress import __version__
+from compress.contracts import Batch
+from compress.errors import ExitCode, UserError
+from compress.export.check import TOLERANCE, Check, compare, file_answer, model_answer, quantization_error
+from compress.export.deployed import FILE, RECORD
+from compress.export.encoder import encode
+from compress.export.graph import OPSET
+from compress.export.precision import precision_of
+from compress.export.session import OnnxSession
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import LoadedModel
+
+BARE = "none"
+"""The head of a file that gives the encoder's states."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An ONNX file that passed its check. record: what is written beside it."""
+
+    content: bytes
+    record: dict[str, Any]
+    check: Check
+
+    @property
+    def note(self) -> str:
+        """For the model card."""
+        return f"{FILE}: {self.record['precision']}, opset {self.record['opset']}; {self.check.sentence()}"
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """By name, as they lie in a model folder."""
+        return {FILE: self.content, RECORD: json.dumps(self.record, indent=2).encode()}
+
+
+def write(
+    loaded: LoadedModel,
+    head: str | None,
+    batches: Sequence[Batch],
+    what: str,
+    *,
+    opset: int = OPSET,
+    portable: bool = False,
+) -> Written:
+    """The file of one head. Raises UserError for what the writer cannot express, and where the file computes otherwise
+    than the model, which for a quantized one is the model with rounded numbers, not the float one that it came from."""
+    source = modelfolder.fingerprint(loaded.path)
+    notes = {"compress.version": __version__, "compress.source": source, "compress.head": head or BARE}
+    content = encode(loaded.model, head, opset=opset, portable=portable, notes=notes).SerializeToString()
+    error = quantization_error(loaded.model, head, batches)
+    expected, found = model_answer(loaded.model, head), file_answer(OnnxSession(content))
+    check = compare(expected, found, batches, what, TOLERANCE, error)
+    if check.complaint is not None:
+        raise UserError(
+            f"the ONNX file is {check.complaint}", where=str(loaded.path), why="nothing was written", code=ExitCode.DATA
+        )
+    record = {
+        "file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "opset": opset, "head": head or BARE,
+        "precision": precision_of(loaded.model), "model": source, "check": vars(check),
+    }  # fmt: skip
+    return Written(content, record, check)
+
+
+def head_asked(loaded: LoadedModel, asked: str | None) -> str | None:
+    if asked is None:
+        return "task" if "task" in loaded.heads else None
+    if asked == BARE:
+        return None
+    if asked not in loaded.heads:
+        has = ", ".join([*loaded.heads, BARE])
+        raise UserError(f"the model has no '{asked}' head", where="--head", why=f"it has: {has}")
+    return asked
+
+
+def write_into(folder: Path, batches: Sequence[Batch], what: str) -> Written:
+    """Add `model.onnx` for the task head to a folder that we wrote. Raises UserError as `write` does.
+
+    batches: that it is checked on.  what: these are, for people.
+    """
+    loaded = modelfolder.load_model(folder)
+    written = write(loaded, head_asked(loaded, None), batches, what)
+    meta = loaded.meta.model_copy(update={"notes": (*loaded.meta.notes, written.note)})
+    modelfolder.annotate(folder, meta, beside=written.files)
+    return written
