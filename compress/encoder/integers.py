@@ -80,7 +80,8 @@ def products(model: nn.Module) -> tuple[int, int]:
 def _has_product(part: object) -> bool:
     if not isinstance(part, QuantizedLinear | QuantizedSharedLinear) or part.input_quantizer is None:
         return False
-    return part.weight_quantizer.scheme.per != "group" and part.weight_quantizer.scheme.signed
+    scheme: Scheme = part.weight_quantizer.scheme
+    return scheme.per != "group" and scheme.signed and scheme.bits <= 8
 
 
 def _require_kernel() -> None:
