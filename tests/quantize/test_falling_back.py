@@ -52,6 +52,6 @@ def test_modules_are_looked_at_where_somebody_asked_or_some_must_go(
     monkeypatch.setattr(Stage, "_cost", lambda *_: lambda names: 0.0 if names else points)
     damage = Damage({"best": 0.1, "worst": 0.9, "other": 0.2}, 1.0)
     monkeypatch.setattr(Stage, "_damage", lambda *_: seen.append("scan") or damage)
-    _, found, tried = stage._looked_at(None, None, None, None)
+    _, found, tried = stage._looked_at(None, None, None, None, [])
     assert (len(seen), found) == (scans, back)
     assert tried[0].count == 0
