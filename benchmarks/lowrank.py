@@ -9,7 +9,6 @@ way the share of numbers kept, accuracy on validation and the KL of its answers 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 from pathlib import Path
 
@@ -57,11 +56,10 @@ def main() -> None:
         found = conversion.factored(model, registry.load(METHODS, name)(), inputs=inputs, fisher=fisher)
         known = conversion.candidates(model, found)
         whole = sum(one.whole for one in known.values())
-        felt = sensitivity.weights(model, found, known, inputs, evaluation_batches(train, 1024), "task")
-        weighed = {name: dataclasses.replace(one, weight=felt[name]) for name, one in known.items()}
+        felt = sensitivity.felt(model, found, known, inputs, evaluation_batches(train, 512), "task")
         ways = {"alike": allocation.uniform, "by error": allocation.spread, "by answers": allocation.spread}
         for ratio, label in itertools.product(args.ratios, ways):
-            ranks = ways[label](weighed if label == "by answers" else known, int(ratio * whole))
+            ranks = ways[label](felt if label == "by answers" else known, int(ratio * whole))
             made = prepare(conversion.convert(model, found, ranks, inputs).eval())
             right = kl = rows = 0.0
             for batch, old in zip(batches, before, strict=True):

@@ -13,13 +13,13 @@ from compress.errors import UserError
 
 @dataclass(frozen=True)
 class Candidate:
-    """A matrix. energies: (min(out, in),) what each further rank takes off its error, falling.  weight: what its
-    relative error counts beside those of others."""
+    """A matrix. energies: (min(out, in),) what each further rank takes off its error, falling.  felt: what each rank
+    0, 1, 2 .. up to `most` costs, where that was measured; None: its relative error."""
 
     out: int
     inputs: int
     energies: np.ndarray
-    weight: float = 1.0
+    felt: np.ndarray | None = None
 
     @property
     def whole(self) -> int:
@@ -77,13 +77,14 @@ def uniform(candidates: Mapping[str, Candidate], budget: int) -> Ranks:
 
 
 def spread(candidates: Mapping[str, Candidate], budget: int) -> Ranks:
-    """The least weighted sum of relative errors with at most `budget` numbers: all pay the same price for a number.
+    """The least sum of what ranks cost with at most `budget` numbers: every matrix pays the same price for a number.
 
     The price is found by bisection (a Lagrange multiplier); a whole matrix is the choice without an error. What is left
     of the budget then goes to the rank that takes off most, one at a time.
     """
-    largest = max(c.weight for c in candidates.values()) or 1.0
-    errors = {name: c.weight / largest * c.errors() for name, c in candidates.items()}
+    errors = {name: c.errors() if c.felt is None else c.felt for name, c in candidates.items()}
+    largest = max(float(e.max()) for e in errors.values()) or 1.0
+    errors = {name: e / largest for name, e in errors.items()}
     low, high = 0.0, 1.0
     for _ in range(200):
         price = (low + high) / 2

@@ -1,11 +1,12 @@
-"""What the error of each matrix does to the model's answers: measured, one matrix at a time."""
+"""What thinner matrices do to the model's answers: measured, one matrix at a time, at several ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,11 +16,13 @@ from compress.factorize.allocation import Candidate
 from compress.factorize.conversion import Name, matrices, split
 from compress.objectives.soft_targets import Objective as SoftTargets
 
-BATCHES = 8
+BATCHES = 4
 """Batches of real input that answers are compared on."""
+SHARES = (0.5, 0.25, 0.08)
+"""Of a matrix's numbers, at which it is looked at."""
 
 
-def weights(
+def felt(
     model: Model,
     found: Mapping[Name, Factors],
     known: Mapping[Name, Candidate],
@@ -27,47 +30,57 @@ def weights(
     batches: Iterable[Batch],
     on: Literal["task", "vocabulary"],
     stop: Callable[[], None] = lambda: None,
-) -> dict[Name, float]:
-    """Matrix → KL of the answers in nats (of a score the squared difference) for each unit of its relative error.
+    told: Callable[[int], None] = lambda done: None,
+) -> dict[Name, Candidate]:
+    """The candidates with what each rank costs: KL of the answers in nats (of a score the squared difference).
 
-    Each matrix alone is replaced by the product that holds half of its numbers. To first order the divergence grows
-    with the squared error, which is what a relative error counts. The model is left as it was.
+    Each matrix alone is replaced by its product at the ranks that keep SHARES of its numbers; between them the cost is
+    taken to grow with the squared error. The model is left as it was. told: of how many matrices are done.
     """
-    measure = SoftTargets(on=on, temperature=1.0)
-    asked = measure.student_needs
-    rows = list(islice(batches, BATCHES))
-    was = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            before = [model(batch, asked) for batch in rows]
-        found_weights = {}
-        for name, part in matrices(model).items():
+    scan = _Scan(model, list(islice(batches, BATCHES)), on)
+    made = {}
+    for done, (name, part) in enumerate(matrices(model).items()):
+        told(done)
+        one = known[name]
+        ranks = sorted({max(1, min(one.most, int(share * one.whole / one.step))) for share in SHARES}, reverse=True)
+        costs = [0.0]
+        errors = one.errors()
+        for rank in ranks if one.most else ():
             stop()
-            one = known[name]
-            rank = max(1, min(one.most, one.whole // 2 // one.step))
-            error = float(one.errors()[rank]) if one.most else 0.0
-            if error <= 0:
-                found_weights[name] = 0.0
-                continue
-            kept = [parameter.detach().clone() for parameter in part.parameters()]
-            outer, inner, bias = split(part, found[name], rank, inputs)
-            try:
-                with torch.no_grad():
-                    part.weight.copy_(outer @ inner)
-                    if bias is not None:
-                        part.bias.copy_(bias)
-                with torch.inference_mode():
-                    total = count = 0.0
-                    for batch, old in zip(rows, before, strict=True):
-                        terms = measure.count(batch)
-                        total += float(measure(model(batch, asked), old, batch)) * terms
-                        count += terms
-            finally:
-                with torch.no_grad():
-                    for parameter, old_value in zip(part.parameters(), kept, strict=True):
-                        parameter.copy_(old_value)
-            found_weights[name] = max(0.0, total / max(1.0, count)) / error
-    finally:
-        model.train(was)
-    return found_weights
+            costs.append(max(costs[-1], scan.cost(part, *split(part, found[name], rank, inputs))))
+        # From the whole matrix, without an error, to rank 0, which is taken to be as bad as its error says.
+        at = [0.0, *(float(errors[rank]) for rank in ranks)] if one.most else [0.0]
+        curve = np.interp(errors, at, costs)
+        if len(at) > 1 and at[-1] > 0:
+            curve = np.where(errors > at[-1], costs[-1] * errors / at[-1], curve)
+        made[name] = Candidate(one.out, one.inputs, one.energies, np.maximum.accumulate(curve[::-1])[::-1])
+    return made
+
+
+class _Scan:
+    """Compares the answers of a model that has one matrix replaced with those that it had."""
+
+    def __init__(self, model: Model, batches: list[Batch], on: Literal["task", "vocabulary"]) -> None:
+        self.model, self.batches = model.eval(), batches
+        self.measure = SoftTargets(on=on, temperature=1.0)
+        with torch.inference_mode():
+            self.answers = [model(batch, self.measure.student_needs) for batch in batches]
+
+    def cost(self, part: Any, outer: Tensor, inner: Tensor, bias: Tensor | None) -> float:
+        """Of this linear layer computing with these."""
+        kept = [parameter.detach().clone() for parameter in part.parameters()]
+        try:
+            with torch.inference_mode():
+                part.weight.copy_(outer @ inner)
+                if bias is not None:
+                    part.bias.copy_(bias)
+                total = count = 0.0
+                for batch, old in zip(self.batches, self.answers, strict=True):
+                    terms = self.measure.count(batch)
+                    total += float(self.measure(self.model(batch, self.measure.student_needs), old, batch)) * terms
+                    count += terms
+                return total / max(1.0, count)
+        finally:
+            with torch.no_grad():
+                for parameter, value in zip(part.parameters(), kept, strict=True):
+                    parameter.copy_(value)

@@ -69,8 +69,9 @@ class Stage:
         known = conversion.candidates(model, found)
         if s.rank is None and s.allocation == "sensitivity":
             on, rows = "vocabulary" if s.level == "corpus" else "task", original.batches(BATCH_ROWS)
-            felt = sensitivity.weights(model, found, known, inputs, rows, on, c.workshop.stop)
-            known = {name: dataclasses.replace(one, weight=felt[name]) for name, one in known.items()}
+            with c.workshop.progress("what each matrix costs", len(known)) as progress:
+                told = progress.update
+                known = sensitivity.felt(model, found, known, inputs, rows, on, c.workshop.stop, told)
         ranks = self._ranks(known, model)
         if s.only_faster:
             ranks = self._faster(ranks, known, model)

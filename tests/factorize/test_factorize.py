@@ -257,13 +257,15 @@ def test_ranks_by_what_errors_do_to_the_answers() -> None:
     found = conversion.factored(model, method("whitened"), inputs=inputs, fisher={})
     known = conversion.candidates(model, found)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    felt = sensitivity.weights(model, found, known, inputs, rows, "task")
+    felt = sensitivity.felt(model, found, known, inputs, rows, "task")
     assert felt.keys() == known.keys()
-    assert felt["2.feed_forward.up"] == 0
-    assert felt["1.feed_forward.up"] > 0
+    curves = {name: one.felt for name, one in felt.items() if one.felt is not None}
+    assert all(len(curve) == felt[name].most + 1 for name, curve in curves.items())
+    assert all((np.diff(curve) <= 0).all() for curve in curves.values()), "a higher rank never costs more"
+    assert curves["2.feed_forward.up"].max() == 0
+    assert curves["1.feed_forward.up"].max() > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    weighed = {name: dataclasses.replace(one, weight=felt[name]) for name, one in known.items()}
     budget = sum(c.whole for c in known.values()) // 2
-    ranks = allocation.spread(weighed, budget)
-    assert allocation.counted(weighed, ranks) <= budget
+    ranks = allocation.spread(felt, budget)
+    assert allocation.counted(felt, ranks) <= budget
     assert ranks["2.feed_forward.up"] <= ranks.get("1.feed_forward.up", 99)
