@@ -69,7 +69,8 @@ def choose(pieces: Pieces, counts: np.ndarray, kept: set[int], spec: Spec, where
         raise UserError(
             "the text holds no piece that the tokenizer knows", where=where, do="give text in the model's language"
         )
-    order = np.lexsort((np.arange(len(counts)), -counts))
+    # Of pieces that the text lacks those first that a text could hold: BERT's first ids are kept free for others' use.
+    order = np.lexsort((np.arange(len(counts)), _never_cut(pieces, len(counts)), -counts))
     candidates = [i for i in order.tolist() if i in pieces.names and i not in kept]
     if spec.size is not None:
         _fill(pieces, kept, candidates, spec)
@@ -87,6 +88,17 @@ def choose(pieces: Pieces, counts: np.ndarray, kept: set[int], spec: Spec, where
         )
     ids = np.array(sorted(kept), dtype=np.int64)
     return Choice(ids, least, len(counts), float(counts[ids].sum()) / total)
+
+
+def _never_cut(pieces: Pieces, rows: int) -> np.ndarray:
+    """(rows,) bool: pieces that begin a word and that the tokenizer does not even make of their own text."""
+    prefix = pieces.model.get("continuing_subword_prefix")
+    first = [i for i, name in sorted(pieces.names.items()) if not (prefix and name.startswith(prefix))]
+    made = pieces.tokenizer.encode_plain([pieces.tokenizer.decode([i]) for i in first], words=False)
+    found = np.zeros(rows, dtype=bool)
+    for index, start, end in zip(first, made.offsets[:-1], made.offsets[1:], strict=True):
+        found[index] = index not in made.ids[start:end]
+    return found
 
 
 def _cover(pieces: Pieces, kept: set[int], candidates: Iterable[int], counts: np.ndarray, wanted: float) -> None:

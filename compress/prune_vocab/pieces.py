@@ -119,9 +119,9 @@ class Pieces:
         return found
 
     def used_characters(self, used: Collection[int]) -> set[int]:
-        """Ids of the single characters that these pieces are spelled with."""
+        """Ids of the single characters that these pieces are spelled with, and of ASCII, which turns up everywhere."""
         letters = {letter for index in used for letter in self.names[index]}
-        return {index for index, letter in self.characters.items() if letter in letters}
+        return {index for index, letter in self.characters.items() if letter in letters or letter.isascii()}
 
 
 def take_apart(tokenizer: Tokenizer, where: str) -> Pieces:

@@ -34,7 +34,7 @@ class Spec(StageSpec):
     """So many pieces in all, the most frequent first."""
     characters: Literal["all", "used"] = "all"
     """Which single characters always stay, so that words can still be spelled: all that the vocabulary has, or those
-    that the text uses. Bytes always stay."""
+    that the text uses, and ASCII. Bytes always stay."""
 
     @model_validator(mode="after")
     def _one_amount(self) -> Spec:

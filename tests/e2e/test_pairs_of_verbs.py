@@ -40,7 +40,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "distill": {"level": "task", "student": None, "objectives": ANSWERS, "control": False, "training": TRAINING},
     "factorize": {"ratio": 0.6},
     "prune_layers": {"drop": 1, "criterion": {"kind": "uniform"}, "rows": 8},
-    "prune_vocab": {"size": 60, "characters": "used"},
+    "prune_vocab": {"size": 70, "characters": "used"},
     "prune_width": {"ratio": 0.5, "rows": 16},
     "quantize": {"scheme": "static", "rows": 16, "sensitivity": False},
     "share": {
@@ -52,7 +52,7 @@ VERBS: dict[str, dict[str, Any]] = {
 }
 """What each stage is asked for; tests/test_contracts.py sees to it that no compression is missing."""
 TWICE: Mapping[str, dict[str, Any]] = {
-    "prune_vocab": {"size": 55},
+    "prune_vocab": {"size": 65},
     "prune_width": {"ratio": None, "keep_feed_forward": 5},
 }
 """What a verb is asked for beside that, after itself."""

@@ -53,14 +53,14 @@ def test_cut_measure_reload_and_go_on(prune: Cli, compress: Cli) -> None:
 
     shown = compress("predict", folder, "the film was not good")
     assert shown.code == 0, shown.err
-    again = compress("prune-vocab", folder, *COMMAND[2:], "--size", "50", "--characters", "used", "--output", "runs/w")
+    again = compress("prune-vocab", folder, *COMMAND[2:], "--size", "62", "--characters", "used", "--output", "runs/w")
     assert again.code == 0, again.err
     assert "what the smaller vocabulary does" in again.out + again.err
-    assert inspect("runs/w/model").config.vocabulary == 50
+    assert inspect("runs/w/model").config.vocabulary == 62
 
 
 def test_a_pretrained_model_and_text_in_another_language(prune: Cli, compress: Cli) -> None:
-    flags = ("--size", "60", "--characters", "used", "--output", "runs/p")
+    flags = ("--size", "64", "--characters", "used", "--output", "runs/p")
     done = prune("--pretrained", "--corpus", "corpus.txt", *flags)
     assert done.code == 0, done.err
     assert "mlm" in inspect("runs/p/model").heads

@@ -11,7 +11,7 @@ from foreign_tokenizers import of_family
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
-from tokenizers import models
+from tokenizers import models, pre_tokenizers
 
 from compress.data.tokenizer import Tokenizer
 from compress.errors import UserError
@@ -202,8 +202,18 @@ def test_coverage_count_and_size() -> None:
     assert half.coverage - counts[rarest] / counts.sum() < 0.8, "no piece more than needed"
     sized, small = cut(pieces, TEXTS, size=150)
     assert (len(sized.kept), small.vocabulary_size) == (150, 150)
+    assert {pieces.names[i] for i in sized.kept.tolist()} >= {pieces.names[i] for i in np.flatnonzero(counts > 8)}
     bpe = pieces_of("byte-level bpe")
     assert len(cut(bpe, TEXTS, size=300)[0].kept) == 300
+
+
+def test_what_no_text_can_hold_comes_last() -> None:
+    names = ["[UNK]", "[unused0]", "[unused1]", "a", "##a", "aa", "aaa", "##aa"]
+    made = Library(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore[reportAttributeAccessIssue]
+    pieces = take_apart(Tokenizer.from_files({"tokenizer.json": made.to_str().encode()}), "here")
+    assert cut(pieces, ["a"], size=5)[0].kept.tolist() == [0, 3, 4, 5, 6]
+    assert cut(pieces, ["a"], size=7)[0].kept.tolist() == [0, 1, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(
