@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--characters",
     type=click.Choice(["all", "used"]),
-    help="Single characters that always stay: all of the vocabulary (not given), or ASCII and those that the text uses.",
+    help="Single characters that always stay: all (not given), or ASCII and those that the text uses.",
 )
 @click.option(
     "--pretrained",
