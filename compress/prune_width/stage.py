@@ -144,7 +144,7 @@ class Stage:
             first = modelfolder.inspect(c.teacher)
             if first.config.depth == loaded.config.depth:
                 origin = first.config
-            if s.importance.options().get("on") == "teacher":
+            if s.importance.options().get("on") == "teacher" and c.teacher != c.model:
                 teacher = prepare(load_model(c.teacher, require={"task"}, keep={"task"}, device=c.device).model)
         self._check(loaded.config, origin)
         table = c.table()
@@ -244,11 +244,13 @@ class Stage:
         budget = limit
         for _ in range(ATTEMPTS):
             budget = max(budget, costs.least)
-            if budget >= costs.most:
+            if limit >= costs.most:
                 raise self._already(limit, costs)
-            counts = targets.budget_counts(
-                s, config, scores, costs, budget, "target_latency", subject.importance.in_loss
-            )
+            if budget <= costs.least:
+                counts = Counts((1,) * len(scores.heads), (1,) * len(scores.neurons))
+            else:
+                in_loss = subject.importance.in_loss
+                counts = targets.budget_counts(s, config, scores, costs, budget, "target_latency", in_loss)
             made, kept = self._made(subject, counts)
             proof = self._narrowed(made, subject, counts)
             ours, theirs = (x.p50 for x in timed([proof, subject.loaded.model], plan, c.device))
