@@ -151,8 +151,9 @@ def _refit_output(
     old, new = source.head_width, v.shape[1]
     kept = torch.zeros(source.heads * old, len(keep) * new, dtype=torch.float64)
     for place, head in enumerate(keep.tolist()):
-        # Channels that say the same leave the solution open; rounding would decide, without a bound that calls them so.
-        turned = torch.linalg.lstsq(value[head].T, v[place].T, rcond=1e-9).solution  # (K, K')
+        # Channels that say the same leave the solution open. lstsq's pivoted QR decides that by rounding, and now and
+        # then wrongly on several threads; singular values with a bound do not.
+        turned = torch.linalg.pinv(value[head].T, rtol=1e-9) @ v[place].T  # (K, K')
         kept[head * old : (head + 1) * old, place * new : (place + 1) * new] = turned
     return how.refit(source.output, kept, weight, bias)
 
