@@ -432,7 +432,9 @@ class Run:
         return self._work(index) / "model"
 
     def _answers(self, index: int) -> bool:
-        """Whether a stage's model has a head for the task: one that was made from text alone has none."""
+        """Whether a stage's model does the task: one that was made from text alone does not, whatever head it has."""
+        if getattr(self.recipe.stages[index], "level", "task") == "corpus":
+            return False
         return "task" in modelfolder.inspect(self._target(index)).heads
 
     def _child(self, log: TrackedRun, folder: Path, method: str, role: str) -> TrackedRun:

@@ -48,8 +48,6 @@ class Spec(StageSpec):
     (SliceGPT, 2401.15024); channels: those that the importance ranks lowest go, weights are else untouched."""
     uneven: bool = False
     """Each layer its own numbers, by ranking all layers together; a stock Hugging Face class cannot load that."""
-    empty: Literal["keep-one", "drop-layer"] = "keep-one"
-    """What becomes of a layer whose last head would go: one stays, or the layer is dropped whole."""
     refit: bool | None = None
     """Fit output matrices by least squares to what was cut; null: as the importance does."""
     way: float = Field(default=1.0, gt=0, le=1)

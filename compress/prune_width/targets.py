@@ -107,8 +107,8 @@ def check_counts(spec: Spec, config: EncoderConfig) -> None:
                     where=f"{key}, layer {layer}",
                     do=f"use 1..{most}",
                 )
-            if count < 1 and (spec.empty == "keep-one" or key != "keep_heads"):
-                do = "keep one, or use empty: drop-layer" if key == "keep_heads" else f"use 1..{most}"
+            if count < 1:
+                do = f"use 1..{most}; compress prune-layers drops whole layers"
                 raise UserError(f"none of {most} {what} would stay", where=f"{key}, layer {layer}", do=do)
         for unit in units(config, part):
             if len({every[layer] for layer in unit}) > 1:

@@ -36,6 +36,8 @@ def command(name: str) -> list[str]:
         ("OTHER", "other"),
         ("DATA", "data"),
         ("CORPUS", "corpus.txt"),
+        ("TEXT", "corpus.txt"),
+        ("PRETRAINED", "mine"),
         ("WORDS", "words.txt"),
     ):
         head = head.replace(word, toy)

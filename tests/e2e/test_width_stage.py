@@ -79,7 +79,7 @@ def test_what_layers_share_stays_shared(workshop: Workshop) -> None:
     ("asked", "message"),
     [
         ({"keep_heads": 3}, "keep_heads, layer 0: 3 of 2 heads cannot stay; use 1..2"),
-        ({"keep_heads": 0}, "keep_heads, layer 0: none of 2 heads would stay; keep one"),
+        ({"keep_heads": 0}, "keep_heads, layer 0: none of 2 heads would stay; use 1..2; compress prune-layers drops"),
         ({"keep_feed_forward": [1, 2]}, "keep_feed_forward: 2 numbers for 4 layers; give one for all, or one a layer"),
         ({"keep_heads": 2}, "keep_heads: all heads would stay; keep fewer"),
         ({"hidden": 9}, "hidden: hidden 9 is not divisible by 2 heads: a stock shape has heads of hidden / heads"),

@@ -29,7 +29,8 @@ from compress.export.check import ERROR_SHARE
 from compress.measure import replace_rows
 from compress.quantizers import per_channel, per_token
 
-SCHEMES = {name: scheme for name, scheme in onnx.SCHEMES.items() if name not in ("weights alone", "int4")}
+FLOATS = ("weights alone", "int4", "16 bits", "16 bits, rounded inputs")  # no product of theirs is of bytes
+SCHEMES = {name: scheme for name, scheme in onnx.SCHEMES.items() if name not in FLOATS}
 TOKEN = {"kind": "per_token"}
 NAMED = [name for name in onnx.NAMED if name != "int4"]
 
