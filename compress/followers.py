@@ -55,6 +55,8 @@ def follow(team: Team, options: RunOptions) -> NoReturn:
                 raise unexpected or SystemExit(ExitCode.STOPPED)
         if order["end"]:
             team.linger()
+        else:
+            team.leave()
     raise unexpected or SystemExit(order["end"])
 
 

@@ -256,6 +256,11 @@ class Team:
             self._object({"end": int(code)})
             dist.destroy_process_group()
 
+    def leave(self) -> None:
+        """Of the others, when all is well: else the connection's threads are still there when the interpreter ends, and
+        now and then abort the process."""
+        dist.destroy_process_group()
+
     def linger(self) -> None:
         """Of the others: wait until the leading process is gone, since torchrun ends all when one ends badly."""
         with contextlib.suppress(RuntimeError):

@@ -491,9 +491,10 @@ print(faults() - before)
         command = [sys.executable, "-c", program, how]
         return int(subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout)
 
-    if os.confstr("CS_GNU_LIBC_VERSION") is None or page_faults("as it is") < 10_000:
+    returned = page_faults("as it is")
+    if os.confstr("CS_GNU_LIBC_VERSION") is None or returned < 10_000:
         pytest.skip("this allocator keeps its pages anyway")
-    assert page_faults("keep") < 1000
+    assert page_faults("keep") < returned / 4  # a busy machine may take one tensor's pages back
 
 
 def test_other_runtime_errors_stay_what_they_are() -> None:
