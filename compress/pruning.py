@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compress import registry
+from compress import flags, registry
 from compress.console import Console
 from compress.contest import contest
 from compress.contracts import Override, RunOptions
 from compress.durable import safe
-from compress.errors import UserError, did_you_mean
+from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
-from compress.pipeline import Run, RunReport, run_recipe, work_folder
+from compress.pipeline import Run, RunReport, work_folder
 from compress.prune_layers.report import FATE, LAYERS
 from compress.prune_layers.spec import TARGETS
 from compress.prune_layers.stage import PACKAGE
 from compress.recipe import Recipe, load_recipe
-from compress.repeats import run_seeds
 from compress.teachers import is_recipe, overrides, teacher_folder
 
 KIND, DEFAULT, ALL = "prune_layers", "prune-layers", "all"
@@ -51,19 +50,14 @@ class Wanted:
 def prune_layers(wanted: Wanted, options: RunOptions) -> None:
     """Cut, recover, measure and tell; with criterion `all`, or several, the contest. Raises UserError for flags that do
     not fit."""
-    console = Console(quiet=options.quiet, json=options.json)
-    console.listen()
-    name = options.recipe or DEFAULT
+    console, name = flags.listening(options), options.recipe or DEFAULT
     if wanted.criterion is not None and (wanted.criterion == ALL or "," in wanted.criterion):
         _contest(name, wanted, wanted.criterion, options, console)
         return
     if wanted.draws is not None:
         raise UserError("is for the contest", where="--draws", do="use --criterion all, or several: cka,greedy-loss")
     options = asked(name, wanted, options, console)
-    if wanted.seeds is not None:
-        run_seeds(name, options, console, wanted.seeds, verb=wanted.verb, inputs={})
-        return
-    report = run_recipe(name, options, console, verb=wanted.verb)
+    report = flags.run(name, options, console, verb=wanted.verb, seeds=wanted.seeds)
     if report is not None and wanted.explain:
         for line in explained(load_recipe(name, overrides=options.overrides), report):
             console.result(line)
@@ -78,11 +72,11 @@ def _contest(name: str, wanted: Wanted, criteria: str, options: RunOptions, cons
         why = "without recovery all sets are measured where they are few, and random draws its own"
         raise UserError("goes with recovery", where="--draws", why=why, do="leave out it or --no-recover")
     names = [part.strip() for part in criteria.split(",")]
-    kinds = registry.parts(PACKAGE) if criteria == ALL else dict.fromkeys(map(criterion_kind, names))
-    depths = () if wanted.keep is None else numbers(wanted.keep, "--keep")
+    kinds = registry.parts(PACKAGE) if criteria == ALL else dict.fromkeys(map(_criterion, names))
+    depths = () if wanted.keep is None else flags.numbers(wanted.keep, "--keep", "0,5")
     one = dataclasses.replace(wanted, keep=None, criterion=None)
     options = asked(name, one, options, console)
-    place = cutting(load_recipe(name, overrides=options.overrides))
+    place = flags.first_stage(load_recipe(name, overrides=options.overrides), KIND)
     contest(
         name, place, depths, wanted.seeds or 1, list(kinds), wanted.draws or 0, wanted.verb, wanted.recover, options,
         console,
@@ -91,18 +85,15 @@ def _contest(name: str, wanted: Wanted, criteria: str, options: RunOptions, cons
 
 def asked(name: str, wanted: Wanted, options: RunOptions, console: Console) -> RunOptions:
     """The options with what the command's own flags say of the recipe. Raises UserError."""
-    # The flags come before --set, which is the more exact: it has the last word.
-    exact = [o for o in options.overrides if o.origin.startswith("--set ")]
-    others = [o for o in options.overrides if not o.origin.startswith("--set ")]
-    place = cutting(load_recipe(name, overrides=others))
-    said = [*model_override(wanted), *_targets(wanted, place)]
+    place = flags.first_stage(load_recipe(name, overrides=flags.without_set(options)), KIND)
+    said = [*flags.model_said(wanted.model), *_targets(wanted, place)]
     if wanted.criterion is not None:
-        row = {"kind": criterion_kind(wanted.criterion)}
+        row = {"kind": _criterion(wanted.criterion)}
         said.append(Override(f"stages.{place}.criterion", row, f"--criterion {wanted.criterion}"))
     if wanted.protect is not None:
-        layers = list(numbers(wanted.protect, "--protect"))
+        layers = list(flags.numbers(wanted.protect, "--protect", "0,5"))
         said.append(Override(f"stages.{place}.protect", layers, f"--protect {wanted.protect}"))
-    made = dataclasses.replace(options, overrides=(*others, *said, *exact))
+    made = flags.with_flags(options, said)
     if wanted.step is None:
         return made
     recipe = load_recipe(name, overrides=made.overrides)
@@ -111,36 +102,8 @@ def asked(name: str, wanted: Wanted, options: RunOptions, console: Console) -> R
     return dataclasses.replace(made, overrides=(*made.overrides, more))
 
 
-def cutting(recipe: Recipe) -> int:
-    """The place of the recipe's first stage that cuts. Raises UserError when it has none."""
-    for place, stage in enumerate(recipe.stages):
-        if stage.kind == KIND:
-            return place
-    kinds = ", ".join(dict.fromkeys(s.kind for s in recipe.stages))
-    raise UserError(f"recipe {recipe.name} has no {KIND} stage", where="--recipe", why=f"its stages: {kinds}")
-
-
-def model_override(wanted: Wanted) -> list[Override]:
-    """The model is what is cut, and who teaches the recovery."""
-    return [] if wanted.model is None else [Override("teacher", wanted.model, f"MODEL {wanted.model}")]
-
-
-def criterion_kind(name: str) -> str:
-    """The file of a criterion that may be written with dashes. Raises UserError."""
-    known = registry.parts(PACKAGE)
-    kind = name.replace("-", "_")
-    if kind not in known:
-        names = [one.replace("_", "-") for one in known]
-        raise UserError(f"unknown criterion '{name}'", where="--criterion", do=did_you_mean(name, [*names, ALL]))
-    return kind
-
-
-def numbers(text: str, flag: str) -> tuple[int, ...]:
-    """`0,5` → (0, 5). Raises UserError."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UserError("not a list of whole numbers", where=f"{flag} {text}", do=f"e.g. {flag} 0,5") from None
+def _criterion(name: str) -> str:
+    return flags.part_kind(PACKAGE, name, "--criterion", [ALL])
 
 
 def _targets(wanted: Wanted, place: int) -> list[Override]:
@@ -149,18 +112,18 @@ def _targets(wanted: Wanted, place: int) -> list[Override]:
         "drop": wanted.drop,
         "max_drop": wanted.max_drop,
         "target_latency": wanted.target_latency,
-        "keep": None if wanted.keep is None else _one(numbers(wanted.keep, "--keep")),
+        "keep": None if wanted.keep is None else _one(flags.numbers(wanted.keep, "--keep", "0,5")),
     }
-    given = {key: value for key, value in given.items() if value is not None}
-    flags = [f"--{key.replace('_', '-')}" for key in given]
-    if len(given) > 1:
-        raise UserError(f"{' and '.join(flags)} together", why="each says how many layers go", do="give one of them")
-    for key, value in given.items():
-        if value <= 0 and key != "max_drop":
-            raise UserError(f"{value:g} is not possible", where=flags[0], do="give a number above 0")
-    origin = " ".join(f"{flag} {value:g}" for flag, value in zip(flags, given.values(), strict=True))
-    others = [Override(f"stages.{place}.{key}", None, origin) for key in TARGETS] if given else []
-    return others + [Override(f"stages.{place}.{key}", value, origin) for key, value in given.items()]
+    known = {key: f"--{key.replace('_', '-')}" for key in given}
+    found = flags.one_of(given, known, "each says how many layers go")
+    if found is None:
+        return []
+    key, value = found
+    if value <= 0 and key != "max_drop":
+        raise UserError(f"{value:g} is not possible", where=known[key], do="give a number above 0")
+    origin = f"{known[key]} {value:g}"
+    others = [Override(f"stages.{place}.{key}", None, origin) for key in TARGETS]
+    return [*others, Override(f"stages.{place}.{key}", value, origin)]
 
 
 def _one(values: Sequence[int]) -> int:
@@ -173,7 +136,7 @@ def _one(values: Sequence[int]) -> int:
 
 def schedule(recipe: Recipe, step: int, depth: int) -> list[dict[str, Any]]:
     """The stages of the recipe with its cut, and what follows it, repeated until all that should go is gone."""
-    place = cutting(recipe)
+    place = flags.first_stage(recipe, KIND)
     rows = [stage.model_dump(mode="json") for stage in recipe.stages]
     cut, rest = recipe.stages[place], rows[place + 1 :]
     keep = depth - cut.drop if cut.drop is not None else cut.keep

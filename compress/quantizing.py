@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from compress.console import Console
+from compress import flags
 from compress.contracts import Override, RunOptions
 from compress.encoder.schemes import SchemeName
 from compress.errors import UserError, did_you_mean
-from compress.pipeline import run_recipe
-from compress.recipe import Recipe, load_recipe
-from compress.repeats import run_seeds
+from compress.recipe import load_recipe
 
 KIND = "quantize"
 RECIPES = {"ptq": "quantize", "qat": "qat"}
@@ -37,29 +34,19 @@ class Wanted:
 
 def quantize(wanted: Wanted, options: RunOptions) -> None:
     """Quantize, train on where that is asked for, measure and tell. Raises UserError for flags that do not fit."""
-    console = Console(quiet=options.quiet, json=options.json)
-    console.listen()
-    name = options.recipe or RECIPES[wanted.mode or "ptq"]
-    options = asked(name, wanted, options)
+    console, name = flags.listening(options), options.recipe or RECIPES[wanted.mode or "ptq"]
     verb = KIND if wanted.mode == "ptq" else None
-    if wanted.seeds is not None:
-        run_seeds(name, options, console, wanted.seeds, verb=verb, inputs={})
-        return
-    run_recipe(name, options, console, verb=verb)
+    flags.run(name, asked(name, wanted, options), console, verb=verb, seeds=wanted.seeds)
 
 
 def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
     """The options with what the command's own flags say of the recipe's first quantize stage. Raises UserError."""
-    # Before --set, which is the more exact: it has the last word.
-    exact = [o for o in options.overrides if o.origin.startswith("--set ")]
-    others = [o for o in options.overrides if not o.origin.startswith("--set ")]
-    recipe = load_recipe(name, overrides=others)
-    place = quantizing(recipe)
+    recipe = load_recipe(name, overrides=flags.without_set(options))
+    place = flags.first_stage(recipe, KIND)
     if wanted.mode == "qat" and place == len(recipe.stages) - 1:
         do = "leave --recipe out, or name one with a distill stage behind it, such as qat"
         raise UserError(f"recipe {recipe.name} trains nothing that it quantized", where="--mode qat", do=do)
-    stage = f"stages.{place}."
-    said = [] if wanted.model is None else [Override("teacher", wanted.model, f"MODEL {wanted.model}")]
+    stage, said = f"stages.{place}.", flags.model_said(wanted.model)
     if wanted.scheme is not None:
         if wanted.scheme not in (known := get_args(SchemeName)):
             raise UserError(
@@ -81,13 +68,4 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
         said.append(Override(f"{stage}rows", wanted.rows, f"--rows {wanted.rows}"))
     if not wanted.sensitivity:
         said.append(Override(f"{stage}sensitivity", False, "--no-sensitivity"))
-    return dataclasses.replace(options, overrides=(*others, *said, *exact))
-
-
-def quantizing(recipe: Recipe) -> int:
-    """The place of the recipe's first stage that quantizes. Raises UserError when it has none."""
-    for place, stage in enumerate(recipe.stages):
-        if stage.kind == KIND:
-            return place
-    kinds = ", ".join(dict.fromkeys(stage.kind for stage in recipe.stages))
-    raise UserError(f"recipe {recipe.name} has no {KIND} stage", where="--recipe", why=f"its stages: {kinds}")
+    return flags.with_flags(options, said)

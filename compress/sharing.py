@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compress import registry
-from compress.console import Console
+from compress import flags, registry
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError, did_you_mean
-from compress.pipeline import run_recipe
 from compress.recipe import Recipe, load_recipe, parse_override
-from compress.repeats import run_seeds
 from compress.share.stage import PATTERNS, STARTS
 
 KIND, DEFAULT = "share", "share"
@@ -55,45 +51,31 @@ def share(wanted: Wanted, options: RunOptions, inputs: Mapping[str, Path]) -> No
 
     inputs: folders given by flags: may hold `general_teacher`.
     """
-    console = Console(quiet=options.quiet, json=options.json)
-    console.listen()
-    name, verb = options.recipe or DEFAULT, None if wanted.heal else KIND
-    options = asked(name, wanted, options)
-    if wanted.seeds is not None:
-        run_seeds(name, options, console, wanted.seeds, verb=verb, inputs=inputs)
-        return
-    run_recipe(name, options, console, verb=verb, inputs=inputs)
+    console, name = flags.listening(options), options.recipe or DEFAULT
+    verb = None if wanted.heal else KIND
+    flags.run(name, asked(name, wanted, options), console, verb=verb, seeds=wanted.seeds, inputs=inputs)
 
 
 def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
     """The options with what the command's own flags say of the recipe's first share stage. Raises UserError."""
     recipe = load_recipe(name, overrides=options.overrides)
-    places = [place for place, stage in enumerate(recipe.stages) if stage.kind == KIND]
-    if not places:
-        kinds = ", ".join(dict.fromkeys(stage.kind for stage in recipe.stages))
-        raise UserError(f"recipe {recipe.name} has no share stage", where="--recipe", why=f"its stages: {kinds}")
-    stage = f"stages.{places[0]}."
-    said = [] if wanted.model is None else [Override("teacher", wanted.model, f"MODEL {wanted.model}")]
+    place = flags.first_stage(recipe, KIND)
+    stage, said = f"stages.{place}.", flags.model_said(wanted.model)
     if (row := pattern_row(wanted)) is not None:
-        flags = [f"--{key} {value}" for key in ("groups", "pattern") if (value := getattr(wanted, key)) is not None]
-        said.append(Override(f"{stage}pattern", row, " ".join(flags)))
-        said += _pulls(recipe, places[0], row, " ".join(flags))
+        origins = [f"--{key} {value}" for key in ("groups", "pattern") if (value := getattr(wanted, key)) is not None]
+        said.append(Override(f"{stage}pattern", row, " ".join(origins)))
+        said += _pulls(recipe, place, row, " ".join(origins))
     if wanted.start is not None:
-        known = registry.parts(STARTS)
-        if wanted.start not in known:
-            raise UserError(f"unknown start '{wanted.start}'", where="--start", do=did_you_mean(wanted.start, known))
-        said.append(Override(f"{stage}start", {"kind": wanted.start}, f"--start {wanted.start}"))
+        row = {"kind": flags.part_kind(STARTS, wanted.start, "--start")}
+        said.append(Override(f"{stage}start", row, f"--start {wanted.start}"))
     if wanted.shared_vectors:
         said.append(Override(f"{stage}own_vectors", False, "--shared-vectors"))
     if wanted.residual_rank is not None:
         said.append(Override(f"{stage}residual_rank", wanted.residual_rank, f"--residual-rank {wanted.residual_rank}"))
     if wanted.shrink_residuals:
-        said.append(_shrinking(recipe, places[0], wanted))
+        said.append(_shrinking(recipe, place, wanted))
     said += _embedding(wanted, stage)
-    # Before --set, which is the more exact: it has the last word.
-    exact = [o for o in options.overrides if o.origin.startswith("--set ")]
-    others = [o for o in options.overrides if not o.origin.startswith("--set ")]
-    return dataclasses.replace(options, overrides=(*others, *said, *exact))
+    return flags.with_flags(options, said)
 
 
 def pattern_row(wanted: Wanted) -> dict[str, Any] | None:
@@ -123,16 +105,16 @@ def pattern_row(wanted: Wanted) -> dict[str, Any] | None:
     return {**row, "groups": groups}
 
 
-def _pulls(recipe: Recipe, place: int, row: Mapping[str, Any], flags: str) -> list[Override]:
+def _pulls(recipe: Recipe, place: int, row: Mapping[str, Any], origin: str) -> list[Override]:
     """Layers that stages before the conversion draw together are those that it merges. Raises UserError."""
     pulling = [n for n, stage in enumerate(recipe.stages[:place]) if getattr(stage, "pull", None) is not None]
     if pulling and row["kind"] not in ("contiguous", "listed"):
         raise UserError(
             f"recipe {recipe.name} draws layers together before it merges them, and must know which",
-            where=flags,
+            where=origin,
             do="give --groups N, or a list of groups",
         )
-    return [Override(f"stages.{n}.pull.groups", row["groups"], flags) for n in pulling]
+    return [Override(f"stages.{n}.pull.groups", row["groups"], origin) for n in pulling]
 
 
 def _shrinking(recipe: Recipe, place: int, wanted: Wanted) -> Override:
@@ -148,11 +130,8 @@ def _shrinking(recipe: Recipe, place: int, wanted: Wanted) -> Override:
 
 
 def _embedding(wanted: Wanted, stage: str) -> list[Override]:
-    given = {key: value for key, value in wanted.embedding.items() if value is not None}
-    if not given:
+    given = flags.one_of(wanted.embedding, FLAGS, "each says how wide the tables are")
+    if given is None:
         return []
-    if len(given) > 1:
-        flags = " and ".join(FLAGS[key] for key in given)
-        raise UserError(f"{flags} together", why="each says how wide the tables are", do="give one of them")
-    (key, value), *_ = given.items()
+    key, value = given
     return [Override(f"{stage}embedding", {key: value}, f"{FLAGS[key]} {value:g}")]

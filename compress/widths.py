@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from compress import registry
-from compress.console import Console
+from compress import flags
 from compress.contracts import Override, RunOptions
-from compress.errors import UserError, did_you_mean
-from compress.pipeline import run_recipe
+from compress.errors import UserError
 from compress.prune_width.spec import BUDGETS, COUNTS, WIDTHS
 from compress.prune_width.stage import PACKAGE
 from compress.recipe import Recipe, load_recipe
-from compress.repeats import run_seeds
 
 KIND, DEFAULT = "prune_width", "prune-width"
 FLAGS = {"keep_feed_forward": "--keep-ffn"}
@@ -48,30 +45,21 @@ class Wanted:
 
 def prune_width(wanted: Wanted, options: RunOptions) -> None:
     """Cut, recover, measure and tell. Raises UserError for flags that do not fit."""
-    console = Console(quiet=options.quiet, json=options.json)
-    console.listen()
-    name = options.recipe or DEFAULT
-    options = asked(name, wanted, options)
-    if wanted.seeds is not None:
-        run_seeds(name, options, console, wanted.seeds, verb=wanted.verb, inputs={})
-        return
-    run_recipe(name, options, console, verb=wanted.verb)
+    console, name = flags.listening(options), options.recipe or DEFAULT
+    flags.run(name, asked(name, wanted, options), console, verb=wanted.verb, seeds=wanted.seeds)
 
 
 def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
     """The options with what the command's own flags say of the recipe. Raises UserError."""
-    # The flags come before --set, which is the more exact: it has the last word.
-    exact = [o for o in options.overrides if o.origin.startswith("--set ")]
-    others = [o for o in options.overrides if not o.origin.startswith("--set ")]
-    place = cutting(load_recipe(name, overrides=others))
-    said = [] if wanted.model is None else [Override("teacher", wanted.model, f"MODEL {wanted.model}")]
+    place = flags.first_stage(load_recipe(name, overrides=flags.without_set(options)), KIND)
+    said = flags.model_said(wanted.model)
     said += _targets(wanted, f"stages.{place}.")
     if wanted.uneven:
         said.append(Override(f"stages.{place}.uneven", True, "--uneven"))
     if wanted.importance is not None:
-        row = {"kind": importance_kind(wanted.importance)}
+        row = {"kind": flags.part_kind(PACKAGE, wanted.importance, "--importance")}
         said.append(Override(f"stages.{place}.importance", row, f"--importance {wanted.importance}"))
-    made = dataclasses.replace(options, overrides=(*others, *said, *exact))
+    made = flags.with_flags(options, said)
     if wanted.steps is None:
         return made
     if not wanted.recover:
@@ -81,41 +69,22 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
     return dataclasses.replace(made, overrides=(*made.overrides, more))
 
 
-def cutting(recipe: Recipe) -> int:
-    """The place of the recipe's first stage that cuts. Raises UserError when it has none."""
-    for place, stage in enumerate(recipe.stages):
-        if stage.kind == KIND:
-            return place
-    kinds = ", ".join(dict.fromkeys(s.kind for s in recipe.stages))
-    raise UserError(f"recipe {recipe.name} has no {KIND} stage", where="--recipe", why=f"its stages: {kinds}")
-
-
-def importance_kind(name: str) -> str:
-    """The file of an importance that may be written with dashes. Raises UserError."""
-    known = registry.parts(PACKAGE)
-    kind = name.replace("-", "_")
-    if kind not in known:
-        names = [one.replace("_", "-") for one in known]
-        raise UserError(f"unknown importance '{name}'", where="--importance", do=did_you_mean(name, names))
-    return kind
-
-
 def _targets(wanted: Wanted, stage: str) -> Iterator[Override]:
     """What was asked for takes the place of all that the recipe asks for."""
     keys = (*COUNTS, *WIDTHS, *BUDGETS)
     given: dict[str, Any] = {key: getattr(wanted, key) for key in keys if getattr(wanted, key) is not None}
-    flags = {key: FLAGS.get(key, "--" + key.replace("_", "-")) for key in given}
+    said_by = {key: FLAGS.get(key, "--" + key.replace("_", "-")) for key in given}
     for key, value in given.items():
         if key == "ratio" and not 0 < value < 1:
             raise UserError(f"{value:g} is not between 0 and 1", where="--ratio", do="give the share that goes, as 0.5")
         if key in BUDGETS and value <= 0:
-            raise UserError(f"{value:g} is not possible", where=flags[key], do="give a number above 0")
+            raise UserError(f"{value:g} is not possible", where=said_by[key], do="give a number above 0")
         if key in WIDTHS and value < 1:
-            raise UserError(f"{value} is not possible", where=flags[key], do="give a number from 1")
+            raise UserError(f"{value} is not possible", where=said_by[key], do="give a number from 1")
         if key in COUNTS:
-            given[key] = numbers(value, flags[key])
-    budgets = [flags[key] for key in given if key in BUDGETS]
-    counts = [flags[key] for key in given if key in COUNTS]
+            given[key] = _numbers(value, said_by[key])
+    budgets = [said_by[key] for key in given if key in BUDGETS]
+    counts = [said_by[key] for key in given if key in COUNTS]
     if len(budgets) > 1 or (budgets and counts):
         raise UserError(
             f"{' and '.join(budgets + counts)} together",
@@ -124,25 +93,22 @@ def _targets(wanted: Wanted, stage: str) -> Iterator[Override]:
         )
     if not given:
         return
-    origin = " ".join(flags.values())
+    origin = " ".join(said_by.values())
     yield from (Override(f"{stage}{key}", None, origin) for key in keys if key not in given)
     for key, value in given.items():
-        yield Override(f"{stage}{key}", value, flags[key])
+        yield Override(f"{stage}{key}", value, said_by[key])
 
 
-def numbers(text: str, flag: str) -> int | list[int]:
+def _numbers(text: str, flag: str) -> int | list[int]:
     """`6` → 6, `6,4` → [6, 4]. Raises UserError."""
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError("not a list of whole numbers", where=f"{flag} {text}", do=f"e.g. {flag} 6,6,4") from None
-    return found[0] if len(found) == 1 else found
+    found = flags.numbers(text, flag, "6,6,4")
+    return found[0] if len(found) == 1 else list(found)
 
 
 def schedule(recipe: Recipe, steps: int) -> list[dict[str, Any]]:
     """The stages of the recipe with its cut, and what follows it, in so many steps along a cubic curve, which takes
     most at first (Zhu and Gupta, arXiv 1710.01878)."""
-    place = cutting(recipe)
+    place = flags.first_stage(recipe, KIND)
     rows = [stage.model_dump(mode="json") for stage in recipe.stages]
     rest = rows[place + 1 :]
     if any(row["kind"] == KIND for row in rest):

@@ -36,6 +36,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ),  # one run from request to table; measuring and predicting without a recipe
     # several runs; a model for another runtime; a run on a few examples; several processes of one; models compared
     ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis"),
+    ("flags",),
     # one cut or all of a contest; one conversion or all of a sweep
     ("pruning", "prunevocab", "sharing", "factorizing", "quantizing", "widths"),
     ("cli",),
