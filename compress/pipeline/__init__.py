@@ -1,0 +1,13 @@
+"""The river: a recipe's stages, one after the other, then measured and told.
+
+    recipe ─ stages ─ prepare → training loop → finish → model folder ─ measure → table, card, MLflow
+
+A stage whose model folder is there and whole is not run again, so a stopped run goes on where it stopped, within a
+stage from its newest valid checkpoint.
+"""
+
+from compress.pipeline.made import RunReport, input_folder, work_folder
+from compress.pipeline.run import Run, run_recipe
+from compress.pipeline.staging import training_identity
+
+__all__ = ["Run", "RunReport", "input_folder", "run_recipe", "training_identity", "work_folder"]
