@@ -522,14 +522,22 @@ class LayerGroups:
     feed_forward: tuple[int, ...]
 
 
-Similarity = Callable[[], Any]
-"""Measured when called: (N, N) float64, how alike the outputs of every two layers are on real input, 1 for the same."""
+@dataclass(frozen=True)
+class LayerEvidence:
+    """What a sharing pattern may measure of the model on real input; nothing is computed before it is called.
+
+    similarity: (N, N) float64, how alike the outputs of every two layers are, 1 for the same.  damage: how far the
+    answers move when layers share so, nothing trained: mean KL divergence in nats, of a score the squared difference.
+    """
+
+    similarity: Callable[[], Any]
+    damage: Callable[[LayerGroups], float]
 
 
 class SharingPattern(Protocol):
     """Which layers share their matrices."""
 
-    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of a model of `depth` layers. Raises UserError where the pattern does not fit."""
         ...
 

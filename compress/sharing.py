@@ -24,6 +24,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "sequence": {"kind": "cyclic", "order": "sequence"},
     "cycle": {"kind": "cyclic", "order": "cycle"},
     "cycle-reverse": {"kind": "cyclic", "order": "cycle-reverse"},
+    "answers": {"kind": "answers"},
     "cka": {"kind": "cka"},
     "cka-free": {"kind": "cka", "contiguous": False},
 }

@@ -23,7 +23,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
     ("ensemble", "export"),  # several models that answer as one; a model for another runtime
     ("stages", "predictor", "modelnames", "report", "plots"),  # what several verbs or commands share
-    ("corpora", "calibration", "fastest", "embedder", "timing"),
+    ("corpora", "calibration", "divergence", "fastest", "embedder", "timing"),
     ("originals",),
     VERBS,
     ("measure", "runfolder", "teachers", "deployment", "choice"),

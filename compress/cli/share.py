@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--pattern",
     metavar="NAME",
-    help="all, none, attention, feed-forward, contiguous, sequence, cycle, cycle-reverse, cka, cka-free.",
+    help="all, none, attention, feed-forward, contiguous, sequence, cycle, cycle-reverse, answers, cka, cka-free.",
 )
 @click.option("--start", metavar="NAME", help="Of the shared weights: mean, chosen, fisher or activation.")
 @click.option("--shared-vectors", is_flag=True, help="Share norms and biases as well, as ALBERT does.")

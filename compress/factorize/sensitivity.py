@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, Factors
+from compress.divergence import ReferenceAnswers
 from compress.encoder.model import Model
 from compress.factorize.allocation import Candidate
 from compress.factorize.conversion import Name, matrices, split
-from compress.objectives.soft_targets import Objective as SoftTargets
 
 BATCHES = 4
 """Batches of real input that answers are compared on."""
@@ -61,10 +61,8 @@ class _Scan:
     """Compares the answers of a model that has one matrix replaced with those that it had."""
 
     def __init__(self, model: Model, batches: list[Batch], on: Literal["task", "vocabulary"]) -> None:
-        self.model, self.batches = model.eval(), batches
-        self.measure = SoftTargets(on=on, temperature=1.0)
-        with torch.inference_mode():
-            self.answers = [model(batch, self.measure.student_needs) for batch in batches]
+        self.model = model.eval()
+        self.reference = ReferenceAnswers(model, batches, on)
 
     def cost(self, part: Any, outer: Tensor, inner: Tensor, bias: Tensor | None) -> float:
         """Of this linear layer computing with these."""
@@ -74,12 +72,7 @@ class _Scan:
                 part.weight.copy_(outer @ inner)
                 if bias is not None:
                     part.bias.copy_(bias)
-                total = count = 0.0
-                for batch, old in zip(self.batches, self.answers, strict=True):
-                    terms = self.measure.count(batch)
-                    total += float(self.measure(self.model(batch, self.measure.student_needs), old, batch)) * terms
-                    count += terms
-                return total / max(1.0, count)
+            return self.reference.divergence(self.model)
         finally:
             with torch.no_grad():
                 for parameter, value in zip(part.parameters(), kept, strict=True):

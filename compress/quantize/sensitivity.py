@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
-from compress.contracts import Batch, EncoderOutput, Needs
+from compress.contracts import Batch
+from compress.divergence import ReferenceAnswers
 from compress.encoder.model import Model
 from compress.encoder.quantized import quantized_modules, set_mode
 from compress.errors import ExitCode, UserError
-from compress.objectives.soft_targets import Objective as SoftTargets
-
-ANSWERS = Needs(logits=True)
 
 
 @dataclass(frozen=True)
@@ -36,10 +32,9 @@ class Scan:
     """Compares the answers of a quantized model's modes with those of the float model, on a few batches."""
 
     def __init__(self, model: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
-        self.model, self.batches, self.stop = model, batches, stop
-        self.measure = SoftTargets(on="task", temperature=1.0)
+        self.model, self.stop = model, stop
         set_mode(model, "float")
-        self.answers = [output for _, output in self._answers()]
+        self.reference = ReferenceAnswers(model, batches)
         set_mode(model, "quantized")
 
     def damage(self, told: Callable[[int], None] = lambda done: None) -> Damage:
@@ -49,24 +44,11 @@ class Scan:
             for done, name in enumerate(quantized_modules(self.model), 1):
                 self.stop()
                 set_mode(self.model, lambda other, name=name: "quantized" if other == name else "float")
-                alone[name] = self._divergence()
+                alone[name] = self.reference.divergence(self.model)
                 told(done)
         finally:
             set_mode(self.model, "quantized")
-        return Damage(alone, self._divergence())
-
-    def _answers(self) -> Iterator[tuple[Batch, EncoderOutput]]:
-        with torch.inference_mode():
-            for batch in self.batches:
-                yield batch, self.model(batch, ANSWERS)
-
-    def _divergence(self) -> float:
-        total = count = 0.0
-        for (batch, ours), theirs in zip(self._answers(), self.answers, strict=True):
-            terms = self.measure.count(batch)
-            total += float(self.measure(ours, theirs, batch)) * terms
-            count += terms
-        return max(0.0, total / max(1, count))
+        return Damage(alone, self.reference.divergence(self.model))
 
 
 @dataclass(frozen=True)

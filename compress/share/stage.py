@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from compress import registry
-from compress.contracts import Batch, LayerGroups, SharedStart
+from compress.contracts import Batch, LayerEvidence, LayerGroups, SharedStart
+from compress.divergence import ReferenceAnswers
 from compress.encoder import statistics
 from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
@@ -39,6 +41,8 @@ from compress.tracking import TrackedRun
 
 PATTERNS, STARTS = "compress.share.patterns", "compress.share.starts"
 BATCH_ROWS = 32
+JUDGED = 8
+"""Batches of real input that a pattern compares answers on."""
 ERRORS = "embedding-error.json"
 
 
@@ -52,8 +56,8 @@ class Stage:
         made = start or (general if self.spec.level == "corpus" else teacher)
         if made is None:
             return None
-        if self.spec.pattern.kind != "cka":  # which knows its groups only when it has measured
-            self._groups(made.depth, lambda: np.eye(made.depth))
+        # What a pattern will measure is not known yet; whether it fits so many layers is.
+        self._groups(made.depth, LayerEvidence(lambda: np.eye(made.depth), lambda groups: 0.0))
         if made.config is not None:
             self._check_sizes(made.config, "the model")
         return made if made.config is None else dataclasses.replace(made, config=None)
@@ -83,15 +87,26 @@ class Stage:
         batches = functools.partial(original.batches, BATCH_ROWS)
         own = unshared(model) if s.again else model
         c.workshop.stop()
-        groups = self._groups(own.config.depth, lambda: calibration.similarity(own, batches()))
-        if s.again:
-            check_joins(model.config, groups, where)
         start: SharedStart = registry.build(STARTS, s.start)
         known = self._known(start, own, original)
-        c.workshop.stop()
-        made = convert(
-            own, groups, start, own_vectors=s.own_vectors, residual_rank=s.residual_rank, known=known
-        )  # fmt: skip
+
+        def shared(groups: LayerGroups) -> Model:
+            c.workshop.stop()
+            return convert(own, groups, start, own_vectors=s.own_vectors, residual_rank=s.residual_rank, known=known)
+
+        @functools.cache
+        def reference() -> ReferenceAnswers:
+            few = list(itertools.islice(batches(), JUDGED))
+            return ReferenceAnswers(own.eval(), few, "task" if s.level == "task" else "vocabulary")
+
+        evidence = LayerEvidence(
+            similarity=lambda: calibration.similarity(own, batches()),
+            damage=lambda groups: reference().divergence(shared(groups).eval()),
+        )
+        groups = self._groups(own.config.depth, evidence)
+        if s.again:
+            check_joins(model.config, groups, where)
+        made = shared(groups)
         c.say(f"groups of layers: {told(groups)}")
         factors = None
         if s.embedding is not None:
@@ -128,8 +143,8 @@ class Stage:
             told=functools.partial(self._tell, factors),
         )
 
-    def _groups(self, depth: int, similarity: Callable[[], np.ndarray]) -> LayerGroups:
-        return registry.build(PATTERNS, self.spec.pattern)(depth, similarity)
+    def _groups(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
+        return registry.build(PATTERNS, self.spec.pattern)(depth, evidence)
 
     def _known(self, start: SharedStart, model: Model, original: Original) -> Known:
         if start.reads == "inputs":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compress import registry
-from compress.contracts import LayerGroups
+from compress.contracts import LayerEvidence, LayerGroups
 from compress.encoder.sharing import numbered
 from compress.errors import UserError
 
@@ -24,14 +25,17 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "cyclic": [{"groups": 2, "order": order} for order in ("sequence", "cycle", "cycle-reverse")],
     "inner": [{"inner": 1, "groups": 2}],
     "listed": [],  # of one depth only, see below
+    "answers": [{"groups": 2}],
     "cka": [{"groups": 2}, {"groups": 2, "contiguous": False}],
 }
 CASES = [(kind, options) for kind, rows in ROWS.items() for options in rows]
 
 
-def made(kind: str, options: dict[str, Any], depth: int, similarity: Any = None) -> LayerGroups:
+def made(
+    kind: str, options: dict[str, Any], depth: int, similarity: Any = None, damage: Any = lambda groups: 0.0
+) -> LayerGroups:
     row = registry.schema(PATTERNS, kind).model_validate({"kind": kind, **options})
-    return registry.build(PATTERNS, row)(depth, lambda: similarity)
+    return registry.build(PATTERNS, row)(depth, LayerEvidence(lambda: similarity, damage))
 
 
 def test_every_pattern_is_held_to_the_contract_here() -> None:
@@ -84,11 +88,29 @@ def test_like_layers_are_found() -> None:
     assert made("cka", {"groups": 4}, 6, alike).attention == (0, 1, 1, 1, 2, 3)
 
 
+def test_the_cheapest_joins_are_made_one_after_the_other() -> None:
+    seen = []
+
+    def damage(groups: LayerGroups) -> float:
+        """Joining 3 and 4 is cheapest, then 5 with those; 0 and 1 are cheap only while all others are alone."""
+        assert groups.attention == groups.feed_forward
+        seen.append(groups.attention)
+        g = groups.attention
+        if len(set(g)) == 5:
+            joined = next(first for first, second in itertools.pairwise(g) if first == second)
+            return (2.0, 9.0, 9.0, 1.0, 3.0)[joined]
+        return {(0, 0, 1, 2, 2, 3): 8.0, (0, 1, 2, 3, 3, 3): 4.0}.get(g, 9.0)
+
+    assert made("answers", {"groups": 4}, 6, damage=damage).attention == (0, 1, 2, 3, 3, 3)
+    assert len(seen) == 5 + 4
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
         ("contiguous", {"groups": 7}, "pattern.groups: 7 groups of 6 layers; use 1..6"),
         ("cka", {"groups": 7}, "pattern.groups: 7 groups of 6 layers; use 1..6"),
+        ("answers", {"groups": 7}, "pattern.groups: 7 groups of 6 layers; use 1..6"),
         (
             "inner",
             {"inner": 2, "groups": 4},

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from compress.contracts import LayerGroups, Similarity
+from compress.contracts import LayerEvidence, LayerGroups
 
 
 class Pattern:
     """All layers share attention and feed-forward part."""
 
-    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers."""
         return LayerGroups((0,) * depth, (0,) * depth)

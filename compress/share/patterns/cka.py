@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from compress.contracts import LayerGroups, Similarity
+from compress.contracts import LayerEvidence, LayerGroups
 from compress.errors import UserError
 
 
@@ -20,11 +20,11 @@ class Pattern:
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)], contiguous: bool = True) -> None:
         self.groups, self.contiguous = groups, contiguous
 
-    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for more groups than layers."""
         if self.groups > depth:
             raise UserError(f"{self.groups} groups of {depth} layers", where="pattern.groups", do=f"use 1..{depth}")
-        apart = 1 - similarity()
+        apart = 1 - evidence.similarity()
         groups = _runs(apart, self.groups) if self.contiguous else _linked(apart, self.groups)
         return LayerGroups(groups, groups)
 

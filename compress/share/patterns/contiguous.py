@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from compress.contracts import LayerGroups, Similarity
+from compress.contracts import LayerEvidence, LayerGroups
 from compress.encoder.sharing import contiguous
 
 
@@ -16,7 +16,7 @@ class Pattern:
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)]) -> None:
         self.groups = groups
 
-    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for more groups than layers."""
         runs = contiguous(depth, self.groups, "pattern.groups")
         return LayerGroups(runs, runs)

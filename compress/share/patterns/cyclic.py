@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from compress.contracts import LayerGroups, Similarity
+from compress.contracts import LayerEvidence, LayerGroups
 from compress.encoder.sharing import contiguous
 
 Order = Literal["sequence", "cycle", "cycle-reverse"]
@@ -20,7 +20,7 @@ class Pattern:
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)], order: Order = "cycle") -> None:
         self.groups, self.order = groups, order
 
-    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for more groups than layers."""
         runs, count = contiguous(depth, self.groups, "pattern.groups"), self.groups
         if self.order == "cycle":

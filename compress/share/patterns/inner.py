@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from compress.contracts import LayerGroups, Similarity
+from compress.contracts import LayerEvidence, LayerGroups
 from compress.encoder.sharing import contiguous
 from compress.errors import UserError
 
@@ -21,7 +21,7 @@ class Pattern:
     ) -> None:
         self.inner, self.groups = inner, groups
 
-    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError where they do not come out even."""
         if depth % self.inner:
             fitting = ", ".join(str(n) for n in range(1, depth + 1) if depth % n == 0)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from compress.contracts import LayerGroups, ListOf, Similarity
+from compress.contracts import LayerEvidence, LayerGroups, ListOf
 from compress.encoder.sharing import listed
 
 
@@ -16,7 +16,7 @@ class Pattern:
     def __init__(self, *, groups: Annotated[ListOf[ListOf[int]], Field(min_length=1)]) -> None:
         self.groups = groups
 
-    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for layers that are in no group, in two, or not there."""
         groups = listed(depth, self.groups, "pattern.groups")
         return LayerGroups(groups, groups)

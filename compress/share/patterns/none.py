@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from compress.contracts import LayerGroups, Similarity
+from compress.contracts import LayerEvidence, LayerGroups
 
 
 class Pattern:
     """Every layer keeps its own."""
 
-    def __call__(self, depth: int, similarity: Similarity) -> LayerGroups:
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers."""
         return LayerGroups(tuple(range(depth)), tuple(range(depth)))
