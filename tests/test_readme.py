@@ -1,6 +1,7 @@
-"""What the README says is so: its commands parse, its tree stands, its links lead somewhere.
+"""What README and the pages of docs/ say is so: commands parse, trees stand, links lead somewhere, recipes exist.
 
-The commands for a model and data of one's own are run at toy scale in tests/e2e/test_readme_commands.py.
+The README's commands for a model and data of one's own are run at toy scale in tests/e2e/test_readme_commands.py, the
+tutorial's in tests/e2e/test_tutorial.py. tests/test_reference.py holds docs/reference to the code.
 """
 
 from __future__ import annotations
@@ -14,81 +15,110 @@ from pathlib import Path
 
 import click
 import pytest
+from docpages import GENERATED, PAGES, README, ROOT, WRITTEN, Page, page, parse
 
+from compress import registry
 from compress.cli import main as frame
 from compress.errors import ExitCode
+from compress.recipe import load_recipe
 from compress.recipe.library import names as recipe_names
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PLAIN = FENCE.sub("", README)
+INDEX = page("docs/README.md")
+OURS = sorted({(one.name, line) for one in WRITTEN for line in one.ours()})
+MENTIONED = sorted({(one.name, words[0]) for one in WRITTEN for words in one.mentioned()})
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+FOREIGN_FLAGS = {"--help", "--version", "--index-url", "--nproc-per-node"}
+"""pip's and torchrun's own among them."""
+
+TOLD = {
+    "compress.prune_layers.criteria": "docs/methods/layers.md",
+    "compress.prune_width.importance": "docs/methods/width.md",
+    "compress.factorize.methods": "docs/methods/low-rank.md",
+    "compress.data.tasks": "docs/howto/own-data.md",
+}
 
 
-def blocks(language: str) -> list[str]:
-    return [text for found, text in FENCE.findall(README) if found == language]
-
-
-def lines() -> list[str]:
-    """Every command of the shell blocks, comments and continuations undone."""
-    text = "\n".join(blocks("sh")).replace("\\\n", " ")
-    joined = (line.partition(" #")[0].strip() for line in text.splitlines())
-    return [part.strip() for line in joined for part in line.split(" && ") if part.strip() and not part.startswith("#")]
-
-
-OURS = [line for line in lines() if line.split()[0] == "compress"]
-# `compress runs` or `compress run RECIPE` in running text and tables; not `compress.json`, `compress/cli`.
-MENTIONED = sorted({m[1] for m in re.finditer(r"`compress ([a-z][a-z-]*)[^`]*`", PLAIN)})
+def named(pages: list[Page]) -> list:
+    return [pytest.param(one, id=one.name) for one in pages]
 
 
 def test_there_is_something_to_check() -> None:
-    assert any(line.startswith("compress distill --recipe distilbert") for line in OURS)
-    assert any(line.startswith("pip install -c constraints.txt -e .") for line in lines())
-    assert len(OURS) >= 5
+    assert any(line.startswith("compress distill --recipe distilbert") for line in README.ours())
+    assert any(line.startswith("pip install -c constraints.txt -e .") for line in README.lines())
+    assert len(README.ours()) >= 5
+    assert len(OURS) >= 40
+    assert len(WRITTEN) >= 20
 
 
-def parsed(group: click.Group, words: list[str], parent: click.Context | None = None) -> None:
-    """Parse as the command line would, running nothing. Raises click's complaint."""
-    name, command, rest = group.resolve_command(parent or click.Context(group, info_name="compress"), words)
-    assert name is not None
-    assert command is not None
-    with command.make_context(name, list(rest), parent, ignore_unknown_options=False) as context:
-        if isinstance(command, click.Group) and rest:
-            parsed(command, list(rest), context)
+# --- commands -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", OURS)
-def test_a_command_parses(line: str) -> None:
+@pytest.mark.parametrize(("where", "line"), OURS)
+def test_a_command_parses(where: str, line: str) -> None:
     words = shlex.split(line)[1:]
-    parsed(frame.cli, words)
+    parse(frame.cli, words)
     if "--recipe" in words:
-        assert words[words.index("--recipe") + 1] in recipe_names()
+        name = words[words.index("--recipe") + 1]
+        assert name in recipe_names() or name.startswith("./"), f"{where}: no recipe {name}"
+    if words[0] == "run":
+        assert words[1] in recipe_names() or words[1].startswith("./"), f"{where}: no recipe {words[1]}"
 
 
-@pytest.mark.parametrize("name", MENTIONED)
-def test_a_mentioned_command_exists(name: str) -> None:
-    assert name in frame._files()
+@pytest.mark.parametrize(("where", "name"), MENTIONED)
+def test_a_mentioned_command_exists(where: str, name: str) -> None:
+    assert name in frame._files(), where
 
 
 def test_every_command_is_mentioned() -> None:
-    told = set(MENTIONED) | {line.split()[1] for line in OURS}
-    assert frame._files().keys() - told == set()
+    told = {words[0] for words in README.mentioned()} | {line.split()[1] for line in README.ours()}
+    assert frame._files().keys() - told == set(), "the README's table names every command"
 
 
 def test_every_mentioned_flag_exists() -> None:
-    context = click.Context(frame.cli)
-    known = {"--help", "--version", "--index-url", "--nproc-per-node"}  # pip's and torchrun's own among them
-    for name in frame.cli.list_commands(context):
-        command = frame.cli.get_command(context, name)
-        inner = command.commands.values() if isinstance(command, click.Group) else [command]
-        known |= {flag for one in inner if one for p in one.params for flag in (*p.opts, *p.secondary_opts)}
-    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
-    assert mentioned - known == set()
+    known = FOREIGN_FLAGS | flags_of(frame.cli)
+    wrong = {f"{one.name}: {flag}" for one in PAGES for flag in FLAG.findall(one.text) if flag not in known}
+    # A script of ours in benchmarks/ has flags of its own.
+    scripts = {flag for path in (ROOT / "benchmarks").glob("*.py") for flag in FLAG.findall(path.read_text())}
+    assert {line for line in wrong if line.split(": ")[1] not in scripts} == set()
+
+
+def flags_of(command: click.Command) -> set[str]:
+    """Of a command and all below it."""
+    found = {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        below = (command.get_command(context, name) for name in command.list_commands(context))
+        found = found.union(*(flags_of(one) for one in below if one is not None))
+    return found
+
+
+def test_every_recipe_in_backticks_after_the_word_exists() -> None:
+    """`recipe `name``, `recipes `a`, `b` and `c``; a star stands for any end."""
+    for one in WRITTEN:
+        for listed in re.findall(r"\brecipes?((?:(?:,| and| or)?\s`[\w*./-]+`)+)", one.plain):
+            for name in re.findall(r"`([\w*./-]+)`", listed):
+                found = [known for known in recipe_names() if Path(known).match(name)]
+                assert found or name.endswith(".yaml"), f"{one.name}: no recipe {name}"
+
+
+def test_every_way_of_distilling_is_told() -> None:
+    """The first table of docs/methods/distillation.md names every recipe that distils, and none that is not there."""
+    cells = re.findall(r"^\| (`[^|]+`) \|", page("docs/methods/distillation.md").plain, re.MULTILINE)
+    told = {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
+    distils = {name for name in recipe_names() if load_recipe(name).method == "distill"} - {"smoke"}
+    assert told <= set(recipe_names())
+    assert distils - told == set()
+
+
+@pytest.mark.parametrize(("package", "where"), TOLD.items())
+def test_every_part_is_told_where_its_method_is(package: str, where: str) -> None:
+    told = set(re.findall(r"`([\w-]+)`", page(where).plain))
+    assert {kind.replace("_", "-") for kind in registry.parts(package)} - told == set(), f"name it in {where}"
 
 
 def test_the_installation_names_files_and_extras_that_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    installs = [shlex.split(line) for line in lines() if line.startswith("pip install")]
+    installs = [shlex.split(line) for one in WRITTEN for line in one.lines() if line.startswith("pip install")]
     for words in installs:
         for flag, value in itertools.pairwise(words):
             if flag == "-c":
@@ -97,16 +127,16 @@ def test_the_installation_names_files_and_extras_that_exist() -> None:
                 extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", value)
                 assert extras, value
                 assert set((extras[1] or "").split(",")) - {""} <= project["optional-dependencies"].keys()
-    assert any("pytest" in line.split() for line in lines())
-    assert project["requires-python"].removeprefix(">=") in README
+    assert any("pytest" in line.split() for line in README.lines())
+    assert project["requires-python"].removeprefix(">=") in README.text
 
 
-# --- the tree -----------------------------------------------------------------------------------------------------
+# --- the trees ----------------------------------------------------------------------------------------------------
 
 
-def tree() -> list[Path]:
-    """The paths that the annotated tree names, with their indentation as folders."""
-    (text,) = [block for block in blocks("") if "compress/" in block and "recipes/" in block]
+def tree(one: Page) -> list[Path]:
+    """The paths that the annotated tree of a page names, with their indentation as folders."""
+    (text,) = [block for block in one.blocks("") if "compress/" in block and "recipes/" in block]
     found: list[Path] = []
     above: list[tuple[int, Path]] = []
     for line in text.splitlines():
@@ -115,26 +145,29 @@ def tree() -> list[Path]:
         depth = len(line) - len(line.lstrip())
         above = [(d, p) for d, p in above if d < depth]
         folder = above[-1][1] if above else Path()
-        named = re.split(r"\s{2,}", line.strip())[0].split(" ")
-        found += [folder / name for name in named]
-        if named[0].endswith("/"):
-            above.append((depth, folder / named[0]))
+        listed = re.split(r"\s{2,}", line.strip())[0].split(" ")
+        found += [folder / name for name in listed]
+        if listed[0].endswith("/"):
+            above.append((depth, folder / listed[0]))
     return found
 
 
-def test_everything_in_the_tree_exists() -> None:
-    missing = [str(path) for path in tree() if not (ROOT / path).exists()]
+CODE = page("docs/code.md")
+
+
+@pytest.mark.parametrize("one", named([README, CODE]))
+def test_everything_in_a_tree_exists(one: Page) -> None:
+    missing = [str(path) for path in tree(one) if "*" not in path.name and not (ROOT / path).exists()]
     assert missing == []
-    assert len(tree()) > 20
+    assert {str(p) for p in tree(one)} >= {"recipes", "compress", "evaluation", "benchmarks", "docs", "tests", "mlruns"}
+    assert len(tree(CODE)) > 20
 
 
-def test_the_tree_names_every_part() -> None:
-    """Folders at the top, and in `compress` every folder and every file that is not a package's own."""
-    named = {str(path) for path in tree()}
-    inside = {p for p in (ROOT / "compress").iterdir() if not p.name.startswith(("_", "."))}
-    wanted = {str(p.relative_to(ROOT)) for p in inside if p.is_dir() or p.suffix == ".py"}
-    wanted |= {"recipes", "evaluation", "benchmarks", "tests", "mlruns"}
-    assert wanted - named == set()
+def test_the_tree_names_every_folder() -> None:
+    """Of `compress`. Its files are in docs/reference/modules.md, written from their docstrings."""
+    told = {str(path) for path in tree(CODE)}
+    folders = [p for p in (ROOT / "compress").iterdir() if p.is_dir() and not p.name.startswith(("_", "."))]
+    assert {str(p.relative_to(ROOT)) for p in folders} - told == set(), "give it a line in docs/code.md"
 
 
 # --- words --------------------------------------------------------------------------------------------------------
@@ -162,36 +195,68 @@ def _text(node: ast.expr | None) -> str:
 def test_the_table_of_families_names_what_the_tests_cover() -> None:
     families = {kind: row[0] for kind, row in table("test_families_verbs.py", "FAMILIES").items()}
     classes = list(dict.fromkeys(row[1] for row in table("test_families_tasks.py", "TASKS").values()))
-    told = re.findall(r"^\| `([a-z-]+)` \| `(\w+)` \| `(\w+)` \| `(\w+)` \|", README, re.MULTILINE)
+    text = page("docs/howto/own-model.md").text
+    told = re.findall(r"^\| `([a-z-]+)` \| `(\w+)` \| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE)
     assert {row[0]: list(row[1:]) for row in told} == {
         family: [prefix + name for name in classes] for family, prefix in families.items()
     }
 
 
-def test_links_lead_somewhere() -> None:
-    anchors = {
-        re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"^#+ (.+)$", README, re.MULTILINE)
-    }
-    for target in re.findall(r"\]\(([^)\s]+)\)", PLAIN):
-        if target.startswith("#"):
-            assert target[1:] in anchors, target
-        elif not target.startswith(("https://", "http://")):
-            assert (ROOT / target.partition("#")[0]).exists(), f"{target} is not there"
+@pytest.mark.parametrize("one", named(PAGES))
+def test_links_lead_somewhere(one: Page) -> None:
+    for target in one.links():
+        if target.startswith(("https://", "http://")):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (one.path.parent / file).resolve() if file else one.path
+        assert path.exists(), f"{one.name}: {target} is not there"
+        if anchor:
+            assert path.suffix == ".md", f"{one.name}: {target}"
+            assert anchor in Page(path).anchors, f"{one.name}: {target}: no such heading"
 
 
-def test_paths_in_running_text_exist() -> None:
+def test_every_page_is_found() -> None:
+    """The index links every page."""
+    linked = {(INDEX.path.parent / target.partition("#")[0]).resolve() for target in INDEX.links()}
+    pages = {one.path for one in PAGES if one not in (README, INDEX)}
+    missing = sorted(str(path.relative_to(ROOT)) for path in pages - linked)
+    assert missing == [], "give it a line in docs/README.md"
+
+
+@pytest.mark.parametrize("one", named(WRITTEN))
+def test_results_that_are_cited_by_their_heading_exist(one: Page) -> None:
+    """`[RESULTS](…), "Removing layers"`: some heading of benchmarks/RESULTS.md begins so."""
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "benchmarks/RESULTS.md").read_text(encoding="utf-8"), re.MULTILINE)
+    for listed in re.findall(r"RESULTS\]\([^)]*\),((?:\s(?:and\s)?\"[^\"]+\",?)+)", one.plain):
+        for cited in re.findall(r'"([^"]+)"', listed):
+            wanted = " ".join(cited.split())
+            assert any(heading.startswith(wanted) for heading in headings), f"{one.name}: no heading {wanted}"
+
+
+@pytest.mark.parametrize("one", named(WRITTEN))
+def test_paths_in_running_text_exist(one: Page) -> None:
     """`compress/…`, `tests/…` and the like, where no placeholder stands in them."""
-    paths = re.findall(r"`((?:compress|evaluation|recipes|tests|benchmarks|mlruns)/[^`\s<>…]*)`", PLAIN)
+    tops = "compress|evaluation|recipes|tests|benchmarks|docs|mlruns"
+    paths = re.findall(rf"`((?:{tops})/[^`\s<>…*]*)`", one.plain)
+    scripts = re.findall(r"\bpython ((?:benchmarks|docs)/\w+\.py)", one.text)
+    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(r"\bpython -m (benchmarks\.\w+)", one.text)]
     made = ("mlruns/mlflow.db",)
-    missing = [path for path in paths if path not in made and not (ROOT / path).exists()]
+    missing = [path for path in paths + scripts + modules if path not in made and not (ROOT / path).exists()]
     assert missing == []
 
 
 def test_every_exit_code_is_told() -> None:
-    told = " ".join(re.findall(r"Exit codes:.*?\n\n", README, re.DOTALL))
+    told = " ".join(re.findall(r"Exit codes:.*?\n\n", page("docs/howto/ci.md").text, re.DOTALL))
     assert {int(number) for number in re.findall(r"\b\d+\b", told)} == {int(code) for code in ExitCode}
 
 
-def test_the_results_are_filled_in() -> None:
-    assert "<!--" not in README, "a placeholder is left"
-    assert not re.search(r"\bTODO\b|\bTBD\b", README)
+@pytest.mark.parametrize("one", named(PAGES))
+def test_nothing_is_left_to_fill_in(one: Page) -> None:
+    assert not re.search(r"<!--(?! Made by )", one.text), "a placeholder is left"
+    assert not re.search(r"\bTODO\b|\bTBD\b", one.text)
+
+
+def test_what_is_generated_says_so() -> None:
+    for one in PAGES:
+        if GENERATED in one.path.parents:
+            assert one.text.startswith("<!-- Made by `python docs/build_reference.py`"), one.name

@@ -40,6 +40,7 @@ class Spec(StageSpec):
     objectives: Annotated[
         tuple[Annotated[Any, RowOf("compress.objectives")], ...], Field(strict=False, min_length=1, max_length=50)
     ]
+    """What the student learns from the teacher and the data; their weighted sum is minimised."""
     layer_map: str | ListOf[Any] = "uniform"
     """Which teacher layer each student layer is compared with, by the objectives that compare layers: uniform (every
     student layer the end of its share), first, last, every-other, tinybert, pkd-skip, pkd-last, start (the layer it was

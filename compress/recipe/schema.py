@@ -138,14 +138,19 @@ class Recipe(Frozen):
     """A whole run: what to read, what to do in which order, how to measure it."""
 
     name: Text
+    """Of the recipe, of its run's folder and of its runs in MLflow."""
     description: str = ""
+    """What it does, in one line."""
     method: str = ""
     """Colour and tag of its runs in MLflow, e.g. distill."""
     paper: str | None = None
+    """Where the method was published."""
     prerequisites: str | None = None
+    """What must be there before it runs."""
     expected: Any = None
     """The figures that a run reached, and on what: text or a mapping."""
     seed: int = Field(default=0, ge=0, lt=2**32)
+    """Of data order, masking and new weights."""
     model: Text | None = None
     """The model folder that the first stage starts from, where it starts from one."""
     teachers: ListOf[TeacherRow] | None = None
@@ -156,11 +161,15 @@ class Recipe(Frozen):
     teacher: Text | None = None
     """A model folder, or the name of a recipe that makes one: it runs once and is reused by its hash."""
     data: DataSpec | None = None
+    """Labelled rows."""
     corpus: CorpusSpec | None = None
+    """Plain text."""
     evaluation: EvaluationSpec = EvaluationSpec()
+    """How the models of the run are measured."""
     sweep: dict[Text, ListOf[Any]] | None = None
     """Paths of this recipe and the values that each takes: one run for every combination, compared at the end."""
     stages: Annotated[tuple[Annotated[Any, RowOf()], ...], Field(strict=False, min_length=1, max_length=100)]
+    """What is done, in this order: each stage goes on with the model of the one before."""
 
     @model_validator(mode="after")
     def _blocks(self) -> Recipe:

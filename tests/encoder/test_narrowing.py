@@ -28,7 +28,7 @@ from compress.errors import UserError
 from compress.modelfolder.folder import load_model
 from evaluation.representation.cka import LayerCKA
 
-README = Path(__file__).parents[2] / "README.md"
+PROSE = Path(__file__).parents[2] / "docs" / "methods" / "distillation.md"
 WHOLE = [name for name, config in VARIATIONS.items() if not is_low_rank(config)]
 TEXT = [batch([9, 7, 5, 5], seed=s) for s in range(8)]
 
@@ -189,7 +189,7 @@ def test_svd_keeps_the_most_of_a_trained_encoder(minilm: Path) -> None:
     """How alike the last hidden states are, by CKA, before any training."""
     loaded = load_model(minilm, keep=())
     tokenizer = Tokenizer.from_files(loaded.tokenizer_files)
-    texts = [line for line in README.read_text(encoding="utf-8").splitlines() if len(line) > 100][:32]
+    texts = [line for line in PROSE.read_text(encoding="utf-8").splitlines() if len(line) > 100][:32]
     examples = encode_texts(tokenizer, texts, max_length=24)
     batches = list(evaluation_batches(examples, 4096))
     alike: dict[str, float] = {}
