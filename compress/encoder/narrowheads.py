@@ -55,10 +55,14 @@ def _neurons(stream: Basis, readers: list[Tensor], even: bool) -> Tensor:
     """(d,) of the D neurons: as many as there are channels."""
     if stream.chosen is not None and (even or len(stream.chosen) == len(stream.matrix)):
         return stream.chosen
-    old, new = stream.matrix.shape
+    return most_read([plain(weight) for weight in readers], *stream.matrix.shape)
+
+
+def most_read(readers: list[Tensor], old: int, new: int) -> Tensor:
+    """(new,) of `old` neurons, ascending: those that the matrices (.., old) weigh most; else evenly spaced."""
     if not readers:
         return evenly(old, new)
-    size = torch.stack([plain(weight).square().sum(0) for weight in readers]).sum(0)
+    size = torch.stack([weight.square().sum(0) for weight in readers]).sum(0)
     return size.argsort(descending=True, stable=True)[:new].sort().values
 
 

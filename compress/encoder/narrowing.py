@@ -22,14 +22,13 @@ centres over the channels that there are. The masked-LM head's transform is turn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from compress.encoder import narrowheads, narrowlayers
-from compress.encoder.basis import Basis, Method, drawn, identity, picked, plain, principal, selected
+from compress.encoder.basis import Basis, Method, drawn, identity, plain, principal, selected
 from compress.encoder.config import EncoderConfig
 from compress.encoder.layers import EncoderLayer
 from compress.encoder.lowrank import refuse_low_rank
@@ -83,13 +82,11 @@ def narrow(
     *,
     seed: int = 0,
     statistics: Statistics | None = None,
-    channels: Sequence[int] | None = None,
 ) -> Model:
     """A model of shape `config` with the layers of `model`, narrowed by `method`; nothing is shared with it.
 
     config: that of `model` but for hidden, embedding and the shapes of the layers, none of which may be larger, and for
     fixed positions, which become learned.  seed: of projection's random matrices.  statistics: of `model`, for svd.
-    channels: of the hidden states, which stay as they are, ascending; None: as the method has it.
     Where a width stays, so do its channels, to the bit. Raises UserError for a width above the model's.
     """
     check_narrower(model.config, config)
@@ -97,10 +94,7 @@ def narrow(
     refuse_low_rank(model.config, "narrowing it", "student")
     how = Narrowing(method, torch.Generator().manual_seed(seed), statistics)
     second = None if statistics is None else statistics.stream
-    if channels is None:
-        stream = how.basis(model.config.hidden, config.hidden, second, _gains(model))
-    else:
-        stream = picked(model.config.hidden, torch.tensor(channels))
+    stream = how.basis(model.config.hidden, config.hidden, second, _gains(model))
     tables = _table_basis(model, config, how, stream)
     with torch.device("meta"):
         student = Model(config, model.head_configs)

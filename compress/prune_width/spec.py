@@ -45,7 +45,8 @@ class Spec(StageSpec):
     """Channels of each head that stay; null: hidden / heads where that was so and only `hidden` is said, else all."""
     stream: Literal["directions", "channels"] = "directions"
     """How hidden states lose channels. directions: they are turned to their principal directions, and the last ones go
-    (SliceGPT, 2401.15024); channels: those that the importance ranks lowest go, weights are else untouched."""
+    (SliceGPT, 2401.15024); channels: those that the importance ranks lowest go, along torch-pruning's dependency graph
+    (2301.12900), weights are else untouched."""
     uneven: bool = False
     """Each layer its own numbers, by ranking all layers together; a stock Hugging Face class cannot load that."""
     refit: bool | None = None

@@ -29,6 +29,7 @@ from compress.modelfolder.folder import LoadedModel, load_model
 from compress.predictor import MAX_TOKENS
 from compress.prune_width import latency, selection, targets
 from compress.prune_width.costs import Costs, Counts, operations, parameters
+from compress.prune_width.dependency import cut_channels
 from compress.prune_width.refit import refit
 from compress.prune_width.report import Report, Tried
 from compress.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
@@ -295,10 +296,12 @@ class Stage:
         if config == made.config:
             return made
         self.context.workshop.stop()
-        channels = None
         if config.hidden != made.config.hidden and s.stream == "channels":
-            channels = selection.top(subject.importance.hidden(subject.study), config.hidden)
-        return narrow(made, config, "svd", statistics=collect(made, subject.study.batches), channels=channels)
+            made = cut_channels(made, selection.top(subject.importance.hidden(subject.study), config.hidden))
+            config = dataclasses.replace(made.config, layers=config.layers)
+            if config == made.config:
+                return made
+        return narrow(made, config, "svd", statistics=collect(made, subject.study.batches))
 
     def _length(self, config: EncoderConfig) -> int:
         return min(self.context.recipe.evaluation.latency.length, config.max_positions)
