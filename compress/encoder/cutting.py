@@ -22,6 +22,8 @@ from compress.encoder.students import part_of_layer, rebuilt
 from compress.errors import UserError
 
 Indices = tuple[int, ...]
+COUNTED = {"attention": "heads", "feed_forward": "feed_forward"}
+"""Part of a layer → how its shape counts what can be taken out of it."""
 
 
 def units(config: EncoderConfig, part: str) -> tuple[Indices, ...]:
@@ -48,10 +50,9 @@ class Kept:
         """The config of what is left. Raises UserError for a unit that keeps nothing, or what is not there."""
         self._check(config)
         layers = list(config.layers)
-        for part, kept in (("attention", self.heads), ("feed_forward", self.neurons)):
+        for (part, name), kept in zip(COUNTED.items(), (self.heads, self.neurons), strict=True):
             for unit, indices in zip(units(config, part), kept, strict=True):
                 for layer in unit:
-                    name = "heads" if part == "attention" else "feed_forward"
                     layers[layer] = dataclasses.replace(layers[layer], **{name: len(indices)})
         return dataclasses.replace(config, layers=tuple(layers))
 
@@ -124,4 +125,4 @@ def _by_layer(config: EncoderConfig, kept: Kept) -> tuple[list[Indices], list[In
     return found
 
 
-__all__ = ["Indices", "Kept", "cut", "inner_axis", "unit_modules", "units"]
+__all__ = ["COUNTED", "Indices", "Kept", "cut", "inner_axis", "unit_modules", "units"]

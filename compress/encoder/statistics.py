@@ -103,12 +103,21 @@ def refit(
     """
     wider = torch.zeros(kept.shape[0] + 1, kept.shape[1] + 1, dtype=torch.float64)
     wider[:-1, :-1], wider[-1, -1] = kept, 1
-    before = torch.cat([start, bias[:, None]], 1)
-    left = wider.T @ second @ wider
-    missing = torch.cat([weight, bias[:, None]], 1) @ second @ wider - before @ left
-    left.diagonal().add_(RIDGE * len(left) / tokens * float(left.diagonal().mean()))
-    found = before + torch.linalg.solve(left, missing.T).T
+    targets = torch.cat([weight, bias[:, None]], 1) @ second @ wider
+    found = ridge(wider.T @ second @ wider, targets, torch.cat([start, bias[:, None]], 1), tokens)
     return found[:, :-1], found[:, -1]
+
+
+def ridge(left: Tensor, right: Tensor, start: Tensor, tokens: int) -> Tensor:
+    """W (m, k) of least squares: W left = right, drawn towards `start` by RIDGE, the more so the fewer the tokens.
+
+    left: (k, k) second moments of the inputs, of any scale.  right: (m, k) of targets with inputs, of the same scale.
+    start: (m, k), which stays where the inputs do not say.
+    """
+    missing = right - start @ left
+    left = left.clone()
+    left.diagonal().add_(RIDGE * len(left) / tokens * float(left.diagonal().mean()))
+    return start + torch.linalg.solve(left, missing.T).T
 
 
 def inputs(model: Model, batches: Iterable[Batch]) -> dict[nn.Module, Tensor]:

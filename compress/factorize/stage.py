@@ -61,8 +61,9 @@ class Stage:
         model, where = original.loaded.model, str(original.folder)
         self._check(model.config, where)
         method: FactorMethod = registry.build(METHODS, s.method)
-        inputs = statistics.inputs(model, original.batches(BATCH_ROWS))
-        fisher = {}
+        inputs, fisher = {}, {}
+        if method.reads == "inputs":
+            inputs = statistics.inputs(model, original.batches(BATCH_ROWS))
         if method.reads == "gradients":
             fisher = statistics.fisher(model, original.objective(), original.batches(1))
         found = conversion.factored(model, method, inputs=inputs, fisher=fisher, stop=c.workshop.stop)

@@ -11,7 +11,7 @@ from compress.encoder.inference import PackedLinear, can_pack
 from compress.encoder.layers import LowRankLinear, linear
 from compress.factorize.allocation import Candidate
 from compress.recipe.schema import LatencySpec
-from evaluation.cost.latency import measure_interleaved
+from compress.timing import timed_calls
 
 
 def slower(
@@ -36,11 +36,5 @@ def _is_slower(out: int, inputs: int, rank: int, tokens: int, device: str, plan:
         if device == "cpu" and can_pack("fp32"):
             one, first, second = (PackedLinear(p.weight, p.bias) for p in (whole, thin.inner, thin.outer))
             calls = [lambda: one(x), lambda: second(first(x))]
-        times = measure_interleaved(
-            calls,
-            warmup=plan.warmup,
-            repeats=plan.repeats,
-            seconds=plan.seconds,
-            synchronize=torch.cuda.synchronize if device.startswith("cuda") else None,
-        )
+        times = timed_calls(calls, plan, device)
     return times[1].p50 >= times[0].p50

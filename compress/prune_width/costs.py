@@ -9,10 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.cutting import units
-
-PARTS = {"attention": "heads", "feed_forward": "feed_forward"}
-"""Part of a layer → how its shape counts what can be taken out of it."""
+from compress.encoder.cutting import COUNTED, units
 
 
 @dataclass(frozen=True)
@@ -25,17 +22,10 @@ class Counts:
     @classmethod
     def of(cls, config: EncoderConfig) -> Counts:
         """What a model has."""
-        found = [tuple(getattr(config.layers[u[0]], name) for u in units(config, part)) for part, name in PARTS.items()]
+        found = [
+            tuple(getattr(config.layers[u[0]], name) for u in units(config, part)) for part, name in COUNTED.items()
+        ]
         return cls(*found)
-
-    def shape(self, config: EncoderConfig) -> EncoderConfig:
-        """`config` with so many heads and neurons."""
-        layers = list(config.layers)
-        for (part, name), counts in zip(PARTS.items(), (self.heads, self.neurons), strict=True):
-            for unit, count in zip(units(config, part), counts, strict=True):
-                for layer in unit:
-                    layers[layer] = dataclasses.replace(layers[layer], **{name: count})
-        return dataclasses.replace(config, layers=tuple(layers))
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,7 @@ def parameters(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> Costs:
     whole = config.count_parameters()
     counts = Counts.of(config)
     tables: dict[str, list[np.ndarray]] = {"attention": [], "feed_forward": []}
-    for part, name in PARTS.items():
+    for part, name in COUNTED.items():
         for unit in units(config, part):
             layers = list(config.layers)
             for layer in unit:
@@ -88,7 +78,7 @@ def operations(config: EncoderConfig, heads: Mapping[str, HeadConfig], length: i
     """Of one sequence of `length` tokens answered by the task head; a multiply-add counts as two."""
     tables: dict[str, list[np.ndarray]] = {"attention": [], "feed_forward": []}
     rank = 0 if config.sharing is None else config.sharing.residual_rank
-    for part, name in PARTS.items():
+    for part, name in COUNTED.items():
         for unit in units(config, part):
             shared = rank if len(unit) > 1 else 0
             each: float = sum(_one(config, layer, part, length, shared) for layer in unit)

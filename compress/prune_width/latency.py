@@ -21,14 +21,14 @@ import compress
 from compress.data.tokenstore import cache_folder
 from compress.durable import atomic, safe
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.cutting import units
+from compress.encoder.cutting import COUNTED, units
 from compress.encoder.inference import prepare
 from compress.encoder.layers import EncoderLayer, LayerTrace
 from compress.encoder.layout import PackedLayout
 from compress.encoder.model import Model
 from compress.errors import UserError
 from compress.predictor import fixed_batch
-from compress.prune_width.costs import PARTS, Costs, Counts
+from compress.prune_width.costs import Costs, Counts
 from compress.recipe.schema import LatencySpec
 from compress.timing import answering, timed_calls
 from evaluation.cost.device import describe
@@ -112,7 +112,7 @@ def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: LatencySp
 
 def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: LatencySpec, device: str) -> Table:
     """Time the building blocks and the whole model, in turn."""
-    most = [max(getattr(shape, name) for shape in config.layers) for name in PARTS.values()]
+    most = [max(getattr(shape, name) for shape in config.layers) for name in COUNTED.values()]
     sizes = [np.unique(np.linspace(1, n, min(n, STEPS)).round().astype(int)).tolist() for n in most]
     rows = max(map(len, sizes))
     padded = [[*x, *[x[-1]] * (rows - len(x))] for x in sizes]

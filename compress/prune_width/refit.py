@@ -20,7 +20,7 @@ from compress.encoder.gates import frozen
 from compress.encoder.layers import EncoderLayer, LayerTrace
 from compress.encoder.layout import PackedLayout
 from compress.encoder.model import Model
-from compress.encoder.statistics import RIDGE
+from compress.encoder.statistics import ridge
 from compress.encoder.tied import SharedLinear
 
 OUTPUTS = {"attention": "output", "feed_forward": "down"}
@@ -62,10 +62,7 @@ class _Fit:
         """Write weight and biases; where the text does not say, what was there stays."""
         weight = self.module.weight
         before = torch.cat([weight.double().cpu(), *(b.double().cpu()[:, None] for b in biases)], 1)
-        left = self.left.clone()
-        missing = self.right - before @ left
-        left.diagonal().add_(RIDGE * len(left) / self.tokens * float(left.diagonal().mean()))
-        found = before + torch.linalg.solve(left, missing.T).T
+        found = ridge(self.left, self.right, before, self.tokens)
         weight.copy_(found[:, : weight.shape[1]])
         for bias, column in zip(biases, found[:, weight.shape[1] :].T, strict=True):
             bias.copy_(column)

@@ -9,16 +9,12 @@ import torch
 from torch import Tensor
 
 from compress.contracts import WidthScores
+from compress.encoder.basis import plain
 from compress.encoder.cutting import unit_modules
 from compress.encoder.gates import Widths
 from compress.encoder.layers import Attention, FeedForward
 from compress.encoder.model import Model
 from compress.encoder.tied import dense_weight
-
-
-def plain(weight: Tensor) -> Tensor:
-    """To compute with."""
-    return weight.detach().double().cpu()
 
 
 def scores(gradients: Widths, reduce: Callable[[Tensor], Tensor]) -> WidthScores:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from compress.contracts import WidthScores
+from compress.encoder.basis import plain
 from compress.encoder.layers import Attention, FeedForward
 from compress.encoder.tied import dense_weight
-from compress.prune_width.importance._common import by_unit, plain, readers
+from compress.prune_width.importance._common import by_unit, readers
 
 
 class Importance:

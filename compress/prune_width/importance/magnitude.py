@@ -10,9 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from compress.contracts import WidthScores
+from compress.encoder.basis import plain
 from compress.encoder.layers import Attention, FeedForward
 from compress.encoder.tied import dense_weight
-from compress.prune_width.importance._common import by_unit, incoming, plain, readers, writers
+from compress.prune_width.importance._common import by_unit, incoming, readers, writers
 
 
 class Importance:
