@@ -111,7 +111,9 @@ class RunOptions:
     overrides: tuple[Override, ...] = ()
     device: str = "cpu"
     precision: str = "auto"
-    runtime: Literal["torch", "torch-int8", "onnxruntime", "openvino", "auto"] | None = None
+    runtime: Literal[
+        "torch", "torch-int8", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime", "openvino", "auto"
+    ] | None = None  # fmt: skip
     onnx: bool | None = None
     threads: int | None = None
     output: Path | None = None

@@ -15,7 +15,7 @@ from compress.data.examples import Examples
 from compress.data.random_rows import mixed_lengths
 from compress.errors import ExitCode, UserError
 from compress.export.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compare, model_answer, quantization_error
-from compress.export.runtimes import RUNTIMES, Runtime, versions
+from compress.export.runtimes import COMPILED, RUNTIMES, Runtime, versions
 from compress.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
 
@@ -87,6 +87,8 @@ def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
 def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> Tried:
     if versions()[runtime] is None:
         return Tried(runtime, why_not="not installed")
+    if runtime in COMPILED and predictor.device == "cpu":
+        return Tried(runtime, why_not="it compiles for half a minute first; name it to have it")
     tolerance = BF16_TOLERANCE if predictor.precision == "bf16" else TOLERANCE
     try:
         other = predictor.using(runtime)

@@ -20,6 +20,7 @@ from compress.data.table import Rows
 from compress.data.task import Task
 from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer
+from compress.encoder.compiled import Products, prepare_compiled
 from compress.encoder.config import EncoderConfig
 from compress.encoder.inference import prepare
 from compress.encoder.integers import prepare_integers, products
@@ -28,9 +29,10 @@ from compress.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_
 from compress.errors import UserError
 from compress.export import deployed
 from compress.export.precision import precision_of
-from compress.export.runtimes import IN_TORCH, Runtime
+from compress.export.runtimes import COMPILED, IN_TORCH, TORCHAO, Runtime
 from compress.modelfolder.folder import load_model
 
+PRODUCTS: Mapping[Runtime, Products] = {"torch-compile": "float", "torchao-int8": "int8", "torchao-fp8": "fp8"}
 MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
 
 
@@ -40,9 +42,9 @@ class Predictor:
     precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
     folder of another tool says nothing, a kind that its head is for.  settings: of the task, in place of the folder's.
     runtime: "torch" computes in floats, which of a quantized folder simulates its integers; "torch-int8" computes with
-    them; "onnxruntime" and "openvino" answer with the folder's exported file. All but torch are for the CPU, and all
-    but torch and openvino have their own precision. None: as the folder is meant to be run, which for a quantized one
-    is its file.
+    them; "torch-compile" is torch compiled, "torchao-int8" and "torchao-fp8" the same with products of eight bits;
+    "onnxruntime" and "openvino" answer with the folder's exported file, which like torch-int8 is for the CPU and, in
+    onnxruntime, has its own precision. None: as the folder is meant to be run, which for a quantized one is its file.
     Raises UserError when the folder has no task head.
     """
 
@@ -91,6 +93,8 @@ class Predictor:
         """The model prepared for inference, or its exported file; made on first use."""
         if self.runtime == "torch-int8":
             return prepare_integers(self._own)
+        if self.runtime in COMPILED:
+            return prepare_compiled(self._own, self.precision, PRODUCTS[self.runtime])
         if self.runtime != "torch":
             return deployed.open_session(self.folder, self.runtime, precision=self.precision)
         return prepare(self._own, self.precision)
@@ -104,17 +108,22 @@ class Predictor:
             able, total = products(self._own)
             some = "" if able == total else f" in {able} of {total} matrices"
             return f"torch {torch.__version__}, integers{some}, packed"
+        if self.runtime in COMPILED:
+            by = f"torchao {metadata.version('torchao')}, " if self.runtime in TORCHAO else ""
+            return f"{by}torch {torch.__version__}, compiled, packed"
         return f"{self.runtime} {metadata.version(self.runtime)}, padded"
 
     @property
     def simulates_integers(self) -> bool:
         """Whether the model is quantized and computed in floats all the same."""
-        return self.runtime == "torch" and self.config.quantization is not None
+        return self.runtime in ("torch", "torch-compile") and self.config.quantization is not None
 
     @property
     def computed_in(self) -> str:
         """The precision, written beside every speed: of a file, what its record says."""
-        if self.runtime == "torch" or self.precision != "fp32":
+        if self.runtime in TORCHAO:
+            return "int8 per-token" if self.runtime == "torchao-int8" else "fp8 per-token"
+        if self.runtime in ("torch", "torch-compile") or self.precision != "fp32":
             return self.precision
         if self.runtime == "torch-int8":
             return precision_of(self._own)
@@ -214,7 +223,7 @@ def _usual_runtime(folder: Path, device: str) -> Runtime:
 
 
 def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
-    if runtime == "torch":
+    if runtime == "torch" or runtime in COMPILED:
         return
     if device != "cpu":
         raise UserError(f"{runtime} computes on the CPU here", where=f"--device {device}", do="use --device cpu")

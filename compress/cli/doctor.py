@@ -95,9 +95,9 @@ def _instructions(flags: Sequence[str]) -> Finding:
 
 def _runtimes() -> Finding:
     """What can answer with a model: `--runtime`."""
-    from compress.export.runtimes import EXTRAS, versions
+    from compress.export.runtimes import EXTRAS, package, versions
 
-    there = versions()
+    there = {package(name): version for name, version in versions().items()}
     absent = [EXTRAS[name] for name, version in there.items() if version is None]
     found = ", ".join(f"{name} {version}" if version else f"no {name}" for name, version in there.items())
     do = f"pip install '{DISTRIBUTION}[{','.join(absent)}]'" if absent else ""

@@ -10,7 +10,7 @@ A flag that is a value of the recipe (--seed, --data, --teacher …) becomes an 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from compress.cli.main import debug_option
+from compress.export.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
     from compress.contracts import Override, RunOptions
@@ -88,11 +89,12 @@ _OVERRIDES = (
 )
 
 
-def _runtime(choices: list[str], more: str) -> Any:
+def _runtime(choices: Sequence[str], more: str) -> Any:
     """torch, or what reads the model.onnx of a folder."""
     text = (
         "What computes the answers. torch: floats, which simulate a quantized model; torch-int8: a quantized model's "
-        "integers, on the CPU; onnxruntime, openvino: the model.onnx of `compress export`"
+        "integers, on the CPU; torch-compile: compiled first; torchao-int8, torchao-fp8: compiled, with products in "
+        "eight bits; onnxruntime, openvino: the model.onnx of `compress export`"
     )
     usual = "Not given: torch, of a quantized model its file."
     return click.option("--runtime", type=click.Choice(choices), help=f"{text}{more}. {usual}")
@@ -166,12 +168,8 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         ),
         click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; not given: torch decides."),
     ),
-    "runtime": (_runtime(["torch", "torch-int8", "onnxruntime", "openvino"], ""),),
-    "any_runtime": (
-        _runtime(
-            ["torch", "torch-int8", "onnxruntime", "openvino", "auto"], "; auto: the fastest here that answers alike"
-        ),
-    ),
+    "runtime": (_runtime(RUNTIMES, ""),),
+    "any_runtime": (_runtime([*RUNTIMES, "auto"], "; auto: the fastest here that answers alike"),),
     "onnx": (
         click.option(
             "--onnx/--no-onnx",

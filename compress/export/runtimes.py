@@ -7,11 +7,14 @@ from typing import Literal, get_args
 
 from compress.errors import ExitCode, UserError
 
-Runtime = Literal["torch", "torch-int8", "onnxruntime", "openvino"]
+Runtime = Literal["torch", "torch-int8", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime", "openvino"]
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
-IN_TORCH: frozenset[Runtime] = frozenset({"torch", "torch-int8"})
+TORCHAO: frozenset[Runtime] = frozenset({"torchao-int8", "torchao-fp8"})
+COMPILED: frozenset[Runtime] = TORCHAO | {"torch-compile"}
+"""Compile at the first batch, and run on GPUs too."""
+IN_TORCH: frozenset[Runtime] = COMPILED | {"torch", "torch-int8"}
 """Compute from a folder's weights; the others read its file."""
-EXTRAS: dict[str, str] = {"onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
+EXTRAS: dict[str, str] = {"onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino", "torchao": "torchao"}
 """Package → the extra that installs it; torch is always there."""
 
 
@@ -22,6 +25,8 @@ def versions() -> dict[Runtime, str | None]:
 
 def package(runtime: Runtime) -> str:
     """What is installed for a runtime."""
+    if runtime in TORCHAO:
+        return "torchao"
     return "torch" if runtime in IN_TORCH else runtime
 
 
