@@ -10,9 +10,9 @@ from compress.errors import ExitCode, UserError
 Runtime = Literal["torch", "torch-int8", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime", "openvino"]
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 TORCHAO: frozenset[Runtime] = frozenset({"torchao-int8", "torchao-fp8"})
-COMPILED: frozenset[Runtime] = TORCHAO | {"torch-compile"}
+COMPILED: frozenset[Runtime] = frozenset({"torchao-int8", "torchao-fp8", "torch-compile"})
 """Compile at the first batch, and run on GPUs too."""
-IN_TORCH: frozenset[Runtime] = COMPILED | {"torch", "torch-int8"}
+IN_TORCH: frozenset[Runtime] = frozenset({*COMPILED, "torch", "torch-int8"})
 """Compute from a folder's weights; the others read its file."""
 EXTRAS: dict[str, str] = {"onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino", "torchao": "torchao"}
 """Package → the extra that installs it; torch is always there."""
