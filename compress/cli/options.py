@@ -18,7 +18,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from compress.cli.main import debug_option
-from compress.export.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
     from compress.contracts import Override, RunOptions
@@ -87,6 +86,9 @@ _OVERRIDES = (
     ),
     click.option("--seed", type=int, help="Seed of data order, masking and new weights."),
 )
+
+
+RUNTIMES = ("torch", "torch-int8", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime", "openvino")
 
 
 def _runtime(choices: Sequence[str], more: str) -> Any:

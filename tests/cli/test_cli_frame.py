@@ -258,3 +258,11 @@ def test_completion_is_fast_enough_to_press_tab() -> None:
 
     assert names()
     assert time.process_time() - began < 1
+
+
+def test_the_flag_names_every_runtime() -> None:
+    """Written again beside the flag: `--help` must not import what computes."""
+    from compress.cli import options
+    from compress.export import runtimes
+
+    assert options.RUNTIMES == runtimes.RUNTIMES
