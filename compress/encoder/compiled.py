@@ -7,7 +7,6 @@ be compiled anew each time. Layers of one shape share one compilation.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import warnings
 from collections.abc import Callable
@@ -121,9 +120,10 @@ def _torchao() -> Any:
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        return importlib.import_module("torchao.quantization")
+        import torchao.quantization as ao  # type: ignore[import-not-found]
     finally:
         logging.disable(level)
+    return ao
 
 
 def _require_fp8(twin: Model, device: torch.device, where: str) -> None:
