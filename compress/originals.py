@@ -12,9 +12,10 @@ from compress.contracts import Batch, BatchSource, MaskingSpec, Objective, Train
 from compress.corpora import corpus_batches
 from compress.data.tokenizer import Tokenizer
 from compress.modelfolder.folder import LoadedModel, load_model
+from compress.modelfolder.meta import FolderMeta
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.objectives.masked_lm import Objective as MaskedLM
-from compress.stages import StageContext, TaskData, check_same_labels, require_folder
+from compress.stages import StageContext, TaskData, check_same_labels, folder_meta, require_folder
 
 Level = Literal["corpus", "task"]
 """Which text: the corpus, of a general teacher; the labelled rows, of a fine-tuned one."""
@@ -22,13 +23,12 @@ Level = Literal["corpus", "task"]
 
 @dataclass(frozen=True)
 class Original:
-    """folder, loaded: the model of the stage before, or the teacher.  source_of: rows of a step → its input."""
+    """folder, loaded: the model of the stage before, or the teacher."""
 
     context: StageContext
     level: Level
     folder: Path
     loaded: LoadedModel
-    source_of: Callable[[int], BatchSource]
 
     @classmethod
     def of(cls, context: StageContext, level: Level, verb: str) -> Original:
@@ -37,12 +37,29 @@ class Original:
         donor = context.general_teacher if corpus else context.teacher
         folder = require_folder(context.model or donor, "a trained model to convert", "MODEL", verb)
         loaded = load_model(folder, require={"mlm" if corpus else "task"}, device=context.device)
-        if corpus:
-            source_of = functools.partial(_corpus_batches, context, folder, loaded)
-            return cls(context, level, folder, loaded, source_of)
-        check_same_labels(loaded, context.table())
-        data = TaskData.encode(context.table(), loaded, context)
-        return cls(context, level, folder, loaded, lambda rows: data.source(_plan(rows), context.seed))
+        if not corpus:
+            check_same_labels(loaded, context.table())
+        return cls(context, level, folder, loaded)
+
+    @property
+    def heads(self) -> Literal["vocabulary", "task"]:
+        """Which head answers the text."""
+        return "vocabulary" if self.level == "corpus" else "task"
+
+    @functools.cached_property
+    def source_of(self) -> Callable[[int], BatchSource]:
+        """Rows of a step → its input; labelled rows are encoded on first use."""
+        if self.level == "corpus":
+            return functools.partial(_corpus_batches, self.context, self.folder, self.loaded)
+        data = TaskData.encode(self.context.table(), self.loaded, self.context)
+        return lambda rows: data.source(_plan(rows), self.context.seed)
+
+    def meta(self, *notes: str) -> FolderMeta:
+        """Lineage, recipe and data of what was made of it. notes: for the card."""
+        c = self.context
+        task = self.level == "task"
+        made = folder_meta(c, {"parent": self.folder}, c.table() if task else None, None if task else c.corpus())
+        return made.model_copy(update={"notes": (*made.notes, *notes)})
 
     def batches(self, rows: int) -> Iterator[Batch]:
         """Real input in the order of the first epoch, so many rows a batch."""

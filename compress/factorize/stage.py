@@ -22,7 +22,7 @@ from compress.factorize import allocation, conversion, sensitivity, timing
 from compress.factorize.allocation import Candidate, Ranks
 from compress.factorize.spec import Spec
 from compress.originals import Original
-from compress.stages import Finished, Outline, Prepared, StageContext, folder_meta
+from compress.stages import Finished, Outline, Prepared, StageContext
 from compress.tracking import TrackedRun
 
 METHODS = "compress.factorize.methods"
@@ -69,7 +69,7 @@ class Stage:
         found = conversion.factored(model, method, inputs=inputs, fisher=fisher, stop=c.workshop.stop)
         known = conversion.candidates(model, found)
         if s.rank is None and s.allocation == "sensitivity":
-            on, rows = "vocabulary" if s.level == "corpus" else "task", original.batches(BATCH_ROWS)
+            on, rows = original.heads, original.batches(BATCH_ROWS)
             with c.workshop.progress("what each matrix costs", len(known)) as progress:
                 told = progress.update
                 known = sensitivity.felt(model, found, known, inputs, rows, on, c.workshop.stop, told)
@@ -81,14 +81,12 @@ class Stage:
 
     def _prepared(self, original: Original, made: Model, ranks: Ranks, known: Mapping[str, Candidate]) -> Prepared:
         c, s, loaded = self.context, self.spec, original.loaded
-        table = c.table() if s.level == "task" else None
-        meta = folder_meta(c, {"parent": original.folder}, table, None if table is not None else c.corpus())
         share = allocation.counted(known, ranks) / sum(one.whole for one in known.values())
         notes = (
             f"matrices of its layers split by {s.method.kind}, {100 * share:.1f} % of their numbers kept",
             "low rank saves bytes more than time",
         )
-        meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
+        meta = original.meta(*notes)
         before, after = (config.count_parameters() for config in (loaded.config, made.config))
         c.say(f"{before:,} parameters became {after:,} (heads apart), {100 * share:.1f} % of those in the matrices")
         return Prepared(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,8 +19,9 @@ from compress.encoder.config import EncoderConfig
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
 from compress.encoder.wordrows import keep_rows
-from compress.modelfolder.folder import LoadedModel, load_model
+from compress.modelfolder.folder import LoadedModel
 from compress.objectives.hard_labels import Objective as HardLabels
+from compress.originals import Original
 from compress.prune_vocab.choice import Choice, always, choose
 from compress.prune_vocab.pieces import Pieces, take_apart
 from compress.prune_vocab.reading import Loss, Reading, count_corpus, loss, read_held_out, read_rows
@@ -34,9 +34,6 @@ from compress.stages import (
     Prepared,
     StageContext,
     TaskData,
-    check_same_labels,
-    folder_meta,
-    require_folder,
     task_choice,
     task_validation,
 )
@@ -67,16 +64,12 @@ class Stage:
 
     def prepare(self) -> Prepared:
         c, s = self.context, self.spec
-        corpus = s.level == "corpus"
-        donor = c.general_teacher if corpus else c.teacher
-        folder = require_folder(c.model or donor, "a trained model", "MODEL", "prune-vocab")
-        loaded = load_model(folder, require={"mlm" if corpus else "task"}, device=c.device)
+        original = Original.of(c, s.level, "prune-vocab")
+        folder, loaded = original.folder, original.loaded
         refuse_quantized(loaded.config, "cutting its vocabulary", str(folder))
         tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(folder))
         tokenizer.check_fits(loaded.config.vocabulary, where=str(folder))
         pieces = take_apart(tokenizer, str(folder))
-        if not corpus:
-            check_same_labels(loaded, c.table())
         c.workshop.stop()
         counts = self._counts(tokenizer, loaded.config)
         choice = self._choice(pieces, counts, loaded.config, str(folder))
@@ -97,12 +90,11 @@ class Stage:
         )
         unknown = 0 if pieces.unknown is None else int(counts[pieces.unknown])
         report.warn(unknown / max(1, int(counts.sum())))
-        return self._prepared(folder, loaded, made, files, choice, lost, report)
+        return self._prepared(original, made, files, choice, lost, report)
 
     def _prepared(
         self,
-        folder: Path,
-        loaded: LoadedModel,
+        original: Original,
         made: Model,
         files: Mapping[str, bytes],
         choice: Choice,
@@ -110,14 +102,12 @@ class Stage:
         report: Report,
     ) -> Prepared:
         c, s = self.context, self.spec
-        table = c.table() if s.level == "task" else None
-        meta = folder_meta(c, {"parent": folder}, table, None if table is not None else c.corpus())
         note = (
             f"vocabulary cut from {choice.rows:,} to {len(choice.kept):,} rows by {s.amount}, without training; "
             f"{100 * lost.coverage:.2f} % of held-out pieces kept, {100 * lost.changed:.2f} % of held-out texts cut "
             "otherwise"
         )
-        meta = meta.model_copy(update={"notes": (*meta.notes, note)})
+        meta = original.meta(note)
         c.say(f"{choice.rows:,} rows of the word table became {len(choice.kept):,}")
         return Prepared(
             finish=lambda: Finished(made, files, meta),

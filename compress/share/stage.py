@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,19 +23,12 @@ from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
 from compress.encoder.sharing import check_rank
 from compress.encoder.tied import check_tied
-from compress.modelfolder.folder import LoadedModel
 from compress.originals import Original
 from compress.share import calibration, factorization
 from compress.share.conversion import Known, check_joins, convert, refuse_shared, told, unshared
 from compress.share.factorization import Factorization
 from compress.share.spec import Spec
-from compress.stages import (
-    Finished,
-    Outline,
-    Prepared,
-    StageContext,
-    folder_meta,
-)
+from compress.stages import Finished, Outline, Prepared, StageContext
 from compress.tracking import TrackedRun
 
 PATTERNS, STARTS = "compress.share.patterns", "compress.share.starts"
@@ -78,9 +70,7 @@ class Stage:
     def prepare(self) -> Prepared:
         c, s = self.context, self.spec
         original = Original.of(c, s.level, "share")
-        folder, loaded = original.folder, original.loaded
-        where = str(folder)
-        model = loaded.model
+        where, model = str(original.folder), original.loaded.model
         self._check_sizes(model.config, where)
         if not s.again:
             refuse_shared(model.config, where)
@@ -97,7 +87,7 @@ class Stage:
         @functools.cache
         def reference() -> ReferenceAnswers:
             few = list(itertools.islice(batches(), JUDGED))
-            return ReferenceAnswers(own.eval(), few, "task" if s.level == "task" else "vocabulary")
+            return ReferenceAnswers(own.eval(), few, original.heads)
 
         evidence = LayerEvidence(
             similarity=lambda: calibration.similarity(own, batches()),
@@ -114,19 +104,17 @@ class Stage:
             factors = self._factorize(made, batches)
             made = factorization.apply(made, factors)
         check_tied(made, Model(made.config, made.head_configs), where)
-        return self._prepared(folder, loaded, made.eval(), groups, factors)
+        return self._prepared(original, made.eval(), groups, factors)
 
     def _prepared(
-        self, folder: Path, loaded: LoadedModel, made: Model, groups: LayerGroups, factors: Factorization | None
+        self, original: Original, made: Model, groups: LayerGroups, factors: Factorization | None
     ) -> Prepared:
-        c, s = self.context, self.spec
-        table = c.table() if s.level == "task" else None
-        meta = folder_meta(c, {"parent": folder}, table, None if table is not None else c.corpus())
+        c, s, loaded = self.context, self.spec, original.loaded
         notes = [f"layers that share: {told(groups)}, started from {s.start.kind}"]
         if factors is not None:
             notes.append(f"embeddings factorized to width {factors.size}, error {100 * factors.error:.1f} %")
         notes.append("sharing saves bytes, not time: every layer is still computed")
-        meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
+        meta = original.meta(*notes)
         count = made.config.count_parameters()
         c.say(f"{loaded.config.count_parameters():,} parameters became {count:,} (heads apart)")
         return Prepared(
