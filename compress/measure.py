@@ -18,6 +18,7 @@ from compress.calibration import Calibration, calibration, fitting_rows
 from compress.contracts import FAKE, Batch, Measurement, Needs
 from compress.data.batches import evaluation_batches
 from compress.data.examples import Examples
+from compress.data.grouping import groups
 from compress.data.table import Rows
 from compress.data.task import Fidelity, Scored
 from compress.data.tasks import classification
@@ -36,6 +37,9 @@ from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
+from evaluation.quality.pairing import Resampled
+from evaluation.quality.pairing import kept as kept_resamples
+from evaluation.quality.slices import Members, Slice, slices
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,9 @@ def taught_by(folder: Path, ensemble: Ensemble | None) -> list[Subject]:
 @dataclass(frozen=True)
 class Measured:
     """A subject with its figures. scored: its answers, from which any of them can be resampled.  metric: the one of
-    the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher."""
+    the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher.  slices:
+    the metric on groups of rows, against the teacher where there is one.  resampled: the metric on resamples of the
+    rows, by which other runs are paired with it."""
 
     subject: Subject
     measurement: Measurement
@@ -96,10 +102,13 @@ class Measured:
     metric: str | None = None
     churn: Sequence[Group] = ()
     calibration: Calibration | None = None
+    slices: Sequence[Slice] = ()
+    resampled: Resampled | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it."""
-        told = {"churn": [group.as_json() for group in self.churn]} if self.churn else {}
+        told: dict[str, Any] = {"churn": [group.as_json() for group in self.churn]} if self.churn else {}
+        told |= {"slices": [s.as_json() for s in self.slices]} if self.slices else {}
         return {
             "name": self.subject.name,
             "role": self.subject.role,
@@ -144,13 +153,14 @@ def measure(
     settings: Mapping[str, Any] | None = None,
     held: Rows | None = None,
     runtime: Runtime | None = None,
+    sliced: Sequence[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Measured]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
     task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
     a temperature is fitted on.  runtime: of all of them;
-    None: of each as its folder is meant to be run.
+    None: of each as its folder is meant to be run.  sliced: by what rows are told apart (`data.grouping.groups`).
     Raises UserError when a model does not do it, or two answer different labels.
     """
     how: dict[str, Any] = {"device": device, "precision": precision, "task": task, "settings": settings}
@@ -168,6 +178,7 @@ def measure(
     say("timing " + ", ".join(s.name for s in subjects))
     costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost)
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
+    apart = groups(predictors[0].task, rows, predictors[0].label_names, sliced)
     held = fitting_rows(held)
     measured = []
     for i, subject in enumerate(subjects):
@@ -191,8 +202,25 @@ def measure(
             values |= calibrated.values
         if predictors[i].simulates_integers:
             values = simulated(values) | {"size/integer_mb": integer_megabytes(predictors[i].model)}
-        measured.append(Measured(subject, Measurement(values, context), scored, metric, flips, calibrated))
+        parent = None if reference is None or i == reference else answered[reference].scored
+        rest = _sliced(apart, scored, parent, metric), _resampled(scored, metric, context)
+        measured.append(Measured(subject, Measurement(values, context), scored, metric, flips, calibrated, *rest))
     return measured
+
+
+def _sliced(apart: Sequence[Members], ours: Scored, theirs: Scored | None, metric: str) -> Sequence[Slice]:
+    """The main metric on each group of rows; nothing where it is undefined on all of them."""
+    if metric not in ours.metrics:
+        return ()
+    parent = None if theirs is None or metric not in theirs.metrics else theirs.answers(metric)
+    return slices(apart, ours.answers(metric), parent)
+
+
+def _resampled(scored: Scored, metric: str, context: Mapping[str, str]) -> Resampled | None:
+    if metric not in scored.metrics:
+        return None
+    data = f"{context['dataset_digest']}/{context['dataset'].rpartition('/')[2]}"
+    return kept_resamples(scored.rows, scored.metrics[metric], metric=metric, data=data)
 
 
 def simulated(values: Mapping[str, float]) -> dict[str, float]:

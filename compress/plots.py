@@ -26,8 +26,8 @@ def line_chart(title: str, x_label: str, y_label: str, curves: Mapping[str, Curv
     points = [point for curve in curves.values() for point in curve]
     if not points or not all(math.isfinite(value) for point in points for value in point):
         raise ValueError("a chart needs points, all of them finite")
-    x_ticks = _ticks(min(p[0] for p in points), max(p[0] for p in points))
-    y_ticks = _ticks(min(p[2] for p in points), max(p[3] for p in points))
+    x_ticks = ticks(min(p[0] for p in points), max(p[0] for p in points))
+    y_ticks = ticks(min(p[2] for p in points), max(p[3] for p in points))
 
     def x(value: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0])
@@ -116,10 +116,10 @@ def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(printable(text, 90))}</text>'
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """About six round numbers that enclose [low, high]."""
+def ticks(low: float, high: float, steps: int = 5) -> list[float]:
+    """Round numbers that enclose [low, high], about one more than `steps`."""
     span = max(high - low, 1e-9 * max(abs(low), abs(high), 1.0))  # equal values get a frame around them
-    power = 10.0 ** math.floor(math.log10(span / 5))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= span / 5 * 0.999)
+    power = 10.0 ** math.floor(math.log10(span / steps))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= span / steps * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]

@@ -20,12 +20,14 @@ from compress.report import (
     conditions,
     description,
     gain_sentence,
+    slices_sentence,
     storage_sentence,
 )
 from compress.tracking import TrackedRun
 
 RESAMPLES = 1000
-CHURN = "churn.json"
+CHURN, SLICES, RESAMPLED = "churn.json", "slices.json", "resampled.json"
+"""Artifacts of every measured run; RESAMPLED is what pairs two runs by their rows."""
 
 Child = Callable[[str], TrackedRun]
 
@@ -51,7 +53,8 @@ def log_measured(
     columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == result), measured[0])
-    lines = conditions(main.measurement) + churn_sentence(main.churn) + gain(measured, table) + _storage(main) + [*more]
+    lines = conditions(main.measurement) + churn_sentence(main.churn) + slices_sentence(main.slices)
+    lines += gain(measured, table) + _storage(main) + [*more]
     if teacher is not None and teacher.subject.ensemble is not None:
         lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
     console.table("", columns, rows)
@@ -145,6 +148,13 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
     run.tags({f"measured.{key}": value for key, value in context.items()})
     if m.churn:
         run.table(run.folder / CHURN, *churn_table(m.churn))
+    if m.slices:
+        atomic.write_json(run.folder / SLICES, {"metric": m.metric, "slices": [s.as_json() for s in m.slices]})
+        run.artifact(run.folder / SLICES)
+    if m.resampled is not None:
+        atomic.write_text(run.folder / RESAMPLED, m.resampled.text())
+        run.artifact(run.folder / RESAMPLED)
+        run.tags({"compress.resampled": RESAMPLED})
     run.note(note)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from compress.contracts import FAKE, Measurement
 from evaluation.quality.churn import Group
+from evaluation.quality.slices import FEWEST, Slice, worse
 
 Row = tuple[str, ...]
 
@@ -100,6 +101,49 @@ def churn_sentence(groups: Sequence[Group]) -> list[str]:
         f"of {g.rows:,} rows {g.changed:,} are answered otherwise than by the teacher: "
         f"{g.broken:,} right before and wrong now, {g.fixed:,} wrong before and right now"
     ]
+
+
+def slices_table(found: Sequence[Slice], metric: str) -> tuple[Row, list[Row]]:
+    """(columns, rows): the metric on each slice and, where there is a parent, the paired difference and its verdict."""
+    form = METRICS.get(metric, ("", _decimal))[1]
+    paired = any(s.difference is not None for s in found)
+    columns = ("slice", "rows", title(metric)) + (("parent", "difference, points", "adjusted p", "") if paired else ())
+    rows = []
+    for s in found:
+        value = s.why if s.value is None else form(s.value.value, s.value.low, s.value.high)
+        cells = [f"{s.by}: {s.name}", f"{s.rows:,}", value]
+        if paired:
+            cells += ["" if s.parent is None else form(s.parent), "" if s.difference is None else interval_points(s)]
+            cells += ["" if s.adjusted is None else f"{s.adjusted:.3g}", s.verdict or (s.why if s.value else "")]
+        rows.append(tuple(cells))
+    return columns, rows
+
+
+def interval_points(s: Slice) -> str:
+    """The difference to the parent in points (hundredths of the metric)."""
+    d = s.difference
+    return "" if d is None else _points(d.value, d.low, d.high)
+
+
+def slices_sentence(found: Sequence[Slice]) -> list[str]:
+    """One line: which groups the model fails more than its parent; none where nothing was tested."""
+    tested = [s for s in found if s.adjusted is not None]
+    if not tested:
+        return []
+    failing = worse(found)
+    small = sum(s.value is None for s in found)
+    less = f"; {small} more with too few rows to test" if small else ""
+    if not failing:
+        return [f"slices: on none of {len(tested)} groups of rows does it measurably fail more than its parent{less}"]
+    named = "; ".join(f"{s.by} {s.name} {interval_points(s)}" for s in failing[:3])
+    more = f" and {len(failing) - 3} more" if len(failing) > 3 else ""
+    return [f"slices: fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{more}{less}"]
+
+
+SLICES_NOTE = (
+    "slices: intervals are 95 % each, paired row by row; p is corrected for the number of groups (Holm); fewer than "
+    f"{FEWEST} rows are not tested"
+)
 
 
 def storage_sentence(values: Mapping[str, float]) -> list[str]:

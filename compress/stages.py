@@ -199,8 +199,9 @@ def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
 # --- data -------------------------------------------------------------------------------------------------------
 
 
-def open_table_of(recipe: Recipe, model: FolderInfo | None = None) -> Table:
-    """The recipe's labelled data. model: one whose answers it is for: the table takes the order of its labels."""
+def open_table_of(recipe: Recipe, model: FolderInfo | None = None, others: Sequence[str] = ()) -> Table:
+    """The recipe's labelled data. model: one whose answers it is for: the table takes the order of its labels.
+    others: columns that rows are told apart by."""
     d = recipe.data
     if d is None:
         raise UserError(f"recipe {recipe.name} names no data", where="data", do="give --data")
@@ -224,6 +225,7 @@ def open_table_of(recipe: Recipe, model: FolderInfo | None = None) -> Table:
         bad_rows=d.bad_rows,
         limit=d.limit,
         settings=settings_asked(recipe),
+        others=others,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from compress.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
+from compress.data.grouping import columns_of
 from compress.data.random_rows import mixed_lengths
 from compress.data.table import Table
 from compress.data.tasks import classification
@@ -22,7 +23,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve
 from compress.predictor import Predictor, fixed_batch
 from compress.recipe import Recipe, load_recipe
-from compress.report import churn_table, comparison, conditions
+from compress.report import SLICES_NOTE, churn_table, comparison, conditions, slices_sentence, slices_table
 from compress.robustness import Curve, check_disturbance, curve, difference, tell
 from compress.stages import check_same_task, open_table_of, settings_asked
 from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
@@ -30,21 +31,59 @@ from evaluation.quality.calibration import calibration_error, fit_temperature, n
 BOOTSTRAP = 200
 
 
-def evaluate(model: str, against: str | None, split: str, bootstrap: int, options: RunOptions) -> list[Measured]:
-    """Measure one model, or two row by row, on a split of labelled data, and print the table."""
+def evaluate(
+    model: str,
+    against: str | None,
+    split: str,
+    bootstrap: int,
+    options: RunOptions,
+    *,
+    slices: bool = False,
+    sliced: Sequence[str] | None = None,
+) -> list[Measured]:
+    """Measure one model, or two row by row, on a split of labelled data, and print the table.
+
+    slices: also by groups of rows.  sliced: which (`data.grouping.groups`).
+    """
     written = {"--output": options.output, "--tracking-uri": options.tracking_uri, "--experiment": options.experiment}
     for flag, value in written.items():
         if value is not None:
             raise UserError("nothing is written", where=flag, do="give it with --robustness")
     console = Console(quiet=options.quiet, json=options.json)
-    folder = resolve(model)
-    info = modelfolder.inspect(folder)
-    recipe, table = labelled(info, options, console)
-    assert recipe.data is not None
-    subjects = [Subject(_name(folder), folder, "student" if against else "teacher")]
+    measured = measure_models([model], against, split, bootstrap, options, console, sliced)
+    _print(console, measured)
+    for m in measured:
+        if m.churn and not options.json:
+            console.table("", *churn_table(m.churn))
+    for m in measured if slices and not options.json else ():
+        if m.subject.role == "student" or not against:
+            console.table("", *slices_table(m.slices, m.metric or ""))
+            for line in [*slices_sentence(m.slices), SLICES_NOTE]:
+                console.result(line)
+    return measured
+
+
+def measure_models(
+    models: Sequence[str],
+    against: str | None,
+    split: str,
+    bootstrap: int,
+    options: RunOptions,
+    console: Console,
+    sliced: Sequence[str] | None = None,
+) -> list[Measured]:
+    """Measure models on a split of the labelled data that the options name; `against`, if given, comes first."""
+    folders = list(dict.fromkeys(resolve(name) for name in models))
+    alone = against is None and len(folders) == 1
+    subjects = [Subject(_name(f), f, "teacher" if alone else "student") for f in folders]
     if against:
-        subjects.insert(0, Subject(_name(resolve(against)), resolve(against), "teacher"))
-    measured = measure(
+        parent = resolve(against)
+        kept = [s for s in subjects if len(folders) == 1 or s.folder.resolve() != parent.resolve()]
+        subjects = [Subject(_name(parent), parent, "teacher"), *kept]
+    info = modelfolder.inspect(folders[0])
+    recipe, table = labelled(info, options, console, columns_of(sliced or ()))
+    assert recipe.data is not None
+    return measure(
         subjects,
         table.split(split),
         task=table.task,
@@ -58,13 +97,9 @@ def evaluate(model: str, against: str | None, split: str, bootstrap: int, option
         settings=settings_asked(recipe),
         held=None if split == "validation" else table.splits.get("validation"),
         runtime=named(options),
+        sliced=sliced,
         say=console.note,
     )
-    _print(console, measured)
-    for m in measured:
-        if m.churn and not options.json:
-            console.table("", *churn_table(m.churn))
-    return measured
 
 
 def evaluate_robustness(
@@ -156,10 +191,13 @@ def _temperature(info: modelfolder.FolderInfo) -> float:
     return float(info.meta.task_settings.get("temperature") or 1.0)
 
 
-def labelled(info: modelfolder.FolderInfo, options: RunOptions, console: Console) -> tuple[Recipe, Table]:
-    """The labelled data that the options name, read as the model needs it; what was noticed is told."""
+def labelled(
+    info: modelfolder.FolderInfo, options: RunOptions, console: Console, others: Sequence[str] = ()
+) -> tuple[Recipe, Table]:
+    """The labelled data that the options name, read as the model needs it; what was noticed is told. others: columns
+    that rows are told apart by."""
     recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
-    table = open_table_of(recipe, info)
+    table = open_table_of(recipe, info, others)
     for note in table.notes:
         console.note(note)
     return recipe, table

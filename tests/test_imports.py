@@ -35,7 +35,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
         "prediction",
     ),  # one run from request to table; measuring and predicting without a recipe
     # several runs; a model for another runtime; a run on a few examples; several processes of one; models compared
-    ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis"),
+    ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis", "comparing"),
     ("flags",),
     # one cut or all of a contest; one conversion or all of a sweep
     ("pruning", "prunevocab", "sharing", "factorizing", "quantizing", "widths"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import ModelName, shared, slice_options
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
 @click.option("--robustness", metavar="NAME", help="Quality against disturbed input instead: typos.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where plot and figures of that go.")
+@slice_options
 @shared("data", "compute", "runtime", "store", "experiment")
 def command(
     options: RunOptions,
@@ -35,19 +36,27 @@ def command(
     bootstrap: int,
     robustness: str | None,
     output: Path | None,
+    slices: bool,
+    sliced: tuple[str, ...],
 ) -> None:
     """Measure MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
 
+    --slices tells quality by groups of rows and, with --against, on which of them MODEL fails more than its teacher.
+
     \b
       compress evaluate runs/distilbert/student --data opinions --against runs/teachers/teacher-…/model
+      compress evaluate runs/distilbert/student --data opinions --against FOLDER --slices
       compress evaluate runs/distilbert/student --data opinions --robustness typos
     """
     from dataclasses import replace
 
+    from compress.errors import UserError
     from compress.standalone import evaluate, evaluate_robustness
 
+    if robustness is not None and (slices or sliced):
+        raise UserError("slices are of undisturbed input", where="--robustness", do="leave out one of them")
     options = replace(options, output=output)
     if robustness is None:
-        evaluate(model, against, split, bootstrap, options)
+        evaluate(model, against, split, bootstrap, options, slices=slices or bool(sliced), sliced=list(sliced) or None)
     else:
         evaluate_robustness(model, against, split, bootstrap, robustness, options)

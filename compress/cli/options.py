@@ -198,6 +198,19 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+def slice_options(function: Function) -> Function:
+    """--slices and --slice, of commands that tell quality by groups of rows."""
+    named = click.option(
+        "--slice",
+        "sliced",
+        multiple=True,
+        metavar="COLUMN",
+        help="Only these groups: length, label, or a column of the data; repeatable.",
+    )
+    usual = "Also quality by groups of rows: by length, label and source, if a column says one."
+    return click.option("--slices", is_flag=True, help=usual)(named(function))
+
+
 def shared(*groups: str) -> Callable[[Function], Function]:
     """Give a command the flags of `groups` (and always --json, --quiet, --debug); it receives `options: RunOptions`."""
     flags = [flag for name in (*groups, "display") for flag in GROUPS[name]]

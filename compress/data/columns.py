@@ -26,6 +26,9 @@ PAIRS = (
 )
 LABEL = ("label", "labels", "intent", "category", "target", "class", "sentiment", "gold_label", "topic", "emotion")
 
+SOURCE = ("source", "domain", "genre", "origin", "subset", "corpus", "category", "group")
+"""Usual names of a column that says where a row is from."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -110,7 +113,12 @@ def roles(frame: Frame, wanted: Wanted, asked: Asked, where: str) -> tuple[dict[
 
 def listed(frame: Frame) -> str:
     """`the columns are: a, b`."""
-    names = [printable(str(name), 40) for name in frame.columns]
+    return listed_names(list(frame.columns))
+
+
+def listed_names(columns: Sequence[str]) -> str:
+    """The same for any names."""
+    names = [printable(str(name), 40) for name in columns]
     return "the columns are: " + ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
 
 
@@ -183,3 +191,19 @@ def same_columns(frames: Mapping[str, Frame], chosen: Mapping[str, str], where: 
         for role, name in chosen.items():
             if name not in frame.columns and not (role == "label" and split == "unlabelled"):
                 raise UserError(f"split '{split}' has no column '{printable(name, 60)}'", where=where, do=listed(frame))
+
+
+def others(frames: Mapping[str, Frame], chosen: Mapping[str, str], asked: Sequence[str], where: str) -> list[str]:
+    """The columns that rows are told apart by: those asked for, and the first usual one that says where a row is from.
+
+    Raises UserError for one that no split has.
+    """
+    known = {str(name): name for frame in frames.values() for name in frame.columns}
+    for name in asked:
+        if name not in known:
+            near = did_you_mean(name, known)
+            shown = printable(name, 60)
+            raise UserError(f"there is no column '{shown}' in {where}", where=f"--slice {shown}", do=near)
+    folded = {name.lower(): name for name in known if name not in chosen.values()}
+    usual = next((folded[name] for name in SOURCE if name in folded), None)
+    return list(dict.fromkeys([*asked, *([] if usual is None else [usual])]))

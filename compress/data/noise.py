@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def noisy_rows(rows: Rows, noise: NoiseSpec, random: np.random.Generator) -> Row
             columns[role] = column
             continue
         columns[role] = pa.chunked_array([pa.array(made, column.type)])
-    return Rows(columns, rows.labels, rows.numbers)
+    return replace(rows, columns=columns)
 
 
 def noisy_corpus(corpus: Corpus, split: str, noise: NoiseSpec, seed: int, epoch: int) -> Corpus:

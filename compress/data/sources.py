@@ -38,6 +38,7 @@ def open_table(
     limit: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
+    others: Sequence[str] = (),
 ) -> Table:
     """Open a labelled data set.
 
@@ -45,7 +46,8 @@ def open_table(
     from others, aloud.  labels: label names in the order of their ids.  expect_labels: a model's labels, whose order
     the table takes.  expect_head: kind and problem of a model's head: among the tasks that the data could be for, one
     that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
-    limit: most rows of each split.  seed: of what is cut.  settings: of the task, as a person chose them.
+    limit: most rows of each split.  seed: of what is cut.  settings: of the task, as a person chose them.  others:
+    columns that no model reads and rows are told apart by; those that usually say where a row is from are always kept.
     Raises UserError for everything that is wrong with the data.
     """
     notes: list[str] = []
@@ -65,6 +67,7 @@ def open_table(
     if "label" not in roles and set(source.frames) != {"unlabelled"}:
         raise UserError("which column is the label?", where=source.name, do=f"name it; {columns.listed(first)}")
     columns.same_columns(source.frames, roles, source.name)
+    told_apart = columns.others(source.frames, roles, others, source.name)
     names = labels or _said_names(source, first, roles)
     read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags, bad_rows))
     notes += read.notes
@@ -74,7 +77,9 @@ def open_table(
             notes.append(f"{split}: its labels are withheld (all -1 or empty), so it is not used")
             continue
         labelled = read.numbers.get(split)
-        rows[split] = _rows(kind, frame, roles, labelled, read.names, f"{source.name}: {split}", bad_rows, notes)
+        rows[split] = _rows(
+            kind, frame, roles, labelled, read.names, f"{source.name}: {split}", bad_rows, notes, told_apart
+        )
     rows = splitting.complete(rows, needed, seed, source.name, notes)
     texts.note_oddities(rows, notes)
     texts.note_repeats(rows, notes)
@@ -133,6 +138,7 @@ def _rows(
     where: str,
     bad_rows: str,
     notes: list[str],
+    others: Sequence[str] = (),
 ) -> Rows:
     """One split with its texts and labels; rows that lack either are refused or dropped."""
     if bad_rows not in ("refuse", "drop"):
@@ -143,7 +149,8 @@ def _rows(
         what = f"without {'words' if role == 'words' else 'a ' + role.replace('_', ' ')}", roles[role]
         made[role], bad[what] = task.read_text(role, frame.columns[roles[role]], f"{where}: column '{roles[role]}'")
     found = task.unlabelled(made, frame.rows, names) if labels is None else labels
-    rows = Rows(made, found, np.arange(1, frame.rows + 1, dtype=np.int64))
+    apart = {name: frame.columns[name] for name in others if name in frame.columns}
+    rows = Rows(made, found, np.arange(1, frame.rows + 1, dtype=np.int64), apart)
     if labels is not None:
         bad |= {(what, roles["label"]): at for what, at in task.misfits(rows).items()}
     for (what, column), at in bad.items():

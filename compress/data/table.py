@@ -24,12 +24,14 @@ class Rows:
 
     labels: one a row, as the task holds them: classes (N,) int64, scores (N,) float32, several labels (N, C) float32 of
     0 and 1, tags a `Ragged` of int64 as long as the words; UNLABELLED or NaN where there is none.
-    numbers: (N,) int64, 1-based row numbers in the source.
+    numbers: (N,) int64, 1-based row numbers in the source.  others: name → a column that no model reads, by which rows
+    are told apart.
     """
 
     columns: Mapping[str, pa.ChunkedArray]
     labels: LabelArray
     numbers: np.ndarray
+    others: Mapping[str, pa.ChunkedArray | list[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -60,7 +62,8 @@ class Rows:
         """The rows at `indices`, in that order."""
         chosen = pa.array(indices)
         columns = {role: column.take(chosen) for role, column in self.columns.items()}
-        return Rows(columns, self.labels[indices], self.numbers[indices])
+        others = {n: [c[i] for i in indices] if isinstance(c, list) else c.take(chosen) for n, c in self.others.items()}
+        return Rows(columns, self.labels[indices], self.numbers[indices], others)
 
 
 @dataclass(frozen=True)

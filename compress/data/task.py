@@ -26,6 +26,7 @@ from compress.encoder.config import HeadKind, Problem
 from compress.errors import UserError
 from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows
+from evaluation.quality.slices import Answers, Members
 
 Weighted = Callable[[np.ndarray], np.ndarray]
 """(R, N) numbers of draws of N rows → (R,) figures: what `evaluation.quality.intervals.bootstrap_rows` resamples."""
@@ -79,6 +80,11 @@ class Scored:
     def interval(self, metric: str, *, resamples: int, seed: int = 0) -> Interval:
         """With its 95 % bootstrap interval over rows. Raises ValueError where it is undefined."""
         return bootstrap_rows(self.rows, self.metrics[metric], resamples=resamples, seed=seed)
+
+    def answers(self, metric: str) -> Answers:
+        """What slices are made of: a metric that is defined, and which rows are right where it is their share."""
+        main = next(iter(self.metrics), None) == metric
+        return Answers(self.metrics[metric], self.right if main else None)
 
     def difference(self, other: Scored, metric: str, *, resamples: int, seed: int = 0) -> Interval:
         """This model's figure minus the other's, both on the same draws of the same rows."""
@@ -234,6 +240,10 @@ class Task(ABC):
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Sequence[Group]:
         """Which rows the first model answers otherwise than the second; nothing for kinds without one label a row."""
+        return ()
+
+    def groups(self, rows: Rows, label_names: Sequence[str]) -> Sequence[Members]:
+        """What the right answers tell rows apart by; a row may be in several groups. Nothing for kinds without any."""
         return ()
 
 

@@ -87,11 +87,25 @@ def bootstrap_rows(
     many count. One seed draws the same rows for every figure, so the difference of two models is a paired one.
     Raises ValueError on no rows, or when the figure is undefined on the sample or on every resample.
     """
+    value, figures = resampled(rows, score, resamples=resamples, seed=seed)
+    if np.isnan(value):
+        raise ValueError("the figure is undefined on these rows")
+    figures = figures[~np.isnan(figures)]
+    if not len(figures):
+        raise ValueError("the figure is undefined on every resample of these rows")
+    return percentile_interval(value, figures, rows, level)
+
+
+def resampled(
+    rows: int, score: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, resamples: int, seed: int = 0
+) -> tuple[float, NDArray[np.float64]]:
+    """(the figure of the rows, (resamples,) figures of resamples of them), NaN where it is undefined.
+
+    score: as of `bootstrap_rows`. One seed and number of rows draw the same rows. Raises ValueError on no rows.
+    """
     if not rows:
         raise ValueError("no rows to resample")
     value = float(score(np.ones((1, rows)))[0])
-    if np.isnan(value):
-        raise ValueError("the figure is undefined on these rows")
     rng = np.random.default_rng(seed)
     block = max(1, 2_000_000 // rows)  # weights of 16 MB at a time
     parts = []
@@ -100,11 +114,7 @@ def bootstrap_rows(
         drawn = rng.integers(0, rows, (size, rows)) + np.arange(size)[:, None] * rows
         weights = np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows)
         parts.append(score(weights.astype(np.float64)))
-    figures = np.concatenate(parts)
-    figures = figures[~np.isnan(figures)]
-    if not len(figures):
-        raise ValueError("the figure is undefined on every resample of these rows")
-    return percentile_interval(value, figures, rows, level)
+    return value, np.concatenate(parts)
 
 
 _STUDENT = (

@@ -26,6 +26,7 @@ from evaluation.quality.calibration import calibration_error
 from evaluation.quality.churn import Group, churn, confidence_bands, quarters
 from evaluation.quality.draws import of_mean, of_tables
 from evaluation.quality.metrics import table_metrics
+from evaluation.quality.slices import Members, by_value
 
 
 @dataclass(frozen=True)
@@ -174,3 +175,8 @@ class Task(task.Task):
             "teacher's confidence": confidence_bands(softmax(theirs).max(-1)),
         }
         return churn(ours.argmax(-1), theirs.argmax(-1), rows.labels, groups)
+
+    def groups(self, rows: Rows, label_names: Sequence[str]) -> Sequence[Members]:
+        """By the right label: accuracy there is that label's recall."""
+        assert isinstance(rows.labels, np.ndarray)
+        return by_value("label", [label_names[i] for i in rows.labels])

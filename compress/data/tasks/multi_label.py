@@ -24,6 +24,7 @@ from evaluation.quality.agreement import bernoulli_divergence, sigmoid
 from evaluation.quality.counts import f1_macro, f1_micro
 from evaluation.quality.draws import of_counts, of_mean
 from evaluation.quality.multilabel import exact_rows, multilabel_counts
+from evaluation.quality.slices import Members
 
 THRESHOLD = 0.5  # of the probability above which a label applies
 
@@ -109,3 +110,9 @@ class Task(task.Task):
         """The share of labels on which both agree, and the KL divergence of a label from theirs to ours, in nats."""
         same = of_mean(((ours > 0) == (theirs > 0)).mean(1))
         return Fidelity(len(ours), {"agreement": same, "kl": of_mean(bernoulli_divergence(ours, theirs).mean(1))})
+
+    def groups(self, rows: Rows, label_names: Sequence[str]) -> Sequence[Members]:
+        """A group for each label, of the rows that it applies to."""
+        assert isinstance(rows.labels, np.ndarray)
+        applies = rows.labels > THRESHOLD
+        return [Members("label", str(n), applies[:, i]) for i, n in enumerate(label_names) if applies[:, i].any()]

@@ -28,6 +28,7 @@ from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence
 from evaluation.quality.answers import rules_of, score_answers
 from evaluation.quality.draws import of_mean
+from evaluation.quality.slices import Members, by_quarter
 
 QUESTIONS = ("question", "query")
 CONTEXTS = ("context", "passage", "paragraph", "document", "text")
@@ -251,6 +252,18 @@ class Task(task.Task):
         bounds = zip(examples.offsets[:-1].tolist(), examples.offsets[1:].tolist(), strict=True)
         kl = np.mean([divergence(ours[a:b].T, theirs[a:b].T).mean() for a, b in bounds])
         return Fidelity(len(rows), {"agreement": of_mean(same)}, {"kl": float(kl)})
+
+    def groups(self, rows: Rows, label_names: Sequence[str]) -> Sequence[Members]:
+        """Questions with and without an answer, where both are there, and by how many characters are right."""
+        assert isinstance(rows.labels, Ragged)
+        spans = rows.labels
+        answered = spans.lengths > 0
+        size = np.full(len(spans), np.nan)
+        first = spans.values[spans.offsets[:-1][answered]]
+        size[answered] = first[:, 1] - first[:, 0]
+        found = [Members("answer", "answered", answered), Members("answer", "no answer", ~answered)]
+        both = found if answered.any() and not answered.all() else []
+        return [*both, *by_quarter("characters of the answer", size)]
 
 
 def _windows(examples: Examples) -> Windows:

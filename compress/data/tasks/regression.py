@@ -23,6 +23,7 @@ from compress.data.tokenizer import Tokenizer
 from compress.encoder.config import HeadKind, Problem
 from compress.errors import printable
 from evaluation.quality.correlation import UndefinedCorrelationError, pearson_of_draws, spearman_of_draws
+from evaluation.quality.slices import Members, by_quarter
 
 SCORES = ("score", "scores", "similarity", "similarity_score", "relatedness", "rating")
 CORRELATIONS = {"spearman": spearman_of_draws, "pearson": pearson_of_draws}
@@ -115,3 +116,8 @@ class Task(task.Task):
             return Fidelity(len(ours), {"correlation": pearson_of_draws(theirs[:, 0], ours[:, 0])}, apart)
         except UndefinedCorrelationError:
             return Fidelity(len(ours), {}, apart)
+
+    def groups(self, rows: Rows, label_names: Sequence[str]) -> Sequence[Members]:
+        """By the right score, in quarters."""
+        assert isinstance(rows.labels, np.ndarray)
+        return by_quarter("score", rows.labels, digits=2)

@@ -29,6 +29,7 @@ from evaluation.quality.counts import f1_micro
 from evaluation.quality.draws import of_counts, of_mean, of_tables
 from evaluation.quality.entities import entities, entity_counts, scheme_of
 from evaluation.quality.metrics import table_metrics
+from evaluation.quality.slices import Members
 
 WORDS = ("tokens", "words", "token", "forms", "text", "sentence")
 TAGS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner", "chunk_tags", *LABEL)
@@ -188,6 +189,16 @@ class Task(task.Task):
         sizes = np.bincount(owners, minlength=len(rows))
         apart = np.bincount(owners, divergence(ours[at], theirs[at]), minlength=len(rows))
         return Fidelity(len(rows), {"agreement": of_mean(same, sizes), "kl": of_mean(apart, sizes)})
+
+    def groups(self, rows: Rows, label_names: Sequence[str]) -> Sequence[Members]:
+        """A group for each kind of entity (of tag, where they tell no chunks), of the sentences that hold one."""
+        assert isinstance(rows.labels, Ragged)
+        chunks = scheme_of(label_names) is not None
+        kinds = np.array([name.partition("-")[2] if chunks else name for name in map(str, label_names)], dtype=object)
+        said = kinds[rows.labels.values]
+        named = {str(kind): rows.labels.rows_with(said == kind) for kind in dict.fromkeys(kinds.tolist()) if kind}
+        by = "entity" if chunks else "tag"
+        return [Members(by, kind, inside) for kind, inside in named.items() if inside.any()]
 
 
 def _spelled(tags: Ragged, names: Sequence[str]) -> list[list[str]]:

@@ -1,0 +1,102 @@
+"""One table of many measured models: runs of the store and model folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli.options import ModelName, shared, slice_options
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+@click.command()
+@click.argument("names", metavar="[RUN|MODEL]...", nargs=-1, type=ModelName())
+@click.option("--experiment", "compared", metavar="NAME", help="All runs of this experiment that measured a model.")
+@click.option("--against", type=ModelName(), metavar="TEACHER", help="Of models: what they are compared with by rows.")
+@click.option(
+    "--split",
+    type=click.Choice(["test", "validation", "train"]),
+    default="test",
+    show_default=True,
+    help="Of models: rows to score.",
+)
+@click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
+@click.option(
+    "--sort",
+    default="quality",
+    show_default=True,
+    metavar="KEY",
+    help="Order by a column, best first; with - before it, worst first.",
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="KEY<VALUE",
+    help="Only rows that meet it: < <= > >= = !=; repeatable.",
+)
+@click.option("--columns", metavar="KEY,…", help="What is shown: figures, parameters, name, quality, pareto.")
+@click.option(
+    "--mixed-conditions",
+    "mixed",
+    is_flag=True,
+    help="Show rows timed on different devices, threads, runtimes or lengths; their latencies are never ranked.",
+)
+@slice_options
+@click.option("--markdown", is_flag=True, help="The table as Markdown.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV.")
+@click.option(
+    "--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write a page that needs no network."
+)
+@click.option("--log", is_flag=True, help="Also an MLflow run with page and table.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default=None, help="Of models: where; auto.")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Of models: CPU threads; not given: torch decides.")
+@shared("data", "runtime", "store")
+def command(
+    options: RunOptions,
+    names: tuple[str, ...],
+    compared: str | None,
+    against: str | None,
+    split: str,
+    bootstrap: int,
+    sort: str,
+    filters: tuple[str, ...],
+    columns: str | None,
+    mixed: bool,
+    slices: bool,
+    sliced: tuple[str, ...],
+    markdown: bool,
+    csv_file: Path | None,
+    page: Path | None,
+    log: bool,
+    device: str | None,
+    threads: int | None,
+) -> None:
+    """Compare RUNs of the store (names, ids, folders) and MODELs, which are measured on --data, in one table.
+
+    Rows that no other beats in quality, latency and size together are marked as Pareto, by the paired interval of
+    quality. Not given: the experiment of the newest run. Latencies of unlike devices, threads, runtimes or lengths
+    are not compared.
+
+    \b
+      compress compare --experiment compress --filter "size/disk_mb<20" --sort speed/latency_p50_ms
+      compress compare runs/distilbert/student FOLDER --against TEACHER --data DATA --slices --html report.html
+    """
+    from dataclasses import replace
+
+    from compress.cli.options import resolve_device
+    from compress.comparing.gathering import is_model
+    from compress.comparing.run import Asked, compare
+
+    if any(is_model(name) for name in names):
+        options = replace(options, device=resolve_device(device or "auto", threads), threads=threads)
+    keys = [key.strip() for key in (columns or "").split(",") if key.strip()]
+    asked = Asked(
+        names, compared, against, split, bootstrap, sort, filters, keys, mixed, slices, list(sliced) or None,
+        markdown, csv_file, page, log,
+    )  # fmt: skip
+    compare(asked, options)

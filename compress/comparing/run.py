@@ -1,0 +1,142 @@
+"""`compress compare`: what was asked for, from names to the table, the files and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.comparing import table
+from compress.comparing.asking import QUALITY, check_key, kept, ordered
+from compress.comparing.gathering import Gathered, is_model, models_of, runs_of
+from compress.comparing.judging import Judged, judge, require_like
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.durable import atomic
+from compress.errors import UserError
+from compress.report import markdown
+from compress.tracking.reading import Reader
+from compress.tracking.store import resolve_store
+
+if TYPE_CHECKING:
+    from compress.measure import Measured
+
+PAGE, TABLE, DOCUMENT = "comparison.html", "comparison.csv", "comparison.json"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked for. names: runs and models.  mixed: rows timed under unlike conditions are shown together.
+
+    csv, html: files to write.  log: also a run of the store with both.  against, split, bootstrap, sliced: of models
+    that are measured (`standalone.measure_models`).  slices: shown in the terminal too.
+    """
+
+    names: Sequence[str] = ()
+    experiment: str | None = None
+    against: str | None = None
+    split: str = "test"
+    bootstrap: int = 1000
+    sort: str = QUALITY
+    filters: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    mixed: bool = False
+    slices: bool = False
+    sliced: Sequence[str] | None = None
+    markdown: bool = False
+    csv: Path | None = None
+    html: Path | None = None
+    log: bool = False
+
+
+def compare(asked: Asked, options: RunOptions) -> list[Judged]:
+    """Compare runs and models, tell the table, and write what was asked for; returns its rows in their order.
+
+    Raises UserError as `gathering` and `asking` do, and (refused) when latencies were measured under unlike conditions
+    and `mixed` does not allow it.
+    """
+    console = Console(quiet=options.quiet, json=options.json)
+    reader = Reader(resolve_store(options.tracking_uri))
+    gathered = gather(asked, options, reader, console)
+    rows = kept(gathered.rows, asked.filters)
+    if not asked.mixed:
+        require_like(rows)
+    rows = ordered(rows, asked.sort)
+    keys = table.columns(rows, [key if key == table.DIFFERENCE else check_key(key, gathered.rows, "--columns")
+                                for key in asked.columns])  # fmt: skip
+    judged, notes = judge(rows)
+    notes = [*notes, *gathered.notes]
+    heads, cells = table.heads(keys, rows), [table.cells(j, keys) for j in judged]
+    if asked.markdown:
+        console.result(markdown(tuple(heads), [tuple(line) for line in cells]))
+        console.result("")
+    else:
+        console.table("", heads, cells)
+    for line in notes:
+        console.result(f"- {line}" if asked.markdown else line)
+    shown = [m for row in rows if (m := gathered.measured.get(row.name)) is not None]
+    if asked.slices or asked.sliced:
+        _tell_slices(console, shown, asked)
+    document = table.document(judged, notes) | {"slices": _slices(shown)}
+    if asked.csv is not None:
+        _write(console, asked.csv, table.as_csv(judged, keys))
+    if asked.html is not None or asked.log:
+        from compress.comparing.publishing import log, page_of
+
+        text = page_of(judged, keys, notes, gathered, reader)
+        if asked.html is not None:
+            _write(console, asked.html, text)
+        if asked.log:
+            where = asked.experiment or next((r.facts["experiment"] for r in rows if "experiment" in r.facts), None)
+            files = {PAGE: text, TABLE: table.as_csv(judged, keys)}
+            note = markdown(tuple(heads), [tuple(line) for line in cells[:50]])
+            log(replace(options, experiment=where), files, note, notes, [row.name for row in rows], console)
+    console.document(document)
+    return judged
+
+
+def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) -> Gathered:
+    """The rows that are meant. Raises UserError as `gathering` does."""
+    models = [name for name in asked.names if is_model(name)]
+    others = [name for name in asked.names if not is_model(name)]
+    rows, notes = [], []
+    if others or asked.experiment is not None or not asked.names:
+        rows, notes = runs_of(reader, others, asked.experiment)
+    if not models:
+        for flag, given in (("--against", asked.against), ("--slice", asked.sliced)):
+            if given:
+                raise UserError("this is for models that are measured", where=flag, do="name model folders and --data")
+        return Gathered(rows, notes)
+    from compress.standalone import measure_models
+
+    sliced = list(asked.sliced) if asked.sliced else None
+    measured = measure_models(models, asked.against, asked.split, asked.bootstrap, options, console, sliced)
+    made = list(models_of(measured))
+    return Gathered([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
+
+
+def _tell_slices(console: Console, measured: Sequence[Measured], asked: Asked) -> None:
+    from compress.report import SLICES_NOTE, slices_sentence, slices_table
+
+    told = False
+    for m in measured:
+        if m.slices and not (asked.against and m.subject.role == "teacher"):
+            console.table(m.subject.name, *slices_table(m.slices, m.metric or ""))
+            told = True
+            for line in slices_sentence(m.slices):
+                console.result(line)
+    console.result(SLICES_NOTE if told else "slices of runs are in the page: --html FILE")
+
+
+def _slices(measured: Sequence[Measured]) -> dict[str, list[dict]]:
+    return {m.subject.name: [s.as_json() for s in m.slices] for m in measured}
+
+
+def _write(console: Console, path: Path, text: str) -> None:
+    """A file in the place of what was there. Raises UserError for a folder."""
+    if path.is_dir():
+        raise UserError("this is a folder", where=str(path), do="name a file in it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(path, text)
+    console.result(f"wrote {path}")

@@ -1,0 +1,258 @@
+"""Many runs of the store at once, with their final figures: what `compress compare` reads.
+
+A sqlite store is read with one statement a table, without mlflow: its client takes seconds to import and open, and
+seconds more for a thousand runs. A store of another layout, or of another kind, is read through the client.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from compress.errors import UserError, did_you_mean, printable
+from compress.tracking.store import Store, open_client, short
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+AT_ONCE = 500  # values of one statement: sqlite takes 999 in old builds
+ACTIVE = "active"
+PARENT = "mlflow.parentRunId"
+TAGS = ("compress.", "measured.", PARENT)
+"""What the tags that are read begin with: notes and lists of tables are long and nobody asks for them here."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run by name. deleted: marked so in the store, which keeps it until it is collected."""
+
+    run_id: str
+    name: str
+    experiment: str
+    started_ms: int
+    artifacts: str
+    deleted: bool = False
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run with what was measured. artifacts: the address of its files.  parent: id of the run above it, or ""."""
+
+    run_id: str
+    name: str
+    experiment: str
+    started_ms: int
+    artifacts: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def parent(self) -> str:
+        return self.tags.get(PARENT, "")
+
+
+class Reader:
+    """Reads a store's runs. Raises UserError when the store does not open."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._client: MlflowClient | None = None
+        self._database = store.database if store.database is not None and store.database.is_file() else None
+        self.empty = store.database is not None and self._database is None
+
+    def listed(self) -> list[Listed]:
+        """Every run, the newest first, deleted ones too."""
+        if self.empty:
+            return []
+        if self._database is not None:
+            statement = (
+                "SELECT r.run_uuid, r.name, e.name, r.start_time, r.artifact_uri, r.lifecycle_stage, e.lifecycle_stage "
+                "FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id ORDER BY r.start_time DESC"
+            )
+            try:
+                rows = self._select(statement)
+                return [_listed(row[:5], row[5] != ACTIVE or row[6] != ACTIVE) for row in rows]
+            except sqlite3.Error:
+                self._database = None  # another layout: the client knows it
+        return self._listed_by_client()
+
+    def runs(self, chosen: Sequence[Listed]) -> list[StoredRun]:
+        """These runs with their last figures, parameters and tags, in their order."""
+        found = self._by_statement(chosen) if self._database is not None else None
+        return self._by_client(chosen) if found is None else found
+
+    def in_folder(self, folder: str) -> list[str]:
+        """Ids of the runs that were made in this folder."""
+        return [run_id for run_id, where in self._tagged("compress.folder").items() if where == folder]
+
+    def children(self, of: Sequence[str]) -> list[StoredRun]:
+        """The runs directly below these, the oldest first, with what was measured."""
+        above = set(of)
+        if not above or self.empty:
+            return []
+        parents = self._tagged(PARENT)
+        chosen = [run for run in self.listed() if not run.deleted and parents.get(run.run_id) in above]
+        return self.runs(chosen[::-1])
+
+    def _tagged(self, key: str) -> dict[str, str]:
+        """Run id → value of a tag, of the runs that have it."""
+        if self.empty:
+            return {}
+        if self._database is not None:
+            try:
+                return dict(self._select("SELECT run_uuid, value FROM tags WHERE key = ?", [key]))
+            except sqlite3.Error:
+                self._database = None
+        experiments = [e.experiment_id for e in self.client.search_experiments()]
+        tags = {run.info.run_id: run.data.tags for run in self._search(experiments)}
+        return {run_id: said[key] for run_id, said in tags.items() if key in said}
+
+    def files(self, run: StoredRun) -> list[str]:
+        """Names of the files that the run left at the top of its artifacts; none where they are not to be found."""
+        folder = local_artifacts(run.artifacts)
+        if folder is not None:
+            return sorted(p.name for p in folder.iterdir() if p.is_file()) if folder.is_dir() else []
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return sorted(f.path for f in self.client.list_artifacts(run.run_id) if not f.is_dir)
+        except (MlflowException, OSError):
+            return []
+
+    def text(self, run: StoredRun, name: str) -> str | None:
+        """A file of the run's artifacts; None where it is not to be found."""
+        folder = local_artifacts(run.artifacts)
+        if folder is not None:
+            try:
+                return (folder / name).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError):
+                return None
+        from mlflow.exceptions import MlflowException
+
+        with tempfile.TemporaryDirectory() as here:
+            try:
+                return Path(self.client.download_artifacts(run.run_id, name, here)).read_text(encoding="utf-8")
+            except (MlflowException, OSError, UnicodeDecodeError):
+                return None
+
+    def _by_statement(self, chosen: Sequence[Listed]) -> list[StoredRun] | None:
+        ids = [run.run_id for run in chosen]
+        where = " OR ".join(f"key LIKE '{begin}%'" for begin in TAGS)
+        try:
+            metrics = self._values("SELECT run_uuid, key, value FROM latest_metrics WHERE is_nan = 0 AND ", ids)
+            params = self._values("SELECT run_uuid, key, value FROM params WHERE ", ids)
+            tags = self._values(f"SELECT run_uuid, key, value FROM tags WHERE ({where}) AND ", ids)
+        except sqlite3.Error:
+            self._database = None
+            return None
+        return [_stored(run, *(part.get(run.run_id, {}) for part in (metrics, params, tags))) for run in chosen]
+
+    def _values(self, statement: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for start in range(0, len(ids), AT_ONCE):
+            part = ids[start : start + AT_ONCE]
+            marks = ", ".join("?" * len(part))
+            for key, name, value in self._select(f"{statement} run_uuid IN ({marks})", part):
+                found.setdefault(key, {})[name] = value
+        return found
+
+    def _select(self, statement: str, values: Sequence[str] = ()) -> list[tuple]:
+        assert self._database is not None
+        address = self._database.absolute().as_uri() + "?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=30)) as database:
+            return database.execute(statement, values).fetchall()
+
+    @property
+    def client(self) -> MlflowClient:
+        self._client = self._client or open_client(self.store)
+        return self._client
+
+    def _listed_by_client(self) -> list[Listed]:
+        names = {e.experiment_id: e.name for e in self.client.search_experiments()}
+        return [
+            _listed(
+                (run.info.run_id, run.info.run_name, names[run.info.experiment_id], run.info.start_time,
+                 run.info.artifact_uri),
+                run.info.lifecycle_stage != ACTIVE,
+            )
+            for run in self._search(list(names))
+        ]  # fmt: skip
+
+    def _by_client(self, chosen: Sequence[Listed]) -> list[StoredRun]:
+        names = {run.experiment for run in chosen}
+        numbers = [e.experiment_id for e in self.client.search_experiments() if e.name in names]
+        data = {run.info.run_id: run.data for run in self._search(numbers)}
+        return [
+            _stored(run, data[run.run_id].metrics, data[run.run_id].params, data[run.run_id].tags)
+            for run in chosen
+            if run.run_id in data  # deleted for good meanwhile
+        ]
+
+    def _search(self, experiments: list[str]) -> Iterable[Any]:
+        from mlflow.entities import ViewType
+        from mlflow.exceptions import MlflowException
+
+        token, newest = None, ["attributes.start_time DESC"]
+        while experiments:
+            try:
+                page = self.client.search_runs(
+                    experiments, run_view_type=ViewType.ALL, max_results=1000, order_by=newest, page_token=token
+                )
+            except MlflowException as error:
+                raise UserError("the store does not answer", where=self.store.shown, why=short(error)) from error
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+
+def named(listed: Sequence[Listed], name: str, shown: str) -> Listed:
+    """The newest run with this id, begin of an id, or name. UserError for none, and for one that was deleted.
+
+    shown: the store, for the message.
+    """
+    hits = [r for r in listed if r.run_id == name or r.name == name or (len(name) >= 6 and r.run_id.startswith(name))]
+    alive = next((r for r in hits if not r.deleted), None)
+    if alive is not None:
+        return alive
+    if hits:
+        do = f"bring it back with mlflow runs restore --run-id {hits[0].run_id}, or leave it out"
+        raise UserError(f"run '{printable(name, 80)}' was deleted", where=shown, do=do)
+    known = {r.name for r in listed if not r.deleted}
+    hint = did_you_mean(name, known) if known else "no run is in this store"
+    raise UserError(f"no run and no model folder '{printable(name, 80)}'", where=shown, do=printable(hint, 400))
+
+
+def in_experiment(listed: Sequence[Listed], experiment: str) -> list[Listed]:
+    """The runs of an experiment that are not deleted. UserError naming the nearest when there is no such experiment."""
+    found = [r for r in listed if r.experiment == experiment and not r.deleted]
+    if found:
+        return found
+    known = {r.experiment for r in listed if not r.deleted}
+    what = f"no experiment '{printable(experiment, 80)}' with runs in the store"
+    raise UserError(what, where="--experiment", do=did_you_mean(experiment, known))
+
+
+def local_artifacts(address: str) -> Path | None:
+    """The folder that an address of artifacts means on this machine; None for one of a server."""
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return Path(address) if address and not parts.scheme else None
+
+
+def _listed(row: Sequence[Any], deleted: bool) -> Listed:
+    run_id, name, experiment, started, artifacts = row
+    return Listed(str(run_id), str(name or run_id), str(experiment), int(started or 0), str(artifacts or ""), deleted)
+
+
+def _stored(run: Listed, metrics: Mapping[str, float], params: Mapping[str, str], tags: Mapping[str, str]) -> StoredRun:
+    said = (dict(metrics), dict(params), dict(tags))
+    return StoredRun(run.run_id, run.name, run.experiment, run.started_ms, run.artifacts, *said)
