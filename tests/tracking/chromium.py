@@ -77,6 +77,17 @@ class Page:
             assert time.monotonic() < deadline, f"never true on the page: {expression}\n{self.text()[:2000]}"
             time.sleep(0.2)
 
+    def resize(self, width: int, height: int) -> None:
+        """As on a screen of this size, a phone's where it is narrow."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+        )
+
+    def prefer(self, *, dark: bool, paper: bool = False) -> None:
+        """The colours that a person's system asks for; paper: as it is printed."""
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self._call("Emulation.setEmulatedMedia", media="print" if paper else "", features=scheme)
+
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
 

@@ -1,0 +1,197 @@
+"""`compress compare` on a store: which runs are meant, what is said of poor ones, and that a thousand are no wait."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from many_runs import EXPERIMENT, fill
+from tracking_tools import Opener
+
+from compress.cli.main import main
+from compress.tracking import Store
+from compress.tracking.reading import Reader, in_experiment
+
+
+@pytest.fixture
+def compare(store: Store, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`compare("name", "--json")` → (exit code, its document or its text, what it said on stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, Any, str]:
+        code = int(main(["compare", *words, "--tracking-uri", store.uri]))
+        said = capsys.readouterr()
+        return code, json.loads(said.out) if "--json" in words and code == 0 else said.out, said.err
+
+    return run
+
+
+def execute(store: Store, statement: str, *values: Any) -> None:
+    assert store.database is not None
+    with sqlite3.connect(store.database) as database:
+        assert database.execute(statement, values).rowcount
+    database.close()
+
+
+def test_a_thousand_runs_are_compared_in_less_than_three_seconds(store: Store, compare) -> None:
+    fill(store, 1000, answers=False)
+    began = time.process_time()
+    code, told, _ = compare("--experiment", EXPERIMENT, "--json")
+    assert code == 0
+    assert len(told["rows"]) == 1000
+    assert {"on it", "dominated"} == {row["frontier"] for row in told["rows"]}
+    assert time.process_time() - began < 3
+
+
+def test_names_ids_and_their_begin_mean_runs_and_pairs_are_read_from_artifacts(store: Store, compare) -> None:
+    ids = fill(store, 120)
+    code, told, _ = compare("student-3", ids[4], ids[5][:8], "--json")
+    assert code == 0
+    assert {row["run"] for row in told["rows"]} == {ids[3], ids[4], ids[5]}
+    _, everything, _ = compare("--json")
+    assert everything["notes"][-1] == f"nothing was named: experiment {EXPERIMENT}, that of the newest run"
+    dominated = [row for row in everything["rows"] if row["frontier"] == "dominated"]
+    assert dominated
+    assert all(row["paired"] for row in dominated)
+    assert not any("unpaired" in note for note in everything["notes"])
+
+
+def test_the_client_of_mlflow_tells_the_same(store: Store) -> None:
+    fill(store, 5, answers=False)
+    quick, slow = Reader(store), Reader(store)
+    slow._database = None
+    assert quick.listed() == slow.listed()
+    chosen = in_experiment(quick.listed(), EXPERIMENT)
+    for ours, theirs in zip(quick.runs(chosen), slow.runs(chosen), strict=True):
+        assert (ours.run_id, ours.metrics, ours.params) == (theirs.run_id, theirs.metrics, theirs.params)
+        assert ours.tags.items() <= theirs.tags.items()
+
+
+def test_a_store_of_another_layout_is_read_by_the_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, 3, answers=False)
+    reader = Reader(store)
+
+    def strange(*_: Any) -> None:
+        raise sqlite3.OperationalError("no such column")
+
+    monkeypatch.setattr(reader, "_select", strange)
+    assert len(reader.runs(in_experiment(reader.listed(), EXPERIMENT))) == 3
+
+
+def test_deleted_and_unknown_runs_and_experiments(store: Store, compare) -> None:
+    ids = fill(store, 4, answers=False)
+    execute(store, "UPDATE runs SET lifecycle_stage = 'deleted' WHERE run_uuid = ?", ids[0])
+    code, _, said = compare("student-0")
+    assert code == 2
+    assert f"run 'student-0' was deleted; bring it back with mlflow runs restore --run-id {ids[0]}" in said
+    code, _, said = compare("studnet-2")
+    assert code == 2
+    assert "no run and no model folder 'studnet-2'; did you mean 'student-2'?" in said
+    code, _, said = compare("--experiment", "mny")
+    assert code == 2
+    assert "--experiment: no experiment 'mny' with runs in the store; did you mean 'many'?" in said
+    assert len(compare("--experiment", EXPERIMENT, "--json")[1]["rows"]) == 3
+
+
+def test_a_run_that_is_deleted_for_good_while_it_is_read_is_left_out(
+    store: Store, compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 3, answers=False)
+    whole = Reader.listed
+
+    def listed(self: Reader) -> list:
+        found = whole(self)
+        ghost = found[0].__class__("f" * 32, "ghost", EXPERIMENT, 0, "")
+        return [*found, ghost]
+
+    monkeypatch.setattr(Reader, "listed", listed)
+    code, told, _ = compare("--experiment", EXPERIMENT, "--json")
+    assert code == 0
+    assert len(told["rows"]) == 3
+
+
+def test_moved_artifacts_are_said_and_the_table_still_told(store: Store, compare) -> None:
+    fill(store, 6)
+    assert store.database is not None
+    shutil.move(store.database.parent / "artifacts", store.database.parent / "elsewhere")
+    code, told, _ = compare("--json")
+    assert code == 0
+    assert any(
+        note.startswith("the files of 6 runs are not where the store says, for student-") for note in told["notes"]
+    )
+
+
+def test_runs_that_lack_figures_are_shown_or_left_out_and_said(store: Store, compare, opened: Opener) -> None:
+    fill(store, 3, answers=False)
+    half = opened("half", experiment=EXPERIMENT)
+    half.metrics({"quality/accuracy": 0.9})
+    half.finish()
+    opened("empty", experiment=EXPERIMENT).finish()
+    code, text, _ = compare("--experiment", EXPERIMENT, "--mixed-conditions")
+    assert code == 0
+    assert "1 run of many that measured no model: left out" in text
+    assert "half (size, latency)" in text
+    (line,) = [line for line in text.splitlines() if line.split()[1:2] == ["half"]]
+    assert line.split()[0] == "—"
+    code, told, _ = compare("student-0", "empty", "--json")
+    assert [row["missing"] for row in told["rows"] if row["name"] == "empty"] == [["quality", "size", "latency"]]
+
+
+def test_unlike_conditions_are_refused_before_anything_is_written(store: Store, compare, tmp_path: Path) -> None:
+    ids = fill(store, 3, answers=False)
+    execute(store, "UPDATE tags SET value = '8' WHERE key = 'measured.threads' AND run_uuid = ?", ids[0])
+    code, _, said = compare("--csv", "table.csv")
+    assert code == 3
+    assert "latencies were measured under 2 different conditions (threads)" in said
+    assert "or show them with --mixed-conditions" in said
+    assert not (tmp_path / "table.csv").exists()
+    assert compare("--csv", "table.csv", "--filter", "threads=2")[0] == 0
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == 3
+    assert compare("--mixed-conditions")[0] == 0
+
+
+def test_a_runs_folder_means_its_run_and_the_files_are_written(store: Store, compare, opened: Opener) -> None:
+    fill(store, 2, answers=False)
+    run = opened("mine")
+    run.metrics({"quality/accuracy": 0.9, "quality/accuracy_low": 0.88, "quality/accuracy_high": 0.92})
+    run.metrics({"size/disk_mb": 10.0, "speed/latency_p50_ms": 5.0})
+    run.finish()
+    code, text, _ = compare("mine", "student-1", "--mixed-conditions", "--markdown", "--html", "out/page.html")
+    assert code == 0
+    assert text.startswith("| Pareto | model | accuracy |")
+    assert "| yes | mine | 90.00 % [88.00, 92.00] | 10.00 |" in text
+    assert "<title>2 models compared</title>" in Path("out/page.html").read_text(encoding="utf-8")
+    code, _, said = compare("mine", "--csv", "out")
+    assert code == 2
+    assert "out: this is a folder; name a file in it" in said
+
+
+def test_it_can_be_logged_as_a_run_which_is_no_row_itself(store: Store, compare) -> None:
+    fill(store, 3, answers=False)
+    assert compare("--experiment", EXPERIMENT, "--log", "--quiet")[0] == 0
+    client = store.client()
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`compress.role` = 'comparison'")
+    assert {f.path for f in client.list_artifacts(run.info.run_id)} >= {"comparison.html", "comparison.csv"}
+    assert "| Pareto | model |" in run.data.tags["mlflow.note.content"]
+    assert len(compare("--experiment", EXPERIMENT, "--json")[1]["rows"]) == 3
+
+
+def test_an_empty_store_says_what_to_do(compare) -> None:
+    code, _, said = compare()
+    assert code == 2
+    assert "the store has no runs; name model folders and --data, or make runs first" in said
+
+
+@pytest.mark.parametrize("flags", [("--against", "x"), ("--slice", "length")])
+def test_what_is_for_models_is_refused_for_runs(store: Store, compare, flags: tuple[str, str]) -> None:
+    fill(store, 1, answers=False)
+    code, _, said = compare("student-0", *flags)
+    assert code == 2
+    assert f"{flags[0]}: this is for models that are measured; name model folders and --data" in said
