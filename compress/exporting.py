@@ -18,7 +18,7 @@ from compress.export.check import ROWS, Check
 from compress.export.deployed import FILE
 from compress.export.precision import precision_of
 from compress.export.session import OnnxSession
-from compress.export.writing import head_asked, write
+from compress.export.writing import Writer, head_asked, write
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelnames import resolve
@@ -30,12 +30,13 @@ TIMED_LENGTHS = (32, 128)
 
 
 def export_folder(
-    name: str, head: str | None, opset: int, split: str, options: RunOptions, *, portable: bool = False
-) -> Check:
+    name: str, head: str | None, opset: int, split: str, options: RunOptions, *, portable: bool = False,
+    by: Writer = "compress",
+) -> Check:  # fmt: skip
     """Write `options.output`: the model called `name` with `model.onnx` beside its weights.
 
     head: whose answer the file gives, "none" for the bare encoder's states, None for the task's where there is one.
-    portable: see `encode`.
+    portable: see `encode`.  by: who writes the file.
     Raises UserError for a head that the model has not, for what the writer cannot express, when the file does not
     compute what the model computes, and when there is no output or it exists already.
     """
@@ -50,7 +51,7 @@ def export_folder(
     parent = Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
     console.note(f"writing {folder.name} as ONNX, opset {opset}")
     batches, what = _rows(loaded, split, options, console)
-    written = write(loaded, chosen, batches, what, opset=opset, portable=portable)
+    written = write(loaded, chosen, batches, what, opset=opset, portable=portable, by=by)
     console.result(written.check.sentence())
     times = _times(loaded, chosen, OnnxSession(written.content), console)
     written = dataclasses.replace(written, record={**written.record, "latency_ms": times})

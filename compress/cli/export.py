@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     help="Of a quantized model: standard operators alone, the same numbers, slower; else onnxruntime's fused product.",
 )
 @click.option(
+    "--writer",
+    type=click.Choice(["compress", "torch"]),
+    default="compress",
+    show_default=True,
+    help="Of a float model, torch: the graph of torch.export and its ONNX exporter in place of ours.",
+)
+@click.option(
     "--split",
     type=click.Choice(["test", "validation", "train"]),
     default="test",
@@ -43,6 +50,7 @@ def command(
     head: str | None,
     opset: int,
     portable: bool,
+    writer: Literal["compress", "torch"],
     split: str,
     threads: int | None,
 ) -> None:
@@ -61,4 +69,4 @@ def command(
     from compress.exporting import export_folder
 
     resolve_device("cpu", threads)
-    export_folder(model, head, opset, split, dataclasses.replace(options, output=output), portable=portable)
+    export_folder(model, head, opset, split, dataclasses.replace(options, output=output), portable=portable, by=writer)

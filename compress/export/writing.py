@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from compress import __version__
 from compress.contracts import Batch
@@ -18,9 +18,11 @@ from compress.export.encoder import encode
 from compress.export.graph import OPSET
 from compress.export.precision import precision_of
 from compress.export.session import OnnxSession
+from compress.export.tracing import traced
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
 
+Writer = Literal["compress", "torch"]
 BARE = "none"
 """The head of a file that gives the encoder's states."""
 
@@ -52,12 +54,20 @@ def write(
     *,
     opset: int = OPSET,
     portable: bool = False,
+    by: Writer = "compress",
 ) -> Written:
-    """The file of one head. Raises UserError for what the writer cannot express, and where the file computes otherwise
-    than the model, which for a quantized one is the model with rounded numbers, not the float one that it came from."""
+    """The file of one head, by our own writer or by torch's exporter.
+
+    Raises UserError for what the writer cannot express, and where the file computes otherwise than the model, which
+    for a quantized one is the model with rounded numbers, not the float one that it came from.
+    """
     source = modelfolder.fingerprint(loaded.path)
     notes = {"compress.version": __version__, "compress.source": source, "compress.head": head or BARE}
-    content = encode(loaded.model, head, opset=opset, portable=portable, notes=notes).SerializeToString()
+    if by == "torch":
+        made = traced(loaded.model, head, opset=opset, notes=notes)
+    else:
+        made = encode(loaded.model, head, opset=opset, portable=portable, notes=notes)
+    content = made.SerializeToString()
     error = quantization_error(loaded.model, head, batches)
     expected, found = model_answer(loaded.model, head), file_answer(OnnxSession(content))
     check = compare(expected, found, batches, what, TOLERANCE, error)
@@ -67,7 +77,7 @@ def write(
         )
     record = {
         "file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "opset": opset, "head": head or BARE,
-        "precision": precision_of(loaded.model), "model": source, "check": vars(check),
+        "precision": precision_of(loaded.model), "model": source, "check": vars(check), "writer": by,
     }  # fmt: skip
     return Written(content, record, check)
 

@@ -21,6 +21,7 @@ from compress.export.encoder import encode  # noqa: E402
 from compress.export.openvino_session import OpenVinoSession  # noqa: E402
 from compress.export.runtimes import versions  # noqa: E402
 from compress.export.session import FileSession, OnnxSession  # noqa: E402
+from compress.export.tracing import traced  # noqa: E402
 
 IN_OPENVINO = pytest.mark.skipif(versions()["openvino"] is None, reason="openvino is not installed")
 
@@ -114,8 +115,14 @@ def expected(model: Model, output: EncoderOutput) -> dict[str, torch.Tensor | No
     return {"logits": {"mlm": vocabulary, "pair": output.pair_logits, "rtd": output.replaced}.get(name, output.logits)}
 
 
-def check(model: Model, opset: int = 20, session_of: type[FileSession] = OnnxSession) -> None:
-    proto = encode(model, next(iter(model.heads), None), opset=opset)
+def check(
+    model: Model,
+    opset: int = 20,
+    session_of: type[FileSession] = OnnxSession,
+    write: Any = encode,
+    tolerance: float = 2e-5,
+) -> None:
+    proto = write(model, next(iter(model.heads), None), opset=opset, notes={"compress.head": "any"})
     onnx.checker.check_model(proto, full_check=True)
     session = session_of(proto.SerializeToString(), threads=1)  # type: ignore[call-arg]
     for lengths in ([24, 1, 7, 16], [5]):
@@ -133,7 +140,7 @@ def check(model: Model, opset: int = 20, session_of: type[FileSession] = OnnxSes
             if left.shape[:2] == mask.shape and left.ndim >= 2 and name != "pooler_output":
                 left, right = left[mask], right[mask]
             assert np.abs(right).max() > 0.05
-            np.testing.assert_allclose(left, right, atol=2e-5, rtol=0)
+            np.testing.assert_allclose(left, right, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -190,3 +197,31 @@ def test_a_parameter_that_no_rule_writes_is_named() -> None:
     with pytest.raises(UserError, match="cannot express") as caught:
         encode(model, None)
     assert caught.value.where == "encoder.layers.1.attention.gate"
+
+
+# --- torch's exporter as the second route -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wiring", "heads"),
+    [
+        ("bert", "none"),
+        ("modernbert", "tags-modernbert"),
+        ("residuals", "mlm"),
+        ("gated, low rank", "questions"),
+        ("one segment, offset", "rtd"),
+        ("projection first", "classification"),
+    ],
+)
+def test_torchs_exporter_writes_the_same_answers(wiring: str, heads: str) -> None:
+    pytest.importorskip("onnxscript")
+    check(model_of(wiring, heads), write=traced, tolerance=1e-4)
+
+
+def test_what_torchs_exporter_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxscript")
+    with pytest.raises(UserError, match="--opset 17: torch writes opset 18 to 22; name one of these"):
+        traced(model_of(), None, opset=17, notes={})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"onnxscript is not installed; pip install 'compress-bert\[onnx\]'"):
+        traced(model_of(), None, opset=20, notes={})
