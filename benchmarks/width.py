@@ -27,8 +27,8 @@ from compress.modelfolder.folder import load_model
 from compress.prune_width import search, selection
 from compress.prune_width.costs import Costs, Counts, operations, uses
 from compress.prune_width.refit import refit
-from compress.prune_width.stage import PACKAGE
 from compress.prune_width.study import ANSWERS, WidthStudy, divergence
+from compress.prune_width.subject import PACKAGE
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from compress import flags
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError
 from compress.prune_width.spec import BUDGETS, COUNTS, WIDTHS
-from compress.prune_width.stage import PACKAGE
+from compress.prune_width.subject import PACKAGE
 from compress.recipe import Recipe, load_recipe
 
 KIND, DEFAULT = "prune_width", "prune-width"

@@ -74,8 +74,9 @@ def command(
       compress prune-width FOLDER --target-latency 3ms --uneven --data DATA
       compress prune-width FOLDER --hidden 192 --steps 3 --data DATA
 
-    Importances that read labels: reconstruction, fisher, taylor. That read text alone: hessian, activation. Baselines:
-    magnitude, random. A stock Hugging Face class loads what has layers that are alike and heads x width = hidden.
+    Importances that read labels: reconstruction, fisher, taylor. That read text alone: hessian, activation. That train
+    masks and weights first: l0, movement (recipes prune-width-l0, prune-width-movement). Baselines: magnitude, random.
+    A stock Hugging Face class loads what has layers that are alike and heads x width = hidden.
     """
     from compress.widths import Wanted, prune_width
 

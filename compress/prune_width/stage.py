@@ -7,73 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from compress import registry
-from compress.contracts import Batch, WidthImportance, WidthScores
-from compress.data.batches import evaluation_batches
-from compress.data.randomness import spread
-from compress.encoder.config import EncoderConfig
+from compress.contracts import WidthScores
 from compress.encoder.cutting import Kept, cut
 from compress.encoder.inference import prepare
-from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.narrowing import narrow
-from compress.encoder.quantization import refuse_quantized
 from compress.encoder.statistics import collect
 from compress.errors import ExitCode, UserError
-from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.folder import LoadedModel, load_model
-from compress.predictor import MAX_TOKENS
 from compress.prune_width import latency, selection, targets
-from compress.prune_width.costs import Costs, Counts, operations, parameters
+from compress.prune_width.costs import Costs, Counts
 from compress.prune_width.dependency import cut_channels
 from compress.prune_width.refit import refit
 from compress.prune_width.report import Report, Tried
 from compress.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
-from compress.prune_width.study import WidthStudy, divergence
-from compress.stages import (
-    Finished,
-    Outline,
-    Prepared,
-    StageContext,
-    TaskData,
-    check_same_labels,
-    folder_meta,
-    require_folder,
-)
+from compress.prune_width.study import divergence
+from compress.prune_width.subject import Subject, check
+from compress.stages import Finished, Outline, Prepared, StageContext, folder_meta
 from compress.timing import timed
 
-PACKAGE = "compress.prune_width.importance"
-VALIDATION_ROWS = 2000
-"""Most that the divergence from the model as it was is told on."""
 ATTEMPTS = 6
 """Sizes that are timed on the way to a latency."""
-
-
-@dataclass
-class Subject:
-    """The model that is cut, and what is known of it. origin: the shape that targets count from."""
-
-    folder: Path
-    loaded: LoadedModel
-    origin: EncoderConfig
-    study: WidthStudy
-    importance: WidthImportance
-    validation: list[Batch]
-    scores: WidthScores | None = None
-    tried: list[Tried] = field(default_factory=list)
-
-    @property
-    def config(self) -> EncoderConfig:
-        return self.loaded.config
-
-    def costs(self, config: EncoderConfig, length: int, unit: str) -> Costs:
-        """In parameters or in operations, of a model of this shape with the same heads."""
-        heads = self.loaded.heads
-        return parameters(config, heads) if unit == "parameters" else operations(config, heads, length)
 
 
 class Stage:
@@ -86,7 +41,7 @@ class Stage:
         made = start or teacher
         if made is None or made.config is None:
             return made
-        self._check(made.config, made.config)
+        check(self.spec, made.config, made.config)
         return dataclasses.replace(made, config=None)
 
     def plan(self) -> list[str]:
@@ -97,12 +52,11 @@ class Stage:
         return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
 
     def prepare(self) -> Prepared:
-        subject = self._subject()
+        subject = Subject.of(self.spec, self.context)
         with self.context.workshop.progress("which parts are needed", None):
             counts, made, kept = self._cut(subject)
         made = self._narrowed(made, subject, counts)
-        length = self._length(made.config)
-        before, after = (subject.costs(c, length, "operations").most for c in (subject.config, made.config))
+        before, after = (subject.costs(c, "operations").most for c in (subject.config, made.config))
         self.context.workshop.stop()
         moved = divergence(prepare(made), prepare(subject.loaded.model), subject.validation)
         report = Report(
@@ -133,55 +87,6 @@ class Stage:
             told=report.tell,
         )
 
-    # --- what is cut, and what it is judged on ----------------------------------------------------------------
-
-    def _subject(self) -> Subject:
-        c, s = self.context, self.spec
-        folder = require_folder(c.model or c.teacher, "a fine-tuned model to cut", "MODEL", "prune_width")
-        loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
-        refuse_quantized(loaded.config, "cutting it", str(folder))
-        origin, teacher = loaded.config, None
-        if c.model is not None and c.teacher is not None:
-            first = modelfolder.inspect(c.teacher)
-            if first.config.depth == loaded.config.depth:
-                origin = first.config
-            if s.importance.options().get("on") == "teacher" and c.teacher != c.model:
-                teacher = prepare(load_model(c.teacher, require={"task"}, keep={"task"}, device=c.device).model)
-        self._check(loaded.config, origin)
-        table = c.table()
-        check_same_labels(loaded, table)
-        data = TaskData.encode(table, loaded, c)
-        rows = min(s.rows, len(data.train))
-        chosen = data.train.take(spread(len(data.train), rows, c.seed, "width-study"))
-        study = WidthStudy(
-            loaded.model,
-            [batch.to(c.device) for batch in evaluation_batches(chosen, MAX_TOKENS)],
-            seed=c.seed,
-            name=str(folder),
-            stop=c.workshop.stop,
-            teacher=teacher,
-        )
-        few = data.validation
-        if len(few) > VALIDATION_ROWS:
-            few = few.take(spread(len(few), VALIDATION_ROWS, c.seed, "width-validation"))
-        validation = [batch.to(c.device) for batch in evaluation_batches(few, MAX_TOKENS)]
-        return Subject(folder, loaded, origin, study, build(s.importance, study), validation)
-
-    def _check(self, config: EncoderConfig, origin: EncoderConfig) -> None:
-        """What can be told from the shape alone."""
-        s = self.spec
-        refuse_quantized(config, "cutting it", "the model")
-        refuse_low_rank(config, "cutting it", "the model")
-        targets.check_counts(s, origin)
-        wide = targets.narrowed(s, config, origin)
-        if wide != config and config.sharing is not None:
-            raise UserError(
-                "this model's layers share matrices and keep something of their own",
-                where="hidden" if s.hidden is not None else "head_width",
-                why="heads and neurons of such a model can go, channels cannot",
-                do="make it narrower first and share it then",
-            )
-
     # --- heads and neurons ------------------------------------------------------------------------------------
 
     def _cut(self, subject: Subject) -> tuple[Counts, Model, Kept | None]:
@@ -202,7 +107,7 @@ class Stage:
         kept = selection.highest(scores, counts)
         if importance.rearranges:
             kept = selection.rearranged(kept, subject.study.gradients(getattr(importance, "on", "labels")))
-        made = cut(subject.loaded.model, kept)
+        made = cut(subject.study.trained or subject.loaded.model, kept)
         if self.spec.refit if self.spec.refit is not None else importance.refits:
             refit(made, subject.loaded.model, kept, subject.study.batches, self.context.workshop.stop)
         return made, kept
@@ -210,18 +115,12 @@ class Stage:
     def _counts(self, subject: Subject, scores: WidthScores) -> Counts:
         s, config = self.spec, subject.config
         in_loss = subject.importance.in_loss
-        length = self._length(config)
         if s.ratio is not None:
-            costs = subject.costs(config, length, "operations")
+            costs = subject.costs(config, "operations")
             counts = targets.ratio_counts(s, config, subject.origin, scores, costs, in_loss)
         elif s.target_params is not None or s.target_flops is not None:
             key = "target_params" if s.target_params is not None else "target_flops"
-            unit = "parameters" if s.target_params is not None else "operations"
-            value = s.target_params or s.target_flops or 0
-            whole = subject.costs(subject.origin, length, unit).most
-            costs = subject.costs(targets.narrowed(s, config, subject.origin), length, unit)
-            budget = targets.budget_of(value, whole, s.way)
-            counts = targets.budget_counts(s, config, scores, costs, budget, key, in_loss)
+            counts = targets.budget_counts(s, config, scores, *subject.budget(), key, in_loss)
         else:
             counts = targets.kept_counts(s, config, subject.origin, scores)
         if counts == Counts.of(config) and not self._narrows(subject):
@@ -302,21 +201,6 @@ class Stage:
             if config == made.config:
                 return made
         return narrow(made, config, "svd", statistics=collect(made, subject.study.batches))
-
-    def _length(self, config: EncoderConfig) -> int:
-        return min(self.context.recipe.evaluation.latency.length, config.max_positions)
-
-
-def build(row: Any, study: WidthStudy) -> WidthImportance:
-    """The importance that a recipe row means. Raises UserError when it needs labels that are not there."""
-    importance: WidthImportance = registry.build(PACKAGE, row)
-    if importance.reads_labels and not study.labelled:
-        raise UserError(
-            f"importance {row.kind} measures losses, and no training row has a label",
-            where=study.name,
-            do="give labelled data, or use one that reads text alone: hessian, activation, or on: answers",
-        )
-    return importance
 
 
 def _said(value: Any) -> str:

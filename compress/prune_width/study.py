@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from compress.contracts import Batch, EncoderOutput, Needs, Teacher
+from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, Teacher
 from compress.encoder.gates import Widths, frozen, gated, stream_gated
 from compress.encoder.model import Model
 from compress.errors import UserError
@@ -25,12 +27,26 @@ DRAWS = 8
 """Of the answers to a text, where they are too many to go through."""
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a cut is to leave, for importances that train towards it: shares of the heads, the neurons and the channels
+    of the hidden states. uneven: of all layers together; else of each layer."""
+
+    heads: float = 0.5
+    neurons: float = 0.5
+    hidden: float = 0.5
+    uneven: bool = False
+
+
 class WidthStudy:
     """What importances may ask of a model and its text.
 
     batches: encoded text, with labels where there are any.  seed: of what is drawn.  name: of the model, for messages.
     stop: called between passes; raises where a signal asked for it.  teacher: who recovers it, where that is another
-    model than this one.
+    model than this one.  training: the text in steps of a few rows; None: the batches.  target: what is to be left, for
+    those that train towards it.
+
+    trained: the model with weights that an importance trained along; None: nothing was trained, `model` is cut.
     """
 
     def __init__(
@@ -42,11 +58,15 @@ class WidthStudy:
         name: str = "the model",
         stop: Callable[[], None] = lambda: None,
         teacher: Teacher | None = None,
+        training: BatchSource | None = None,
+        target: Callable[[], Target] = Target,
     ) -> None:
         if not batches:
             raise UserError("there is no text to judge widths by", where=name, do="give --data")
         self.model, self.batches, self.seed, self.name = model, batches, seed, name
-        self.stop, self.teacher = stop, teacher
+        self.stop, self.teacher, self.target = stop, teacher, target
+        self.trained: Model | None = None
+        self._training = training
         self._hard, self._soft = HardLabels(), SoftTargets(on="task", temperature=1.0)
         self._gradients: dict[On, Widths] = {}
         self._moments: Moments | None = None
@@ -62,6 +82,16 @@ class WidthStudy:
         if self._moments is None:
             self._moments = collect(self.model, self.batches, self.stop)
         return self._moments
+
+    def steps(self) -> Iterator[Batch]:
+        """Text to train on, without an end."""
+        device = self.batches[0].input_ids.device
+        for epoch in itertools.count():
+            if self._training is None:
+                yield from self.batches
+                continue
+            for index in range(self._training.steps(epoch)):
+                yield from (batch.to(device) for batch in self._training.step(epoch, index))
 
     # --- by the gates of heads and neurons --------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import torch
+
 from compress.contracts import WidthScores
 from compress.encoder.config import EncoderConfig
 from compress.encoder.cutting import units
@@ -149,6 +151,17 @@ def kept_counts(spec: Spec, config: EncoderConfig, origin: EncoderConfig, scores
             wanted = search.of_kind(tables, weights, sum(n * w for n, w in zip(wanted, weights, strict=True)))
         made.append(tuple(wanted))
     return Counts(*made)
+
+
+def shares(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> tuple[float, float]:
+    """Of heads and of neurons, what `ratio` or `keep_…` leave of those that there are."""
+    whole = Counts.of(config)
+    if spec.ratio is not None:
+        left = search.share(Counts.of(origin), 1 - spec.way * spec.ratio)
+    else:
+        flat = WidthScores([torch.ones(n) for n in whole.heads], [torch.ones(n) for n in whole.neurons])
+        left = kept_counts(spec, config, origin, flat)
+    return sum(left.heads) / sum(whole.heads), sum(left.neurons) / sum(whole.neurons)
 
 
 def ratio_counts(

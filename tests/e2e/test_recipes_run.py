@@ -55,6 +55,8 @@ def command(name: str) -> list[str]:
     for index, stage in enumerate(recipe.stages):
         if hasattr(stage, "training"):
             changes |= {f"stages.{index}.training.steps": 2, f"stages.{index}.training.epochs": "null"}
+        if hasattr(getattr(stage, "importance", None), "steps"):
+            changes |= {f"stages.{index}.importance.steps": 2}
         if stage.kind == "share":
             changes |= {f"stages.{index}.residual_rank": min(4, stage.residual_rank)}
             changes |= {f"stages.{index}.embedding": "{size: 8}"} if stage.embedding is not None else {}

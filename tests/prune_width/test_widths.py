@@ -27,8 +27,8 @@ from compress.prune_width import search, selection
 from compress.prune_width.answers import drawn
 from compress.prune_width.costs import Costs, Counts, operations, parameters
 from compress.prune_width.refit import refit
-from compress.prune_width.stage import PACKAGE, build
 from compress.prune_width.study import WidthStudy, divergence
+from compress.prune_width.subject import PACKAGE, build
 from evaluation.cost.flops import count_flops
 from evaluation.cost.size import count_parameters
 
@@ -81,6 +81,10 @@ def batches(count: int = 3, labelled: bool = True, seed: int = 0) -> list[Batch]
     return made
 
 
+FEW: dict[str, dict[str, Any]] = {"l0": {"steps": 6}, "movement": {"steps": 6}}
+"""Steps of those that train, where nothing is to be learned."""
+
+
 def importance(kind: str, study: WidthStudy, **options: Any) -> Any:
     return build(registry.schema(PACKAGE, kind).model_validate({"kind": kind, **options}), study)
 
@@ -93,7 +97,7 @@ def importance(kind: str, study: WidthStudy, **options: Any) -> Any:
 def test_every_importance_scores_every_kind_of_encoder(kind: str, shape: str) -> None:
     source = model(shape)
     study = WidthStudy(source, batches())
-    part = importance(kind, study)
+    part = importance(kind, study, **FEW.get(kind, {}))
     scores, whole = part(study), Kept.everything(source.config)
     for ours, every in zip((*scores.heads, *scores.neurons), (*whole.heads, *whole.neurons), strict=True):
         assert ours.shape == (len(every),)
@@ -101,7 +105,7 @@ def test_every_importance_scores_every_kind_of_encoder(kind: str, shape: str) ->
         assert bool(torch.isfinite(ours).all())
         assert bool((ours >= 0).all())
     assert part.hidden(study).shape == (16,)
-    again = importance(kind, fresh := WidthStudy(model(shape), batches()))(fresh)
+    again = importance(kind, fresh := WidthStudy(model(shape), batches()), **FEW.get(kind, {}))(fresh)
     assert all(torch.equal(a, b) for a, b in zip(scores.heads, again.heads, strict=True)), "the same text, the same"
     assert all(p.requires_grad for p in source.parameters()), "the model is left as it was"
 
@@ -124,7 +128,7 @@ def test_labels_are_asked_for_by_those_that_read_them(kind: str) -> None:
         with pytest.raises(UserError, match=f"importance {kind} measures losses, and no training row has a label"):
             importance(kind, study)
     else:
-        importance(kind, study)(study)
+        importance(kind, study, **FEW.get(kind, {}))(study)
 
 
 def test_the_divergence_from_oneself_has_no_slope() -> None:

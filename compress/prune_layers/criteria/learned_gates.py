@@ -6,14 +6,12 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from compress.contracts import LayerChoice, Needs
 from compress.encoder.gates import frozen
+from compress.encoder.hardconcrete import OPEN, chance, draw
 from compress.prune_layers.criteria._common import lowest_go
 from compress.prune_layers.gates import gated
-
-BETA, LOW, HIGH = 2 / 3, -0.1, 1.1  # of the stretched concrete distribution, as in the paper
 
 
 class Criterion:
@@ -38,7 +36,7 @@ class Criterion:
     def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
         device = study.steps[0].input_ids.device
         generator = torch.Generator("cpu").manual_seed(study.seed)
-        logits = torch.full((study.depth,), 2.0, requires_grad=True)
+        logits = torch.full((study.depth,), OPEN, requires_grad=True)
         optimizer = torch.optim.Adam([logits], lr=self.learning_rate)
         batches = [batch for batch in study.steps if study.terms(batch)]
         free = torch.tensor([layer not in protected for layer in range(study.depth)])
@@ -46,28 +44,16 @@ class Criterion:
             for step in range(self.steps):
                 study.stop()
                 batch = batches[step % len(batches)]
-                drawn = _draw(logits, generator)
+                drawn = draw(logits, generator)
                 gates = torch.where(free, drawn, 1.0).to(device)
                 with gated(study.model, lambda layer, gates=gates: gates[layer]):
                     output = study.model(batch, Needs(logits=True))
                 loss = study.summed_loss(output, batch) / study.terms(batch)
                 wanted = keep - len(protected)  # a protected gate is open, whatever is drawn
-                loss = loss.cpu() + self.pressure * (_open(logits)[free].sum() - wanted).square()
+                loss = loss.cpu() + self.pressure * (chance(logits)[free].sum() - wanted).square()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-        chances = _open(logits.detach())
+        chances = chance(logits.detach())
         scores = {layer: float(chances[layer]) for layer in range(study.depth)}
         return lowest_go(scores, keep, protected, score="chance that its learned gate is open", form="{:.3f}")
-
-
-def _draw(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """(layers,) gates from 0 to 1, most of them at an end."""
-    u = torch.rand(len(logits), generator=generator).clamp(1e-6, 1 - 1e-6)
-    stretched = torch.sigmoid((u.logit() + logits) / BETA) * (HIGH - LOW) + LOW
-    return stretched.clamp(0, 1)
-
-
-def _open(logits: Tensor) -> Tensor:
-    """(layers,) chance that a gate is not 0."""
-    return torch.sigmoid(logits - BETA * torch.log(torch.tensor(-LOW / HIGH)))
