@@ -1,22 +1,24 @@
 """What cutting heads and feed-forward neurons does to a model before recovery, for every importance.
 
-    python -m benchmarks.width FOLDER --data DATA [--keep 0.5] [--rows 512] [--importance NAME ...] [--threads 1]
+    python -m benchmarks.width FOLDER --data DATA [--keep 0.5] [--rows 512] [--importance NAME ...] [--refit]
 
 For each importance the heads and neurons of FOLDER, a fine-tuned classifier, are cut to the share that is kept, once
 the same numbers in each layer and once each layer its own at equal operations. Prints the KL divergence from the whole
-model and the accuracy on validation rows; nothing is trained.
+model and the accuracy on validation rows. Nothing is trained, but for the importances that train. --refit: output
+matrices are fitted to what is left for every importance, and not for `reconstruction` alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from pathlib import Path
 
 import torch
 
 from compress import registry
-from compress.data.batches import evaluation_batches
+from compress.data.batches import TaskBatches, evaluation_batches
 from compress.data.randomness import spread
 from compress.data.sources import open_table
 from compress.data.tasks import task_of
@@ -24,11 +26,13 @@ from compress.data.tokenizer import Tokenizer
 from compress.encoder.cutting import cut
 from compress.encoder.inference import PreparedModel, prepare
 from compress.modelfolder.folder import load_model
-from compress.prune_width import search, selection
-from compress.prune_width.costs import Costs, Counts, operations, uses
+from compress.prune_width import selection
+from compress.prune_width.costs import operations
 from compress.prune_width.refit import refit
-from compress.prune_width.study import ANSWERS, WidthStudy, divergence
-from compress.prune_width.subject import PACKAGE
+from compress.prune_width.spec import Spec
+from compress.prune_width.study import ANSWERS, Target, WidthStudy, divergence
+from compress.prune_width.subject import PACKAGE, STEP_ROWS
+from compress.prune_width.targets import ratio_counts
 
 
 def main() -> None:
@@ -38,6 +42,7 @@ def main() -> None:
     parser.add_argument("--keep", type=float, default=0.5)
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--importance", nargs="+", default=sorted(registry.parts(PACKAGE)))
+    parser.add_argument("--refit", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
@@ -47,9 +52,8 @@ def main() -> None:
     train, held = (task.encode(tokenizer, table.split(s), max_length=64) for s in ("train", "validation"))
     rows = train.take(spread(len(train), min(asked.rows, len(train)), 0, "width-study"))
     text, validation = (list(evaluation_batches(x, 4096)) for x in (rows, held))
-    study, whole = WidthStudy(loaded.model, text), prepare(loaded.model)
-    costs = operations(loaded.config, loaded.heads, 128)
-    budget = costs.fixed + asked.keep * (costs.most - costs.fixed)
+    study = WidthStudy(loaded.model, text, training=TaskBatches(rows, STEP_ROWS, 4096, 0))
+    whole, costs = prepare(loaded.model), operations(loaded.config, loaded.heads, 128)
 
     def accuracy(model: PreparedModel) -> float:
         right = 0
@@ -63,35 +67,25 @@ def main() -> None:
     print(f"whole model: accuracy {accuracy(whole):.2f} % on {len(held)} validation rows")
     for kind in asked.importance:
         part = registry.load(PACKAGE, kind)()
-        begin = time.process_time()
-        scores = part(study)
-        alike = search.share(Counts.of(loaded.config), asked.keep)
-        for how, counts in (("alike", alike), ("uneven", _uneven(study, scores, alike, costs, budget, part.in_loss))):
+        for uneven in (False, True):
+            begin = time.process_time()
+            spec = Spec(kind="prune_width", ratio=1 - asked.keep, uneven=uneven)
+            study.target, study.trained = functools.partial(Target, asked.keep, asked.keep, uneven=uneven), None
+            scores = part(study)
+            counts = ratio_counts(spec, loaded.config, loaded.config, scores, costs, part.in_loss)
             kept = selection.highest(scores, counts)
             if part.rearranges:
                 kept = selection.rearranged(kept, study.gradients("labels"))
-            made = cut(loaded.model, kept)
-            if part.refits:
+            made = cut(study.trained or loaded.model, kept)
+            if part.refits or asked.refit:
                 refit(made, loaded.model, kept, text, lambda: None)
             ready = prepare(made)
             print(
-                f"{kind:15} {how:7} KL {divergence(ready, whole, validation):.3f}  accuracy {accuracy(ready):.2f} %"
-                f"  operations {100 * costs.of(counts) / costs.most:.1f} %  {time.process_time() - begin:.0f} s of CPU",
+                f"{kind:15} {'uneven' if uneven else 'alike':7} KL {divergence(ready, whole, validation):.3f}"
+                f"  accuracy {accuracy(ready):.2f} %  operations {100 * costs.of(counts) / costs.most:.1f} %"
+                f"  {time.process_time() - begin:.0f} s of CPU",
                 flush=True,
             )
-
-
-def _uneven(study: WidthStudy, scores, alike: Counts, costs: Costs, budget: float, in_loss: bool) -> Counts:
-    if in_loss:
-        return search.uneven(scores, costs, budget)
-    made = []
-    for part, tables, counts in (
-        ("attention", scores.heads, alike.heads),
-        ("feed_forward", scores.neurons, alike.neurons),
-    ):
-        weights = uses(study.model.config, part)
-        made.append(tuple(search.of_kind(tables, weights, sum(n * w for n, w in zip(counts, weights, strict=True)))))
-    return Counts(*made)
 
 
 if __name__ == "__main__":
