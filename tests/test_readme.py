@@ -233,6 +233,18 @@ def test_results_that_are_cited_by_their_heading_exist(one: Page) -> None:
             assert any(heading.startswith(wanted) for heading in headings), f"{one.name}: no heading {wanted}"
 
 
+@pytest.mark.parametrize("one", named([one for one in WRITTEN if one.name.startswith("docs/methods/")]))
+def test_figures_are_measured_ones(one: Page) -> None:
+    """Every decimal under Figures, and in running text, stands in benchmarks/RESULTS.md, a recipe or the README."""
+    sources = [ROOT / "benchmarks/RESULTS.md", README.path, *(ROOT / "recipes").glob("*.yaml")]
+    number = re.compile(r"(?<![\w.])\d*\.\d+(?=x?(?![\w.]))")
+    measured = {found for path in sources for found in number.findall(path.read_text(encoding="utf-8"))}
+    above, _, figures = re.sub(r"`[^`]*`", "", one.plain).partition("## Figures")
+    told = number.findall(re.sub(r"^\|.*$", "", above, flags=re.MULTILINE) + figures)
+    papers = re.compile(r"\d{4}\.\d{4,5}")
+    assert [found for found in told if found not in measured and not papers.fullmatch(found)] == []
+
+
 @pytest.mark.parametrize("one", named(WRITTEN))
 def test_paths_in_running_text_exist(one: Page) -> None:
     """`compress/…`, `tests/…` and the like, where no placeholder stands in them."""

@@ -1,0 +1,115 @@
+"""Every command of the pages on methods and how-to, page by page and in their order, on a toy. Minutes: `-m slow`.
+
+That they parse is held in every run by tests/test_readme.py; README and tutorial are run in test_readme_commands.py and
+test_tutorial.py.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from docpages import README, WRITTEN, Page
+from e2e_toy import Cli, opinions, write_rows
+
+ELSEWHERE = ("README.md", "docs/tutorial.md")
+PAGES = [one for one in WRITTEN if one.name not in ELSEWHERE and one.ours()]
+NOT_HERE = re.compile(r"^compress ui\b|https://")
+"""What serves until it is ended, and what is on another machine."""
+
+TOY = {
+    r"\bFOLDER\b": "mine",
+    r"--teacher OTHER\b": "--teacher other",
+    r"\bOTHER\b": "twin",
+    r"\bPRETRAINED\b": "mine",
+    r"\bDATA\b": "data",
+    r"\bTEXT\b": "corpus.txt",
+    r"\bWORDS_WITH_TAGS\b": "tags",
+    r"\bPAIRS\b": "pairs",
+    "--criterion all --keep 5,4,3 --seeds 3": "--criterion cka,uniform --keep 5,4 --seeds 2 --no-recover",
+    "--device cuda": "--device cpu",
+    "--keep-heads 6": "--keep-heads 1",
+    "--keep-ffn 768": "--keep-ffn 16",
+    "--hidden 192": "--hidden 8",
+    "--embedding-size 128": "--embedding-size 8",
+    "--residual-rank 16": "--residual-rank 2",
+    "--embedding-error 0.1": "--embedding-error 0.5",
+    "--mb 60": "--mb 0.05",
+    "--size 12000": "--size 75",
+    "--dimensions 256": "--dimensions 4",
+    "--target-latency 3ms --uneven": "--target-flops 80% --uneven",
+    "--target-latency 5ms": "--target-latency 1000ms",
+    "--max-positions 4096 --window 256": "--max-positions 256 --window 8",
+    "--max-length 4096": "--max-length 64",
+    "encoder.layers.0": "encoder.layers.1",
+}
+QUICK = {
+    "evaluation.bootstrap": "100",
+    "evaluation.latency": "{length: 16, warmup: 0, repeats: 5, seconds: 1}",
+    "evaluation.throughput_rows": "16",
+    "stages.*.training.steps": "2",
+    "stages.*.training.epochs": "null",
+    "stages.*.training.batch_rows": "8",
+    "stages.*.training.validate_every": "2",
+}
+SMALL = {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32, "max_positions": 64}
+TRAINS = ("finetune", "distill", "prune-layers", "prune-width", "share", "factorize", "pretrain", "run")
+
+
+def toy(line: str) -> list[str]:
+    """The command with toy names and sizes, and two steps of training."""
+    for pattern, value in TOY.items():
+        line = re.sub(pattern, value, line)
+    words = shlex.split(line)[1:]
+    changes: dict[str, str] = {}
+    if words[0] in TRAINS or "qat" in words:
+        changes |= QUICK
+    if words[0] in ("pretrain", "run"):
+        changes |= {f"stages.1.encoder.{key}": f"{value}" for key, value in SMALL.items()}
+    if words[0] == "run":
+        changes |= {"corpus.text_column": "null", "corpus.max_length": "24", "data.max_length": "24"}
+    return [*words, *(word for key, value in changes.items() for word in ("--set", f"{key}={value}"))]
+
+
+@pytest.fixture
+def desk(own_model: Path, other_model: Path) -> Path:
+    """What the pages take for granted: models and files."""
+    shutil.copytree("mine", "twin")
+    rows = opinions()["train"]
+    Path("texts.txt").write_text("".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
+    body = "".join(f'"{row["text"]}",{row["label"]}\n' for row in rows)
+    Path("reviews.csv").write_text(f"body,stars\n{body}", encoding="utf-8")
+    for split, part in opinions().items():
+        words = [row["text"].split() for row in part]
+        if split != "unlabelled":
+            tagged = [{"tokens": one, "ner_tags": ["THE" if w == "the" else "O" for w in one]} for one in words]
+            write_rows(Path("tags", f"{split}.jsonl"), tagged)
+            pairs = [{"sentence1": one["text"], "sentence2": "it was fine", "label": one["label"]} for one in part]
+            write_rows(Path("pairs", f"{split}.jsonl"), pairs)
+    return own_model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in PAGES])
+def test_the_commands_of_a_page_work(one: Page, desk: Path, compress: Cli) -> None:
+    if "recipes copy" not in one.text:
+        assert compress("recipes", "copy", "distilbert-task", "mine.yaml").code == 0
+    for made in ("runs/distilbert-task/student", "runs/prune-layers/student"):  # by the command of an earlier page
+        if made in one.text:
+            shutil.copytree("mine", made)
+    for line in one.ours():
+        if NOT_HERE.search(line):
+            continue
+        done = compress(*toy(line))
+        if "--resume" in line:  # nothing was stopped, and that is what it says
+            assert "there is no unfinished run" in done.err
+            continue
+        assert done.code == 0 or ("--check" in line and done.code == 3), f"{one.name}: {line}\n{done.err}"
+
+
+def test_pages_are_seen() -> None:
+    assert len(PAGES) >= 15
+    assert README not in PAGES
