@@ -42,11 +42,13 @@ class Candidate:
 @dataclass(frozen=True)
 class Verdict:
     """by: place of a model that dominates this one, None where none does.  paired: the interval that said so is the
-    paired one.  unpaired: how many rivals could be compared with it by unpaired intervals only."""
+    paired one.  unpaired: how many rivals could be compared with it by unpaired intervals only.  rival: where none
+    dominates it, place of one that would if the figures were exact: more test rows may tell."""
 
     by: int | None = None
     paired: bool = False
     unpaired: int = 0
+    rival: int | None = None
 
 
 def frontier(candidates: Sequence[Candidate], *, tolerance: float = TOLERANCE) -> list[Verdict]:
@@ -97,7 +99,8 @@ class _Rivals:
             if beaten.any():
                 first = int(np.argmax(beaten))
                 return Verdict(int(part[first]), bool(able[first]))
-        return Verdict(unpaired=int((~pairable).sum()))
+        ahead = rivals[cheaper[rivals] | (self.quality[rivals] > self.quality[i])]
+        return Verdict(unpaired=int((~pairable).sum()), rival=int(ahead[0]) if len(ahead) else None)
 
     def _paired_low(self, rivals: NDArray[np.intp], i: int) -> NDArray[np.float64]:
         """(len(rivals),) lower ends of the paired 95 % intervals of their quality minus that of `i`."""

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from compress.comparing.judging import ON, Judged
+from compress.comparing.judging import DOMINATED, ON, OPEN, Judged
 from compress.comparing.rows import LATENCY, SIZE
 from compress.errors import columns, printable
 from compress.plots import COLOURS, ticks
 
-TABBED = 60  # points that the tab key stops at; of more, those on the frontier only
+TABBED = 60  # points that the tab key stops at; of more, those on the frontier only, and no interval is drawn
 LEFT, RIGHT, TOP, BOTTOM = 62, 18, 16, 46
-SMALLEST = 3.5  # radius in pixels
+SMALLEST = 2.5  # radius in pixels
 CHARACTER = 6.6
 
 
@@ -88,18 +88,20 @@ def trade_off(judged: Sequence[Judged], anchors: Sequence[str], shape: Shape, co
     turned = f'<g transform="translate(15 {(TOP + bottom) / 2:.0f}) rotate(-90)">'
     out.append(f"{turned}{_text(0, 0, unit, 'middle')}</g>")
     order = sorted(range(len(judged)), key=lambda i: (judged[i].place == ON, -size[i]))
-    radii = [max(SMALLEST, shape.largest * math.sqrt(s / (max(size) or 1.0))) for s in size]
+    largest = shape.largest * min(1.0, math.sqrt(TABBED / len(judged)))
+    radii = [max(SMALLEST, largest * math.sqrt(s / (max(size) or 1.0))) for s in size]
     centres = [(x(t), y(q[0])) for t, q in zip(latency, qualities, strict=True)]
     names, labels = _Names(shape, centres, radii), []
     for i in order:
         j, at = judged[i], centres[i]
-        tabbed = len(judged) <= TABBED or j.place == ON
         on = j.place == ON
-        classes = "point on" if on else "point"
+        tabbed = len(judged) <= TABBED or on
+        classes = "point " + {ON: "on", OPEN: "open"}.get(j.place, "off")
+        line = f'<path class="interval" d="M{at[0]:.1f} {y(lows[i]):.1f}V{y(highs[i]):.1f}"/>'
         out.append(
             f'<a class="{classes}" href="#{anchors[i]}" data-row="{anchors[i]}" tabindex="{0 if tabbed else -1}" '
             f'aria-label="{escape(spoken(j), quote=True)}" style="--c:{colours[method(j)]}">'
-            f'<path class="interval" d="M{at[0]:.1f} {y(lows[i]):.1f}V{y(highs[i]):.1f}"/>'
+            f"{line if len(judged) <= TABBED else ''}"
             f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radii[i]:.1f}"/>'
             f"<title>{escape(spoken(j))}</title></a>"
         )
@@ -125,9 +127,9 @@ def spoken(j: Judged) -> str:
         for key, label in (("recipe", "recipe"), ("method", ""), ("student.layers", "layers"))
         if row.facts.get(key)
     )
-    where = {ON: "on the Pareto frontier"}.get(j.place, f"dominated by {j.by}" if j.by else j.place)
+    places = {ON: "on the Pareto frontier", OPEN: f"perhaps dominated by {j.by}", DOMINATED: f"dominated by {j.by}"}
     figures = f"{quality_cell(row)}, {row.values[LATENCY]:.2f} ms, {row.values[SIZE]:.2f} MB"
-    return printable(f"{row.name}: {figures}; {where}" + (f"; {recipe}" if recipe else ""), 400)
+    return printable(f"{row.name}: {figures}; {places.get(j.place, j.place)}" + (f"; {recipe}" if recipe else ""), 400)
 
 
 class _Names:

@@ -10,13 +10,14 @@ from compress.comparing.rows import CONDITIONS, Row
 from compress.errors import ExitCode, UserError, printable
 from evaluation.frontier import TOLERANCE, frontier
 
-ON, DOMINATED, UNJUDGED = "on it", "dominated", "not judged"
+ON, OPEN, DOMINATED, UNJUDGED = "on it", "undecided", "dominated", "not judged"
+"""Places. OPEN: another has figures that are no worse, but the interval of quality does not settle it."""
 SHOWN = 6  # names in a note
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A row with its place. by: the name of a row that dominates it.  paired: by the paired interval of quality."""
+    """A row with its place. by: the name of a row that dominates it, or might.  paired: the paired interval says so."""
 
     row: Row
     place: str
@@ -30,9 +31,10 @@ def judge(rows: Sequence[Row]) -> tuple[list[Judged], list[str]]:
     verdicts = frontier([c for _, c in able])
     found, single = {}, []
     for (row, _), verdict in zip(able, verdicts, strict=True):
-        by = None if verdict.by is None else able[verdict.by][0].name
-        found[id(row)] = Judged(row, ON if by is None else DOMINATED, by, verdict.paired)
-        if verdict.unpaired or (by is not None and not verdict.paired):
+        other = verdict.rival if verdict.by is None else verdict.by
+        place = DOMINATED if verdict.by is not None else OPEN if other is not None else ON
+        found[id(row)] = Judged(row, place, None if other is None else able[other][0].name, verdict.paired)
+        if verdict.unpaired or (place == DOMINATED and not verdict.paired):
             single.append(row.name)
     judged = [found.get(id(row), Judged(row, UNJUDGED)) for row in rows]
     return judged, _notes(rows, [row for row, _ in able], single)
@@ -61,8 +63,9 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
     lines = []
     if able:
         lines.append(
-            "Pareto: no other row is no larger, no slower (latencies within "
-            f"{100 * TOLERANCE:g} % count as equal) and, by the paired 95 % interval of quality, no worse"
+            "Pareto, yes: no other row is no larger, no slower (latencies within "
+            f"{100 * TOLERANCE:g} % count as equal) and no worse; maybe: the named one is, but the paired 95 % "
+            "interval of quality does not settle it; no: it does"
         )
     if single:
         lines.append(

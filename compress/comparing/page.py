@@ -102,9 +102,10 @@ def _charts(judged: Sequence[Judged], anchors: Sequence[str]) -> str:
         where = f"{row.context.get('dataset', '')}; {', '.join(row.conditions or ())}".strip("; ")
         out.append(f"<figure>{drawn}<figcaption>{_safe(where)}</figcaption></figure>")
     legend = "".join(f'<li><i style="--c:{colour}"></i>{_safe(name)}</li>' for name, colour in colours.items())
-    legend += '<li><i class="full"></i>Pareto</li><li><i class="hollow"></i>dominated, or not judged</li>'
+    legend += '<li><i class="full"></i>Pareto</li><li><i class="dashed"></i>maybe</li>'
+    legend += '<li><i class="hollow"></i>dominated, or not judged</li>'
     told = '<p id="said" aria-live="polite">Point at a bubble, or reach it with the tab key: it says its figures here. '
-    told += "Its area is megabytes on disk, the line through it the 95 % interval of quality.</p>"
+    told += "Its area is megabytes on disk, a line through it is the 95 % interval of quality.</p>"
     left = [j.row.name for j in judged if id(j) not in able]
     more = f'<p class="soft">Not drawn, for want of a figure: {_safe(", ".join(left[:20]))}</p>' if left else ""
     return f'<ul class="legend">{legend}</ul>{"".join(out)}{told}{more}'

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compress.comparing.gathering import Gathered
-from compress.comparing.judging import ON, Judged
+from compress.comparing.judging import ON, OPEN, Judged
 from compress.comparing.page import Detail, Picture, page
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -36,7 +36,7 @@ def page_of(
     judged: Sequence[Judged], keys: Sequence[str], notes: Sequence[str], gathered: Gathered, reader: Reader
 ) -> str:
     """The page of these rows, with what their runs left and what was measured now."""
-    order = sorted(judged, key=lambda j: j.place != ON)[:DETAILED]
+    order = sorted(judged, key=lambda j: (j.place != ON, j.place != OPEN))[:DETAILED]
     below = _below(order, reader)
     details, notes = [], list(notes)
     for j in order:

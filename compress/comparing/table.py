@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compress.comparing.asking import NAME, PARETO, QUALITY, value_of
-from compress.comparing.judging import DOMINATED, ON, Judged
+from compress.comparing.judging import DOMINATED, ON, OPEN, UNJUDGED, Judged
 from compress.comparing.rows import LATENCY, MISSING, SIZE, Row
 from compress.errors import printable
 from compress.report import METRICS, figures, title
@@ -62,7 +62,7 @@ def cell(judged: Judged, key: str) -> str:
     """One figure as text."""
     row = judged.row
     if key == PARETO:
-        return {ON: "yes", DOMINATED: f"no: {judged.by}"}.get(judged.place, MISSING)
+        return {ON: "yes", OPEN: f"maybe: {judged.by}", DOMINATED: f"no: {judged.by}"}.get(judged.place, MISSING)
     if key == QUALITY:
         return quality_cell(row)
     if key == DIFFERENCE:
@@ -77,7 +77,7 @@ def cell(judged: Judged, key: str) -> str:
 def sortable(judged: Judged, key: str) -> float | str | None:
     """What a cell is sorted by."""
     if key == PARETO:
-        return judged.place
+        return float((ON, OPEN, DOMINATED, UNJUDGED).index(judged.place))
     found = _difference(judged.row) if key == DIFFERENCE else None
     return found[0] if found else value_of(judged.row, key)
 
@@ -99,7 +99,7 @@ def document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, Any]:
         row = j.row
         rows.append({
             "name": row.name, "run": row.facts.get("run"), "folder": row.facts.get("folder"), "metric": row.metric,
-            "frontier": j.place, "dominated_by": j.by, "paired": j.paired if j.by is not None else None,
+            "frontier": j.place, "by": j.by, "paired": j.paired if j.place == DOMINATED else None,
             "simulated": row.simulated, "missing": row.missing, "values": dict(row.values),
             "context": dict(row.context), "facts": dict(row.facts),
         })  # fmt: skip
@@ -111,7 +111,7 @@ def as_csv(judged: Sequence[Judged], keys: Sequence[str]) -> str:
     names: list[str] = []
     for key in keys:
         names += [key, f"{key}_low", f"{key}_high"] if key in (QUALITY, DIFFERENCE) else [key]
-    names += ["dominated_by"] if PARETO in keys else []
+    names += ["pareto_by"] if PARETO in keys else []
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)

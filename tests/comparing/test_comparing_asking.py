@@ -88,13 +88,14 @@ def test_a_dominated_row_says_by_which_and_json_how() -> None:
     judged, _ = judge([worse, better])
     assert cells(judged[0], ["pareto", "name"]) == ["no: better", "worse"]
     first, second = document(judged, [])["rows"]
-    assert (first["frontier"], first["dominated_by"], first["paired"]) == ("dominated", "better", True)
-    assert (second["frontier"], second["dominated_by"], second["paired"]) == ("on it", None, None)
+    assert (first["frontier"], first["by"], first["paired"]) == ("dominated", "better", True)
+    assert (second["frontier"], second["by"], second["paired"]) == ("on it", None, None)
 
 
 def test_rows_without_resamples_are_compared_by_unpaired_intervals_and_said() -> None:
     judged, notes = judge([row("worse", 178, 40.0, 8.0, paired=False), row("better", 180, 10.0, 4.0)])
-    assert judged[0].place == "on it"
+    assert (judged[0].place, judged[0].by) == ("undecided", "better")
+    assert cells(judged[0], ["pareto"]) == ["maybe: better"]
     assert any(line.startswith("1 row compared with some others by unpaired intervals") for line in notes)
 
 

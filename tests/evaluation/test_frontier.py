@@ -60,6 +60,10 @@ def test_a_row_is_off_the_frontier_when_some_row_dominates_it_and_only_then(rows
         if verdict.by is not None:
             assert dominates(rows[verdict.by], row, tolerance)
             assert verdict.paired == (row.figures is not None and rows[verdict.by].figures is not None)
+        else:
+            exact = [replace(r, low=r.quality, high=r.quality, figures=None) for r in (row, *rows)]
+            ahead = any(dominates(r, exact[0], tolerance) for r in exact[1:])
+            assert (verdict.rival is not None) == ahead
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,7 +115,7 @@ def test_the_paired_interval_sees_what_two_intervals_do_not() -> None:
     assert small.low < large.high
     assert frontier([large, small]) == [Verdict(1, paired=True), Verdict()]
     alone = frontier([replace(large, figures=None), small])
-    assert alone == [Verdict(unpaired=1), Verdict()]
+    assert alone == [Verdict(unpaired=1, rival=1), Verdict()]
 
 
 def test_the_same_answers_from_a_smaller_model_dominate_and_a_copy_does_not() -> None:
