@@ -198,6 +198,11 @@ def title(metric: str) -> str:
     return METRICS[metric][0] if metric in METRICS else metric.replace("_", " ")
 
 
+def in_percent(metric: str) -> bool:
+    """Whether a metric is told in percent: it is a share, from 0 to 1."""
+    return metric in METRICS and METRICS[metric][1] is _percent
+
+
 def figures(metric: str | None) -> list[tuple[str, tuple[str, ...], Form]]:
     """The rows of the table: what they are called, the keys they read, their form. metric: the main one, told first."""
     names = sorted(METRICS, key=lambda name: name != metric)

@@ -9,8 +9,10 @@ from html import escape
 
 from compress.comparing.judging import DOMINATED, ON, OPEN, Judged
 from compress.comparing.rows import LATENCY, SIZE
+from compress.comparing.table import quality_cell
 from compress.errors import columns, printable
 from compress.plots import COLOURS, ticks
+from compress.report import in_percent, title
 
 TABBED = 60  # points that the tab key stops at; of more, those on the frontier only, and no interval is drawn
 LEFT, RIGHT, TOP, BOTTOM = 62, 18, 16, 46
@@ -63,7 +65,7 @@ def trade_off(judged: Sequence[Judged], anchors: Sequence[str], shape: Shape, co
     lows = [v if low is None else low for v, low, _ in qualities]
     highs = [v if high is None else high for v, _, high in qualities]
     latency, size = ([j.row.values[key] for j in judged] for key in (LATENCY, SIZE))
-    share = (all(-1 <= v <= 1 for v in highs) and 100) or 1
+    share = 100 if in_percent(judged[0].row.metric or "") else 1
     x_ticks, y_ticks = ticks(0.0, max(latency), shape.steps), ticks(min(lows) * share, max(highs) * share, 6)
     right, bottom = shape.width - RIGHT, shape.height - BOTTOM
 
@@ -84,7 +86,7 @@ def trade_off(judged: Sequence[Judged], anchors: Sequence[str], shape: Shape, co
         out.append(f'<path class="grid" d="M{x(tick):.1f} {TOP}V{bottom}"/>')
         out.append(_text(x(tick), bottom + 18, f"{tick:g}", "middle"))
     out.append(_text((LEFT + right) / 2, shape.height - 8, "latency p50, ms", "middle"))
-    unit = f"{quality_title(judged)}{', %' if share == 100 else ''}"
+    unit = title(judged[0].row.metric or "quality") + (", %" if share == 100 else "")
     turned = f'<g transform="translate(15 {(TOP + bottom) / 2:.0f}) rotate(-90)">'
     out.append(f"{turned}{_text(0, 0, unit, 'middle')}</g>")
     order = sorted(range(len(judged)), key=lambda i: (judged[i].place == ON, -size[i]))
@@ -110,17 +112,8 @@ def trade_off(judged: Sequence[Judged], anchors: Sequence[str], shape: Shape, co
     return "\n".join([*out, *labels, "</svg>"])
 
 
-def quality_title(judged: Sequence[Judged]) -> str:
-    """What the vertical axis is called."""
-    from compress.report import title
-
-    return title(judged[0].row.metric or "quality")
-
-
 def spoken(j: Judged) -> str:
     """A row in one sentence: its recipe and its figures."""
-    from compress.comparing.table import quality_cell
-
     row = j.row
     recipe = ", ".join(
         f"{label} {row.facts[key]}" if label else row.facts[key]

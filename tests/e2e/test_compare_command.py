@@ -46,13 +46,17 @@ def test_models_are_measured_judged_and_told_by_slices(taught: Path, compress: C
     assert "corrected for the number of groups (Holm)" in done.out
 
 
-def test_runs_keep_what_later_comparisons_pair_them_by(river: River, compress: Cli) -> None:
+def test_runs_keep_what_later_comparisons_pair_them_by(river: River, compress: Cli, tmp_path: Path) -> None:
     store = f"sqlite:///{river.folder / 'mlruns' / 'mlflow.db'}"
-    done = compress("compare", "--experiment", "compress", "--json", "--tracking-uri", store, "--mixed-conditions")
+    words = ("compare", "--experiment", "compress", "--json", "--tracking-uri", store, "--mixed-conditions")
+    done = compress(*words, "--html", tmp_path / "page.html")
     assert done.code == 0, done.err
     told = json.loads(done.out)
     assert not any("unpaired" in note for note in told["notes"])
     assert {row["facts"]["role"] for row in told["rows"]} >= {"teacher", "student", "control"}
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for said in ("Do probabilities hold?", "rows answered otherwise than by the teacher", "label: negative"):
+        assert said in page, "what the runs left"
     kept = list((river.folder / "mlruns").rglob("slices.json"))
     assert kept
     assert {s["by"] for s in json.loads(kept[0].read_text(encoding="utf-8"))["slices"]} == {"characters", "label"}
