@@ -15,7 +15,7 @@ from compress.plots import COLOURS, ticks
 from compress.report import in_percent, title
 
 TABBED = 60  # points that the tab key stops at; of more, those on the frontier only, and no interval is drawn
-LEFT, RIGHT, TOP, BOTTOM = 62, 18, 16, 46
+LEFT, RIGHT, TOP, BOTTOM = 62, 26, 16, 46
 SMALLEST = 2.5  # radius in pixels
 CHARACTER = 6.6
 

@@ -40,6 +40,14 @@ def judge(rows: Sequence[Row]) -> tuple[list[Judged], list[str]]:
     return judged, _notes(rows, [row for row, _ in able], single)
 
 
+def in_words(conditions: Sequence[str]) -> str:
+    """What a latency was measured under (`Row.conditions`), in words."""
+    names = dict(zip(CONDITIONS, conditions, strict=False))
+    if "threads" in names:
+        names["threads"] += " thread" if names["threads"] == "1" else " threads"
+    return ", ".join(names.values())
+
+
 def require_like(rows: Sequence[Row]) -> None:
     """Raise UserError (refused) when latencies were measured on several devices, threads, runtimes or lengths."""
     kinds = Counter(c for row in rows if (c := row.conditions) is not None)
@@ -47,13 +55,13 @@ def require_like(rows: Sequence[Row]) -> None:
         return
     apart = [name for i, name in enumerate(CONDITIONS) if len({kind[i] for kind in kinds}) > 1]
     at = [CONDITIONS.index(name) for name in apart]
-    told = "; ".join(f"{_rows(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
+    found = "; ".join(f"{_rows(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
     names = ", ".join({"latency_shape": "length"}.get(name, name) for name in apart)
     first = kinds.most_common(1)[0][0][at[0]]
     key = apart[0]
     raise UserError(
         f"latencies were measured under {len(kinds)} different conditions ({names})",
-        why=printable(told, 400),
+        why=printable(found, 400),
         do=f"choose with --filter '{key}={first}', measure again in one run, or show them with --mixed-conditions",
         code=ExitCode.REFUSED,
     )
@@ -82,8 +90,7 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
         lines.append(f"quality: {kind[0]} on {kind[3] or '?'} rows of {_dataset(rows, kind)}")
     kinds = {c for row in rows if (c := row.conditions) is not None}
     if len(kinds) == 1:
-        device, threads, runtime, shape = next(iter(kinds))
-        lines.append(f"latency: {device}, {threads} thread{'s' * (threads != '1')}, {runtime}, {shape}")
+        lines.append(f"latency: {in_words(next(iter(kinds)))}")
     elif kinds:
         lines.append(f"latencies of {len(kinds)} conditions are shown and not ranked against each other")
     busy = [row.name for row in rows if row.context.get("contaminated") == "yes"]

@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 
 from compress.comparing import chart, table
-from compress.comparing.asking import NAME, less_is_better
-from compress.comparing.judging import ON, Judged
+from compress.comparing.asking import NAME, PARETO, less_is_better
+from compress.comparing.judging import ON, Judged, in_words
 from compress.comparing.rows import MISSING
 from compress.errors import printable
 from compress.report import SLICES_NOTE, slices_sentence, slices_table
@@ -99,7 +99,7 @@ def _charts(judged: Sequence[Judged], anchors: Sequence[str]) -> str:
         chosen, named = [judged[i] for i in places], [anchors[i] for i in places]
         drawn = "".join(chart.trade_off(chosen, named, shape, colours) for shape in (chart.WIDE, chart.NARROW))
         row = chosen[0].row
-        where = f"{row.context.get('dataset', '')}; {', '.join(row.conditions or ())}".strip("; ")
+        where = "; ".join(filter(None, (row.context.get("dataset"), in_words(row.conditions or ()))))
         out.append(f"<figure>{drawn}<figcaption>{_safe(where)}</figcaption></figure>")
     legend = "".join(f'<li><i style="--c:{colour}"></i>{_safe(name)}</li>' for name, colour in colours.items())
     legend += '<li><i class="full"></i>Pareto</li><li><i class="dashed"></i>maybe</li>'
@@ -116,7 +116,7 @@ def _table(judged: Sequence[Judged], anchors: Sequence[str], keys: Sequence[str]
     heads, numeric = [], []
     for key, name in zip(keys, names, strict=True):
         values = [table.sortable(j, key) for j in judged]
-        number = any(isinstance(v, float) for v in values)
+        number = key != PARETO and any(isinstance(v, float) for v in values)
         numeric.append(number)
         first = "descending" if number and not less_is_better(key) else "ascending"
         heads.append(_head(name, number, first))
@@ -133,7 +133,7 @@ def _table(judged: Sequence[Judged], anchors: Sequence[str], keys: Sequence[str]
 
 
 def _slices(details: Sequence[Detail]) -> str:
-    """A table for each model, the ones that fail more than their parent first."""
+    """A table for each model, with the sentence that says where it fails more than its parent."""
     out = []
     known = [d for d in details if d.slices]
     for number, d in enumerate(known):
