@@ -483,10 +483,15 @@ class LayerCriterion(Protocol):
 @dataclass(frozen=True)
 class WidthScores:
     """How much each head and each neuron is needed: of every unit of the attention (H,) and of the feed-forward parts
-    (F,), float64 on the CPU. A unit is a layer, or the layers that share its matrices."""
+    (F,), float64 on the CPU. A unit is a layer, or the layers that share its matrices.
+
+    lost: of each unit, those of heads first, (n+1,) what is lost with 0..n of the highest scores kept, where more is
+    known of it than the sum of what goes; empty: that sum.
+    """
 
     heads: Sequence[Tensor]
     neurons: Sequence[Tensor]
+    lost: Sequence[Tensor] = ()
 
 
 class WidthImportance(Protocol):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from compress.contracts import WidthScores
 from compress.durable import atomic
 from compress.encoder.config import EncoderConfig
-from compress.encoder.cutting import Kept, units
-from compress.prune_width.search import losses
+from compress.encoder.cutting import COUNTED, Kept, units
+from compress.prune_width.search import curves_of
 from compress.stages import StageContext
 from compress.tracking import TrackedRun
 
@@ -125,11 +125,10 @@ class Report:
     def _lost(self) -> list[tuple[float, float]]:
         found = [[0.0, 0.0] for _ in self.before.layers]
         if self.scores is not None:
-            for place, (part, name, scores) in enumerate(
-                (("attention", "heads", self.scores.heads), ("feed_forward", "feed_forward", self.scores.neurons))
-            ):
-                for unit, values in zip(units(self.before, part), scores, strict=True):
-                    curve = losses(values)
+            curves = iter(curves_of(self.scores))
+            for place, (part, name) in enumerate(COUNTED.items()):
+                for unit in units(self.before, part):
+                    curve = next(curves)
                     for layer in unit:
                         left = curve[getattr(self.after.layers[layer], name)]
                         found[layer][place] = float(left / curve[0]) if curve[0] else 0.0

@@ -1,9 +1,10 @@
 """How many heads and neurons each layer keeps: the least loss within a budget, found exactly.
 
-What a unit loses with k of its heads or neurons left is the sum of the scores of those that go, the lowest first; what
-it costs is in a table. Choosing one k for each unit is a knapsack with one choice per unit; budgets are cut into CELLS,
-costs rounded up, so that the result is within the budget and a few cells below it at most; what is left is filled up.
-(The released search of Kwon et al. for latency takes a budget from what an earlier unit left, which is not exact.)
+What a unit loses with k of its heads or neurons left is the sum of the scores of those that go, the lowest first, or
+what the importance tells of them together; what it costs is in a table. Choosing one k for each unit is a knapsack with
+one choice per unit; budgets are cut into CELLS, costs rounded up, so that the result is within the budget and a few
+cells below it at most; what is left is filled up. (The released search of Kwon et al. for latency takes a budget from
+what an earlier unit left, which is not exact.)
 """
 
 from __future__ import annotations
@@ -27,9 +28,16 @@ def losses(scores: Tensor) -> np.ndarray:
     return np.concatenate([[0.0], ascending.cumsum()])[::-1].copy()
 
 
+def curves_of(scores: WidthScores) -> list[np.ndarray]:
+    """Of each unit, those of heads first: (n+1,) what is lost with 0..n kept."""
+    if scores.lost:
+        return [x.numpy() for x in scores.lost]
+    return [losses(x) for x in (*scores.heads, *scores.neurons)]
+
+
 def uneven(scores: WidthScores, costs: Costs, budget: float) -> Counts:
     """Each unit its own counts, at least 1; the loss is least. The budget must be at least `costs.least`."""
-    curves = [losses(x) for x in (*scores.heads, *scores.neurons)]
+    curves = curves_of(scores)
     tables = [*costs.heads, *costs.neurons]
     found = knapsack(curves, tables, budget - costs.fixed)
     return Counts(tuple(found[: len(costs.heads)]), tuple(found[len(costs.heads) :]))
@@ -105,7 +113,8 @@ def _filled(counts: list[int], curves: Sequence[np.ndarray], tables: Sequence[np
 
 def uniform(scores: WidthScores, costs: Costs, budget: float) -> Counts:
     """All layers alike: the shares of heads and of neurons that lose least together, of those within the budget."""
-    heads, neurons = ([losses(x) for x in part] for part in (scores.heads, scores.neurons))
+    curves = curves_of(scores)
+    heads, neurons = curves[: len(scores.heads)], curves[len(scores.heads) :]
     head_count, neuron_count = (max(len(x) - 1 for x in part) for part in (heads, neurons))
     best: tuple[float, Counts] | None = None
     for h in range(1, head_count + 1):

@@ -254,6 +254,25 @@ def test_uniform_search_weighs_heads_against_neurons() -> None:
     assert search.alike(Counts((4, 4), (8, 8)), costs, 34) == Counts((2, 2), (4, 4))
 
 
+def test_what_goes_together_is_weighed_together() -> None:
+    """Fisher tells the rise with the lowest gone at once, from the whole matrix: by hand, for every count."""
+    source, text = model(), batches()
+    study = WidthStudy(source, text)
+    scores = importance("fisher", study)(study)
+    for curve, single, slopes in zip(
+        search.curves_of(scores), (*scores.heads, *scores.neurons), study.gradients().all, strict=True
+    ):
+        assert curve[-1] == 0
+        assert bool((np.diff(curve) <= 0).all())
+        whole = slopes.T @ slopes / len(slopes)
+        best = 0.0
+        for kept in range(len(single) - 1, -1, -1):
+            gone = torch.ones(len(single), dtype=torch.float64)
+            gone[list(selection.top(single, kept))] = 0
+            best = max(best, float(gone @ whole @ gone) / 2)
+            assert curve[kept] == pytest.approx(best)
+
+
 def test_exchanges_find_what_cancels() -> None:
     """Two slopes that are each large and cancel go together; a diagonal cannot see that."""
     slopes = torch.tensor([[1.0, 2.0, -2.0, 5.0]]).repeat(4, 1).double()

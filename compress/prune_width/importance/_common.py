@@ -22,6 +22,17 @@ def scores(gradients: Widths, reduce: Callable[[Tensor], Tensor]) -> WidthScores
     return WidthScores([reduce(x) for x in gradients.heads], [reduce(x) for x in gradients.neurons])
 
 
+def together(gradients: Tensor, scores: Tensor) -> Tensor:
+    """(n+1,) half the mean square, over rows, of the sum of what goes' slopes, with 0..n of the highest scores kept.
+
+    gradients: (rows, n).  The rise of the loss to second order with all that goes gone at once: slopes of one sign add
+    up, which the sum of single rises does not see. A unit that loses more never counts as losing less.
+    """
+    lowest = scores.argsort(descending=True, stable=True).flip(0)
+    rises = gradients[:, lowest].cumsum(1).square().mean(0) / 2
+    return torch.cat([rises.new_zeros(1), rises]).cummax(0).values.flip(0)
+
+
 def by_unit(
     model: Model, of_heads: Callable[[int, Attention], Tensor], of_neurons: Callable[[int, FeedForward], Tensor]
 ) -> WidthScores:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from torch import Tensor
 
 from compress.contracts import WidthScores
-from compress.prune_width.importance._common import scores
+from compress.prune_width.importance._common import scores, together
 
 
 class Importance:
     """Half the mean square, over rows, of the derivative of a row's loss by a gate: the rise of the loss to second
-    order, where its slope is zero.
+    order, where its slope is zero. How many stay in a layer is weighed by the rise with all that goes gone together.
 
     on: "labels"; "answers", drawn from the model's own probabilities, which needs no labels.
     """
@@ -28,7 +28,11 @@ class Importance:
         return self.on == "labels"
 
     def __call__(self, study: Any) -> WidthScores:
-        return scores(study.gradients(self.on), _information)
+        gradients = study.gradients(self.on)
+        found = scores(gradients, _information)
+        single = (*found.heads, *found.neurons)
+        lost = [together(g, x) for g, x in zip(gradients.all, single, strict=True)]
+        return WidthScores(found.heads, found.neurons, lost)
 
     def hidden(self, study: Any) -> Tensor:
         return _information(study.stream_gradients(self.on))
