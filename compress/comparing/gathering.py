@@ -117,8 +117,9 @@ def models_of(measured: Sequence[Measured]) -> Iterator[Row]:
     """Rows of models that were measured just now."""
     from compress.modelfolder import folder as modelfolder
 
-    names = unique([m.subject.name for m in measured], ["" for _ in measured])
-    for m, name in zip(measured, names, strict=True):
+    names = [m.subject.name for m in measured]
+    for m in measured:
+        name = m.subject.name if names.count(m.subject.name) == 1 else str(m.subject.folder)
         info = modelfolder.inspect(m.subject.folder)
         facts = {"role": m.subject.role, "folder": str(m.subject.folder), "student.layers": str(info.config.depth)}
         facts["student.hidden"] = str(info.config.hidden)

@@ -40,11 +40,10 @@ def page_of(
     below = _below(order, reader)
     details, notes = [], list(notes)
     for j in order:
-        measured = gathered.measured.get(j.row.name)
-        if measured is not None:
-            details.append(_of_measured(j.row.name, measured))
-        elif j.row.run is not None:
+        if j.row.run is not None:
             details.append(_of_run(j.row.name, j.row.run, below.get(j.row.run.run_id, []), reader))
+        else:
+            details.append(_of_measured(j.row.name, gathered.measured[j.row.name]))
     if len(judged) > DETAILED:
         notes.append(f"slices, changed answers and pictures: of {DETAILED} rows, those on the frontier first")
     return page(_title(judged, gathered), judged, keys, notes, details)

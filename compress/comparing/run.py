@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +75,7 @@ def compare(asked: Asked, options: RunOptions) -> list[Judged]:
         console.table("", heads, cells)
     for line in notes:
         console.result(f"- {line}" if asked.markdown else line)
-    shown = [m for row in rows if (m := gathered.measured.get(row.name)) is not None]
+    shown = {row.name: gathered.measured[row.name] for row in rows if row.run is None}
     if asked.slices or asked.sliced:
         _tell_slices(console, shown, asked)
     document = table.document(judged, notes) | {"slices": _slices(shown)}
@@ -116,21 +116,21 @@ def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) 
     return Gathered([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
 
 
-def _tell_slices(console: Console, measured: Sequence[Measured], asked: Asked) -> None:
+def _tell_slices(console: Console, measured: Mapping[str, Measured], asked: Asked) -> None:
     from compress.report import SLICES_NOTE, slices_sentence, slices_table
 
     told = False
-    for m in measured:
+    for name, m in measured.items():
         if m.slices and not (asked.against and m.subject.role == "teacher"):
-            console.table(m.subject.name, *slices_table(m.slices, m.metric or ""))
+            console.table(name, *slices_table(m.slices, m.metric or ""))
             told = True
             for line in slices_sentence(m.slices):
                 console.result(line)
     console.result(SLICES_NOTE if told else "slices of runs are in the page: --html FILE")
 
 
-def _slices(measured: Sequence[Measured]) -> dict[str, list[dict]]:
-    return {m.subject.name: [s.as_json() for s in m.slices] for m in measured}
+def _slices(measured: Mapping[str, Measured]) -> dict[str, list[dict]]:
+    return {name: [s.as_json() for s in m.slices] for name, m in measured.items()}
 
 
 def _write(console: Console, path: Path, text: str) -> None:

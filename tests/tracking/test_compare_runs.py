@@ -14,7 +14,7 @@ from many_runs import EXPERIMENT, fill
 from tracking_tools import Opener
 
 from compress.cli.main import main
-from compress.tracking import Store
+from compress.tracking import Store, reading
 from compress.tracking.reading import Reader, in_experiment
 
 
@@ -70,6 +70,29 @@ def test_the_client_of_mlflow_tells_the_same(store: Store) -> None:
     for ours, theirs in zip(quick.runs(chosen), slow.runs(chosen), strict=True):
         assert (ours.run_id, ours.metrics, ours.params) == (theirs.run_id, theirs.metrics, theirs.params)
         assert ours.tags.items() <= theirs.tags.items()
+
+
+def test_what_is_below_a_run_and_its_files_are_read_either_way(
+    store: Store, opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = opened("parent")
+    child = opened("child", parent=parent.parent)
+    (tmp_path / "waterfall.svg").write_text("<svg/>")
+    parent.artifact(tmp_path / "waterfall.svg")
+    for run in (child, parent):
+        run.finish()
+    found = []
+    for through_client in (False, True):
+        reader = Reader(store)
+        if through_client:
+            reader._database = None
+            monkeypatch.setattr(reading, "local_artifacts", lambda _: None)
+        (whole,) = reader.runs([r for r in reader.listed() if r.name == "parent"])
+        assert reader.in_folder(str(tmp_path / "child")) == [child.run_id]
+        assert reader.text(whole, "missing.json") is None
+        below = [run.name for run in reader.children([whole.run_id])]
+        found.append((below, reader.files(whole), reader.text(whole, "waterfall.svg")))
+    assert found == [(["child"], ["waterfall.svg"], "<svg/>")] * 2
 
 
 def test_a_store_of_another_layout_is_read_by_the_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
