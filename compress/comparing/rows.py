@@ -86,7 +86,8 @@ class Row:
         if not all(map(math.isfinite, (value, low, high, size))):
             return None
         figures = self.resampled if self.resampled is not None and self.resampled.metric == self.metric else None
-        return Candidate(value, low, high, size, self.values.get(LATENCY), self.data, self.conditions, figures)
+        exact = value if figures is None else figures.value  # the store keeps six digits: equal models must be equal
+        return Candidate(exact, low, high, size, self.values.get(LATENCY), self.data, self.conditions, figures)
 
 
 def of_run(run: StoredRun, name: str, resampled: Resampled | None) -> Row:

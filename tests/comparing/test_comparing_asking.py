@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 from compare_rows import row
@@ -97,6 +98,14 @@ def test_rows_without_resamples_are_compared_by_unpaired_intervals_and_said() ->
     assert (judged[0].place, judged[0].by) == ("undecided", "better")
     assert cells(judged[0], ["pareto"]) == ["maybe: better"]
     assert any(line.startswith("1 row compared with some others by unpaired intervals") for line in notes)
+
+
+def test_six_digits_of_the_store_are_the_same_quality() -> None:
+    whole = row("measured", 177, 10.0, 4.0)
+    stored = row("stored", 177, 10.0, 4.0)
+    values = {**stored.values, "quality/accuracy": stored.values["quality/accuracy"] - 1e-7}
+    judged, _ = judge([whole, replace(stored, values=values)])
+    assert [j.place for j in judged] == ["on it", "on it"]
 
 
 def test_csv_has_numbers_and_nothing_that_a_spreadsheet_computes() -> None:
