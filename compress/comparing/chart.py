@@ -55,8 +55,12 @@ def method(j: Judged) -> str:
     return role if role in ("teacher", "control") else j.row.facts.get("method") or role or "model"
 
 
-def trade_off(judged: Sequence[Judged], anchors: Sequence[str], shape: Shape, colours: dict[str, str]) -> str:
+def trade_off(
+    judged: Sequence[Judged], anchors: Sequence[str], shape: Shape, colours: dict[str, str], heaviest: float
+) -> str:
     """One drawing of rows that `drawable` gave. anchors: for each, the id of its line in the table.
+
+    heaviest: megabytes of the largest point, the same in all drawings of a page.
 
     Points on the frontier are full and bear their names, the others are hollow; each can be reached with the tab key,
     is a link to its line in the table, and says its figures to a screen reader.
@@ -91,7 +95,7 @@ def trade_off(judged: Sequence[Judged], anchors: Sequence[str], shape: Shape, co
     out.append(f"{turned}{_text(0, 0, unit, 'middle')}</g>")
     order = sorted(range(len(judged)), key=lambda i: (judged[i].place == ON, -size[i]))
     largest = shape.largest * min(1.0, math.sqrt(TABBED / len(judged)))
-    radii = [max(SMALLEST, largest * math.sqrt(s / (max(size) or 1.0))) for s in size]
+    radii = [max(SMALLEST, largest * math.sqrt(s / (heaviest or 1.0))) for s in size]
     centres = [(x(t), y(q[0])) for t, q in zip(latency, qualities, strict=True)]
     names, labels = _Names(shape, centres, radii), []
     for i in order:

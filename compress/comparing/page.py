@@ -12,7 +12,7 @@ from pathlib import Path
 from compress.comparing import chart, table
 from compress.comparing.asking import NAME, PARETO, less_is_better
 from compress.comparing.judging import ON, Judged, in_words
-from compress.comparing.rows import MISSING
+from compress.comparing.rows import MISSING, SIZE
 from compress.errors import printable
 from compress.report import SLICES_NOTE, slices_sentence, slices_table
 from evaluation.quality.slices import Slice
@@ -93,11 +93,14 @@ def _charts(judged: Sequence[Judged], anchors: Sequence[str]) -> str:
             groups.setdefault((j.row.data, j.row.conditions), []).append(i)
     if not groups:
         return ""
-    colours = chart.methods([j for j in judged if id(j) in able])
+    drawn_rows = [j for j in judged if id(j) in able]
+    colours, heaviest = chart.methods(drawn_rows), max(j.row.values[SIZE] for j in drawn_rows)
     out = []
     for _, places in sorted(groups.items(), key=lambda item: -len(item[1])):
         chosen, named = [judged[i] for i in places], [anchors[i] for i in places]
-        drawn = "".join(chart.trade_off(chosen, named, shape, colours) for shape in (chart.WIDE, chart.NARROW))
+        drawn = "".join(
+            chart.trade_off(chosen, named, shape, colours, heaviest) for shape in (chart.WIDE, chart.NARROW)
+        )
         row = chosen[0].row
         where = "; ".join(filter(None, (row.context.get("dataset"), in_words(row.conditions or ()))))
         out.append(f"<figure>{drawn}<figcaption>{_safe(where)}</figcaption></figure>")
