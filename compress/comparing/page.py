@@ -15,10 +15,9 @@ from compress.comparing.judging import ON, Judged, in_words
 from compress.comparing.rows import MISSING, SIZE
 from compress.errors import printable
 from compress.report import SLICES_NOTE, slices_sentence, slices_table
-from evaluation.quality.slices import Slice
+from evaluation.quality.slices import Slice, worse
 
 HERE = Path(__file__).parent
-OPEN = 3  # models whose slices are shown unfolded
 
 
 @dataclass(frozen=True)
@@ -136,10 +135,10 @@ def _table(judged: Sequence[Judged], anchors: Sequence[str], keys: Sequence[str]
 
 
 def _slices(details: Sequence[Detail]) -> str:
-    """A table for each model, with the sentence that says where it fails more than its parent."""
+    """A table for each model; unfolded are those that fail more than their parent somewhere."""
     out = []
     known = [d for d in details if d.slices]
-    for number, d in enumerate(known):
+    for d in known:
         columns, rows = slices_table(d.slices, d.metric)
         columns = [*columns[:-1], "verdict"] if columns[-1] == "" else list(columns)
         heads = [_head(name, 0 < i < len(columns) - 1, "ascending") for i, name in enumerate(columns)]
@@ -151,7 +150,7 @@ def _slices(details: Sequence[Detail]) -> str:
             kind = {"fails more": ' class="worse"', "fails less": ' class="better"'}.get(s.verdict, "")
             lines.append(f'<tr role="row"{kind}>{"".join(cells)}</tr>')
         sentence = "".join(f"<p>{_safe(line)}</p>" for line in slices_sentence(d.slices))
-        opened = " open" if number < OPEN else ""
+        opened = " open" if len(known) == 1 or worse(d.slices) else ""
         inner = _framed(f"Slices of {d.name}", heads, lines)
         out.append(f"<details{opened}><summary>{_safe(d.name)}</summary>{sentence}{inner}</details>")
     return f'<p class="soft">{_safe(SLICES_NOTE)}</p>{"".join(out)}' if out else ""
