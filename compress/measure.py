@@ -47,16 +47,20 @@ class Subject:
     """A model to measure. role: teacher, student, control, of one teacher of several `member_role`, of a stage's model
     on the way `stage_role`.
 
-    ensemble: several that answer together; folder is then that of their lead.
+    ensemble: several that answer together; folder is then that of their lead.  runtime: what computes this one's
+    answers, where it is said.
     """
 
     name: str
     folder: Path
     role: str = "student"
     ensemble: Ensemble | None = None
+    runtime: Runtime | None = None
 
     def predictor(self, **how: Any) -> Predictor:
         """What answers."""
+        if self.runtime is not None:
+            how = {**how, "runtime": self.runtime}
         return Predictor(self.folder, **how) if self.ensemble is None else EnsemblePredictor(self.ensemble, **how)
 
 

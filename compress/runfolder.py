@@ -29,12 +29,13 @@ VERSION = 1
 class Request:
     """What was asked for: only an equal request goes on with a run.
 
-    verb: the one kind of stage that is run, None for all.  inputs: flag → folder, beside what the recipe names.
+    verb: the one kind of stage that is run, None for all.  inputs: flag → folder, or what else was said there, beside
+    what the recipe names.
     """
 
     recipe: Recipe
     verb: str | None = None
-    inputs: Mapping[str, Path] = field(default_factory=dict)
+    inputs: Mapping[str, Path | str] = field(default_factory=dict)
 
     def digest(self) -> str:
         """sha256 of everything in it that can change a result."""

@@ -34,8 +34,9 @@ TIERS: tuple[tuple[str, ...], ...] = (
         "standalone",
         "prediction",
     ),  # one run from request to table; measuring and predicting without a recipe
-    # several runs; a model for another runtime; a run on a few examples; several processes of one; models compared
-    ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis", "comparing"),
+    # several runs; a model for another runtime; a run on a few examples; several processes of one; models compared;
+    # one model within a budget
+    ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis", "comparing", "fit"),
     ("flags",),
     # one cut or all of a contest; one conversion or all of a sweep
     ("pruning", "prunevocab", "sharing", "factorizing", "quantizing", "widths"),

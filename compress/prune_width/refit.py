@@ -26,14 +26,22 @@ from compress.encoder.tied import SharedLinear
 OUTPUTS = {"attention": "output", "feed_forward": "down"}
 
 
-def refit(made: Model, source: Model, kept: Kept, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
+def refit(
+    made: Model,
+    source: Model,
+    kept: Kept,
+    batches: Sequence[Batch],
+    stop: Callable[[], None],
+    layers: Sequence[int] | None = None,
+) -> None:
     """Fit, in place, the output matrices of `made`, which is `cut(source, kept)`, to what `source` computes.
 
-    batches: text without labels, on the models' device.
+    batches: text without labels, on the models' device.  layers: which layers of `source` those of `made` are, where it
+    has fewer and none are shared; what a layer that is not there would have added is fitted by the next one.
     """
     with frozen(made), frozen(source), torch.no_grad():
         if all(len(unit) == 1 for part in OUTPUTS for unit in units(source.config, part)):
-            _one_by_one(made, source, batches, stop)
+            _one_by_one(made, source, batches, stop, range(source.config.depth) if layers is None else layers)
         else:
             _at_once(made, source, kept, batches, stop)
 
@@ -88,20 +96,26 @@ class _Seen:
             handle.remove()
 
 
-def _one_by_one(made: Model, source: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
+def _one_by_one(
+    made: Model, source: Model, batches: Sequence[Batch], stop: Callable[[], None], layers: Sequence[int]
+) -> None:
     layouts = [PackedLayout(b.cu_seqlens, b.max_length) for b in batches]
     turns = [source.encoder.turns(b.position_ids) for b in batches]
     theirs = [source.encoder.embed(b.input_ids, b.position_ids, b.segment_ids) for b in batches]
     ours = [made.encoder.embed(b.input_ids, b.position_ids, b.segment_ids) for b in batches]
     for number, pattern in enumerate(source.config.patterns):
-        whole, less = source.encoder.layers[number], made.encoder.layers[number]
+        whole = source.encoder.layers[number]
         assert isinstance(whole, EncoderLayer)
-        assert isinstance(less, EncoderLayer)
-        seen, cut = _Seen(whole), _Seen(less)
 
         def run(layer: EncoderLayer, x: Tensor, at: int, number: int = number, pattern: Any = pattern) -> Tensor:
             return layer(x, layouts[at], LayerTrace(False, False), pattern, turns[at][number])
 
+        if number not in layers:
+            theirs = [run(whole, x, at) for at, x in enumerate(theirs)]
+            continue
+        less = made.encoder.layers[layers.index(number)]
+        assert isinstance(less, EncoderLayer)
+        seen, cut = _Seen(whole), _Seen(less)
         attention: Any = less.attention.output
         down: Any = less.feed_forward.down
         first, second = _Fit(attention, 1), _Fit(down, 1)

@@ -1,0 +1,31 @@
+"""Hold a model's certificate against the model, on this device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from compress.cli.options import ModelName, shared
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+@click.command()
+@click.argument("model", type=ModelName())
+@shared("data", "compute")
+def command(options: RunOptions, model: str) -> None:
+    """Re-check the certificate that `compress fit` left in MODEL: the hashes of its files, its size, its latency here,
+    and with --data its quality on the rows that it was certified on.
+
+    Exit code 0: all of it holds. 3: something does not hold, or could not be judged (a busy machine, other data).
+    4: a file is not the one that was certified.
+
+    \b
+      compress verify runs/fit/model --data DATA
+    """
+    from compress.fit.verify import verify
+    from compress.flags import listening
+
+    verify(model, options, listening(options))

@@ -1,0 +1,114 @@
+"""What a person asks of a fit, and what cannot be asked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from compress.errors import ExitCode, UserError
+
+Objective = Literal["quality", "smallest", "fastest"]
+Train = Literal["none", "heal", "full"]
+CHANCE = 3.0
+"""Of n rows without a loss, the share that may be lost all the same is below 3 / n in 95 of 100 draws."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """max_mb: 10⁶ bytes of what is deployed.  max_ms: median milliseconds of a batch.  max_drop: points of the main
+    metric (hundredths) that may be lost against the parent.  objective: None as the bounds say."""
+
+    max_mb: float | None = None
+    max_ms: float | None = None
+    max_drop: float | None = None
+    asked: Objective | None = None
+
+    @property
+    def objective(self) -> Objective:
+        """quality under megabytes and milliseconds; else the smallest that loses no more than `max_drop`."""
+        if self.asked is not None:
+            return self.asked
+        return "smallest" if self.max_mb is None and self.max_ms is None else "quality"
+
+    def check(self) -> None:
+        """Raises UserError for what is no bound, and for bounds that do not go together."""
+        for flag, value in (("--max-mb", self.max_mb), ("--max-ms", self.max_ms)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UserError(f"{value:g} is not possible", where=flag, do="give a number above 0")
+        if self.max_drop is not None and not 0 <= self.max_drop <= 100:
+            raise UserError(
+                f"{self.max_drop:g} points is not possible", where="--max-drop", do="give 0 to 100, such as 0.5"
+            )
+        if self.max_mb is None and self.max_ms is None and self.max_drop is None:
+            raise UserError(
+                "nothing bounds the model", where="compress fit", do="give --max-mb, --max-ms or --max-drop"
+            )
+        if self.objective != "quality" and self.max_drop is None:
+            raise UserError(
+                f"the {self.objective} model of all would answer nothing",
+                where=f"--objective {self.objective}",
+                do="say with --max-drop what it may lose",
+            )
+        if self.objective == "quality" and self.max_mb is None and self.max_ms is None:
+            raise UserError(
+                "the best model within no budget is the parent",
+                where="--objective quality",
+                do="give --max-mb or --max-ms, or leave --objective out for the smallest within --max-drop",
+            )
+
+    def check_rows(self, rows: int, metric: str, uncertified: bool) -> None:
+        """Raises UserError where so few held-out rows cannot show that no more than `max_drop` is lost."""
+        if self.max_drop is None or uncertified:
+            return
+        needed = math.inf if self.max_drop == 0 else math.ceil(100 * CHANCE / self.max_drop)
+        if self.max_drop == 0:
+            return  # nothing lost is judged by what was measured: no number of rows shows a zero
+        if rows < needed:
+            raise UserError(
+                f"{rows:,} held-out rows cannot show a loss of {metric} below {self.max_drop:g} points",
+                where="--max-drop",
+                why=f"were not one of them lost, the 95 % interval would still reach {100 * CHANCE / max(1, rows):.2f}",
+                do=f"give {needed:,} test rows or a larger bound, or take a model without a certificate: --uncertified",
+            )
+
+    def over(self, mb: float, ms: float, drop: float | None) -> list[str]:
+        """What is not met, in words."""
+        said = []
+        if self.max_mb is not None and mb > self.max_mb:
+            said.append(f"{mb:.2f} MB of {self.max_mb:g}")
+        if self.max_ms is not None and ms > self.max_ms:
+            said.append(f"{ms:.2f} ms of {self.max_ms:g}")
+        if self.max_drop is not None and drop is not None and drop > self.max_drop:
+            said.append(f"{drop:.2f} points lost of {self.max_drop:g}")
+        return said
+
+    def excess(self, mb: float, ms: float, drop: float | None) -> float:
+        """How far from met: the sum of what is over, each as a share of its bound."""
+        found = 0.0
+        for bound, value in ((self.max_mb, mb), (self.max_ms, ms)):
+            found += 0.0 if bound is None else max(0.0, value / bound - 1)
+        if self.max_drop is not None and drop is not None:
+            found += max(0.0, drop - self.max_drop) / max(1.0, self.max_drop)
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        return {**{k: v for k, v in asdict(self).items() if k != "asked"}, "objective": self.objective}
+
+    def sentence(self) -> str:
+        parts = [] if self.max_mb is None else [f"at most {self.max_mb:g} MB"]
+        parts += [] if self.max_ms is None else [f"at most {self.max_ms:g} ms"]
+        parts += [] if self.max_drop is None else [f"at most {self.max_drop:g} points lost"]
+        goal = {"quality": "the best", "smallest": "the smallest", "fastest": "the fastest"}[self.objective]
+        return f"{goal} model of {' and '.join(parts)}"
+
+
+def below_least(what: str, asked: float, least: float, unit: str) -> UserError:
+    """For a budget that nothing fits in."""
+    return UserError(
+        f"{asked:g} {unit} is below the least possible",
+        where=what,
+        why=f"one layer of one head and one neuron over the smallest vocabulary takes {least:.3g} {unit} here",
+        do=f"allow more than {least:.3g} {unit}",
+        code=ExitCode.REFUSED,
+    )

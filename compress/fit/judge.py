@@ -1,0 +1,162 @@
+"""What a made model is worth: its file, its speed beside the parent's, its answers to validation rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from compress.data.table import Rows
+from compress.data.task import Scored
+from compress.fit.plans import Plan
+from compress.fit.serving import Serving, answering, content
+from compress.fit.study import apart
+from compress.modelfolder.folder import LoadedModel
+from compress.predictor import Predictor, fixed_batch
+from evaluation.cost.latency import Latency, measure_interleaved
+from evaluation.cost.size import MB, weights_bytes
+
+JUDGED = 2000
+"""Validation rows that plans are judged on, at most."""
+REPEATS, SECONDS = 30, 3.0
+Timer = Callable[..., list[Latency]]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of a batch, and of the parent in the same runtime, in turn. quiet: whether nothing else used the
+    processor."""
+
+    p50: float
+    p95: float
+    minimum: float
+    repeats: int
+    cpu_share: float
+    spread: float
+    quiet: bool
+    parent_p50: float
+    parent_minimum: float
+
+    @property
+    def ms(self) -> float:
+        """The median; on a busy machine the least, which is nearest to what a quiet one gives."""
+        return self.p50 if self.quiet else self.minimum
+
+    @property
+    def speedup(self) -> float:
+        """Over the parent in floats, in the same runtime."""
+        return self.parent_p50 / self.p50 if self.quiet else self.parent_minimum / self.minimum
+
+    @classmethod
+    def of(cls, ours: Latency, parent: Latency) -> Timing:
+        quiet = not (ours.contaminated or parent.contaminated)
+        return cls(
+            ours.p50,
+            ours.p95,
+            ours.minimum,
+            ours.repeats,
+            ours.cpu_share,
+            ours.spread,
+            quiet,
+            parent.p50,
+            parent.minimum,
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A plan that was made. mb: of what is deployed.  value: the main metric on validation.  drop: points lost against
+    the parent, with the 95 % interval of the paired difference.  apart: nats from the parent's answers."""
+
+    name: str
+    plan: Plan
+    folder: Path
+    mb: float
+    timing: Timing
+    value: float
+    drop: float
+    drop_low: float
+    drop_high: float
+    apart: float
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        return {**found, "folder": self.folder.name, "plan": self.plan.as_json()}
+
+
+class Judge:
+    """Compares what is made with one parent. rows: of validation.  timer: measures calls in turn."""
+
+    def __init__(
+        self,
+        parent: LoadedModel,
+        serving: Serving,
+        rows: Rows,
+        *,
+        task: str,
+        settings: Any,
+        max_length: int,
+        timer: Timer = measure_interleaved,
+    ) -> None:
+        self.serving, self.max_length, self.timer = serving, max_length, timer
+        self.how: dict[str, Any] = {"device": serving.device, "task": task, "settings": settings}
+        self.rows = rows if len(rows) <= JUDGED else rows.take(np.linspace(0, len(rows) - 1, JUDGED).astype(int))
+        reference = Predictor(parent.path, runtime="torch", **self.how)
+        self.task, self.names = reference.task, reference.label_names
+        self.metric = self.task.metrics_of(self.names)[0]
+        self.examples = reference.encode_rows(self.rows, max_length=max_length)
+        self.theirs = reference.logits(self.examples)
+        self.scored: Scored = self.task.score(self.theirs, self.names, self.examples, self.rows)
+        self.parent_bytes = content(parent.model) if serving.writes else None
+        self.parent_call = answering(parent.model, serving, self.parent_bytes)
+        self.parent_mb = (len(self.parent_bytes) if self.parent_bytes else weights_bytes(parent.path)) / MB
+
+    @property
+    def value(self) -> float:
+        """The parent's main metric on these rows."""
+        return self.scored.value(self.metric)
+
+    def timed(self, predictor: Predictor, repeats: int = REPEATS, seconds: float = SECONDS) -> Timing:
+        """Beside the parent, in turn."""
+        length = min(self.serving.length, predictor.max_length)
+        batch = fixed_batch(predictor.config, self.serving.batch, length).to(self.serving.device)
+        wait = torch.cuda.synchronize if self.serving.device.startswith("cuda") else None
+        calls = [self.parent_call, lambda: predictor(batch)]
+        theirs, ours = self.timer(calls, repeats=repeats, seconds=seconds, synchronize=wait)
+        return Timing.of(ours, theirs)
+
+    def judge(self, name: str, plan: Plan, folder: Path, begun: float) -> Judged:
+        """Of a model folder. begun: when its making began, by the monotonic clock."""
+        predictor = Predictor(folder, runtime=self.runtime(folder), **self.how)
+        examples = predictor.encode_rows(self.rows, max_length=self.max_length)
+        logits = predictor.logits(examples)
+        scored = self.task.score(logits, self.names, examples, self.rows)
+        lost = self.scored.difference(scored, self.metric, resamples=1000)
+        return Judged(
+            name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.timed(predictor),
+            scored.value(self.metric), 100 * lost.value, 100 * lost.low, 100 * lost.high,
+            apart(self.task, (logits, examples), (self.theirs, self.examples), self.names, self.rows),
+            time.monotonic() - begun,
+        )  # fmt: skip
+
+    def runtime(self, folder: Path):
+        """What answers with a made folder: of a float model torch does, where integers would be computed in it."""
+        from compress.modelfolder.folder import inspect
+
+        if self.serving.runtime == "torch-int8" and inspect(folder).config.quantization is None:
+            return "torch"
+        return self.serving.runtime
+
+
+def best_of(judged: Sequence[Judged]) -> Judged:
+    """The one to take of several that are within their bounds: of those whose metric is within a standard error of the
+    best, the one whose answers are nearest to the parent's, which a thousand rows tell apart much better."""
+    best = max(judged, key=lambda j: j.value)
+    error = max(0.05, (best.drop_high - best.drop_low) / 4)
+    return min((j for j in judged if j.drop - best.drop <= error), key=lambda j: j.apart)

@@ -1,0 +1,251 @@
+"""What may be done to a model, as a problem for the planner, and what it chose, as a plan that can be made."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compress.encoder.config import EncoderConfig
+from compress.encoder.cutting import units
+from compress.fit.blocks import Blocks
+from compress.fit.planner import Choice, Layer, Options, Planner, Problem, Shape
+from compress.fit.serving import FLOAT, Bits
+from compress.fit.study import PARTS, Study, Vocabulary
+
+NEURON_STEPS = 24
+"""Numbers of neurons that a layer may keep, beside one."""
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How planned losses become measured ones. shape: of the sum over layers.  drops: the loss of a layer that goes,
+    the others fitted anew, over the loss without that."""
+
+    shape: Shape = field(default_factory=Shape)
+    drops: float = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """heads, neurons: by unit of the whole model, 0 where its layer goes.  bits: (attention, feed-forward) by unit.
+
+    vocabulary: name of the cut.  word: bits of the word table.  rank: width of factorized embeddings, 0 for none.
+    ms, mb, loss: as planned.
+    """
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    neurons: tuple[int, ...]
+    attention_bits: tuple[int, ...]
+    feed_forward_bits: tuple[int, ...]
+    vocabulary: str
+    rows: int
+    word: int
+    rank: int
+    ms: float
+    mb: float
+    loss: float
+
+    @property
+    def key(self) -> str:
+        """The same for plans that make the same model."""
+        made = {k: v for k, v in asdict(self).items() if k not in ("ms", "mb", "loss")}
+        return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
+
+    def sentence(self, whole: EncoderConfig) -> str:
+        """What it does, in words."""
+        every = [
+            sum(x) / max(1, sum(y))
+            for x, y in ((self.heads, _all(whole, "heads")), (self.neurons, _all(whole, "feed_forward")))
+        ]
+        said = (
+            [f"{len(self.layers)} of {whole.depth} layers"]
+            if len(self.layers) < whole.depth
+            else [f"{whole.depth} layers"]
+        )
+        said.append(f"{100 * every[0]:.0f} % of heads, {100 * every[1]:.0f} % of neurons")
+        said.append(f"{self.rows:,} of {whole.vocabulary:,} pieces" if self.rows < whole.vocabulary else "all pieces")
+        if self.rank:
+            said.append(f"embeddings of width {self.rank}")
+        used = sorted(
+            {
+                b
+                for b, n in zip(self.attention_bits + self.feed_forward_bits, self.heads + self.neurons, strict=True)
+                if n
+            }
+        )
+        said.append("matrices " + " and ".join(_bits(b) for b in used))
+        if self.word not in used:
+            said.append(f"word table {_bits(self.word)}")
+        return "; ".join(said)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "key": self.key}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Plan:
+        """The inverse of `as_json`."""
+        made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items() if k != "key"}
+        return cls(**made)
+
+    def modules(self, config: EncoderConfig) -> Bits:
+        """How the made model is rounded. config: of the whole model."""
+        patterns: dict[str, int] = {}
+        place = {layer: at for at, layer in enumerate(self.layers)}
+        for part, bits in zip(PARTS, (self.attention_bits, self.feed_forward_bits), strict=True):
+            for unit, count in zip(units(config, part), bits, strict=True):
+                for layer in unit:
+                    if layer in place:
+                        made = place[layer] if _plain(config) else config.groups[layer]
+                        patterns[f"encoder.layers.{made}.{part}.*"] = count
+        usual = max(set(patterns.values()), key=list(patterns.values()).count)
+        return Bits(patterns, self.word, FLOAT if usual == FLOAT else 8)
+
+
+def _bits(bits: int) -> str:
+    return "float" if bits == FLOAT else f"int{bits}"
+
+
+def _all(config: EncoderConfig, name: str) -> list[int]:
+    part = PARTS[0] if name == "heads" else PARTS[1]
+    return [getattr(config.layers[unit[0]], name) for unit in units(config, part)]
+
+
+def _plain(config: EncoderConfig) -> bool:
+    """Whether every layer has matrices of its own."""
+    return all(len(unit) == 1 for part in PARTS for unit in units(config, part))
+
+
+class Space:
+    """What may be done to one model, at what cost. factor: measured milliseconds over the sum of blocks."""
+
+    def __init__(self, study: Study, blocks: Blocks, factor: float = 1.0, scales: Scales | None = None) -> None:
+        self.study, self.blocks, self.factor, self.scales = study, blocks, factor, scales or Scales()
+        self.config = study.loaded.config
+        self._attention = [
+            self._options("attention", unit, counts)
+            for unit, counts in enumerate(map(_heads, _all(self.config, "heads")))
+        ]
+        self._inner = [
+            self._options("feed_forward", unit, counts)
+            for unit, counts in enumerate(map(_neurons, _all(self.config, "feed_forward")))
+        ]
+        self._tables = [
+            (vocabulary, bits, rank)
+            for vocabulary in study.vocabularies
+            for bits in study.tables
+            for rank in study.ranks
+            if (bits, rank) in blocks.embeddings
+        ]
+
+    def problem(self) -> Problem:
+        """For the planner."""
+        if _plain(self.config):
+            drops = self.study.drops or [None] * self.config.depth
+            layers = [
+                Layer(a[0], f[0], self._dropped(d)) for a, f, d in zip(self._attention, self._inner, drops, strict=True)
+            ]
+        else:
+            layers = [Layer(a[0], Options.none()) for a in self._attention]
+            layers += [Layer(Options.none(), f[0]) for f in self._inner]
+        rows = [self._table(*x) for x in self._tables]
+        embedding = Options(*(np.array([row[i] for row in rows]) for i in range(3)))
+        return Problem(layers, embedding, self.blocks.ms * self.factor, self.blocks.mb, self.scales.shape)
+
+    def _dropped(self, alone: float | None) -> float | None:
+        """In the unit that heads and neurons are counted in."""
+        if alone is None or not np.isfinite(alone):
+            return None
+        return self.scales.shape.inverse(alone * self.scales.drops)
+
+    def probe(self, part: float) -> tuple[Plan, float]:
+        """All layers, at so much of the way from the least to the most milliseconds, and the sum of what that loses."""
+        problem = self.problem()
+        layers = [dataclasses.replace(layer, drop=None) for layer in problem.layers]
+        first = self._tables.index((self.study.vocabularies[0], next(iter(self.study.tables)), 0))
+        e = problem.embedding
+        one = Options(e.ms[first : first + 1], e.mb[first : first + 1], np.zeros(1))
+        problem = dataclasses.replace(problem, layers=layers, embedding=one, shape=Shape())
+        least, most = problem.least[0], self.whole(next(iter(self.study.matrices))).ms
+        choice = Planner(problem, least + part * (most - least)).best(1)[0]
+        return self.plan(dataclasses.replace(choice, embedding=first)), choice.loss
+
+    def plan(self, choice: Choice) -> Plan:
+        """What was chosen, as numbers that can be made."""
+        vocabulary, word, rank = self._tables[choice.embedding]
+        heads, neurons, first, second, kept = [], [], [], [], []
+        if _plain(self.config):
+            pairs = list(choice.layers)
+            kept = [i for i, pair in enumerate(pairs) if pair is not None]
+        else:
+            count = len(self._attention)
+            chosen = [pair for pair in choice.layers if pair is not None]
+            pairs = [(pair[0], None) for pair in chosen[:count]]
+            inner = [pair[1] for pair in chosen[count:]]
+            kept = list(range(self.config.depth))
+        for unit, (_, names) in enumerate(self._attention):
+            pair = pairs[unit]
+            n, bits = (0, FLOAT) if pair is None else names[pair[0]]  # type: ignore[index]
+            heads.append(n)
+            first.append(bits)
+        for unit, (_, names) in enumerate(self._inner):
+            option = (None if pairs[unit] is None else pairs[unit][1]) if _plain(self.config) else inner[unit]  # type: ignore[index]
+            n, bits = (0, FLOAT) if option is None else names[option]
+            neurons.append(n)
+            second.append(bits)
+        return Plan(
+            tuple(kept), tuple(heads), tuple(neurons), tuple(first), tuple(second), vocabulary.name, vocabulary.rows,
+            word, rank, choice.ms, choice.mb, choice.loss,
+        )  # fmt: skip
+
+    def whole(self, bits: int, vocabulary: Vocabulary | None = None, word: int | None = None) -> Plan:
+        """Everything kept, in so many bits: the model quantized alone."""
+        chosen = vocabulary or self.study.vocabularies[0]
+        heads, neurons = _all(self.config, "heads"), _all(self.config, "feed_forward")
+        word = word if word is not None else (bits if bits in self.study.tables else FLOAT)
+        ms, mb, loss = self._table(chosen, word, 0)
+        for options, counts in ((self._attention, heads), (self._inner, neurons)):
+            for (table, names), count in zip(options, counts, strict=True):
+                at = names.index((count, bits))
+                ms, mb, loss = ms + table.ms[at], mb + table.mb[at], loss + table.loss[at]
+        ms, mb = ms + self.blocks.ms * self.factor, mb + self.blocks.mb
+        return Plan(
+            tuple(range(self.config.depth)), tuple(heads), tuple(neurons), (bits,) * len(heads), (bits,) * len(neurons),
+            chosen.name, chosen.rows, word, 0, float(ms), float(mb), float(loss),
+        )  # fmt: skip
+
+    def vocabulary(self, name: str) -> Vocabulary:
+        return next(v for v in self.study.vocabularies if v.name == name)
+
+    def _options(self, part: str, unit: int, counts: Sequence[int]) -> tuple[Options, list[tuple[int, int]]]:
+        """Of one unit: costs and losses, and (count, bits) of each."""
+        layers = len(units(self.config, part)[unit])
+        tables = self.blocks.attention if part == "attention" else self.blocks.feed_forward
+        curve = (self.study.heads if part == "attention" else self.study.neurons)[unit]
+        names, columns = [], [[], [], []]
+        for bits, losses in self.study.matrices.items():
+            ms, mb = tables[bits].at(np.asarray(counts))
+            loss = curve[np.asarray(counts)] + self.scales.shape.inverse(losses[part, unit])
+            names += [(n, bits) for n in counts]
+            for column, found in zip(columns, (ms * layers * self.factor, mb, loss), strict=True):
+                column.append(found)
+        return Options(*(np.concatenate(column) for column in columns)), names
+
+    def _table(self, vocabulary: Vocabulary, bits: int, rank: int) -> tuple[float, float, float]:
+        cost = self.blocks.embeddings[bits, rank]
+        loss = vocabulary.loss + self.study.tables[bits] + self.study.ranks[rank]
+        return cost.ms * self.factor, cost.mb + cost.row_mb * vocabulary.rows, loss
+
+
+def _heads(most: int) -> list[int]:
+    return list(range(1, most + 1))
+
+
+def _neurons(most: int) -> list[int]:
+    return np.unique(np.linspace(0, most, NEURON_STEPS + 1).round().astype(int).clip(1)).tolist()

@@ -1,0 +1,127 @@
+"""A plan made: layers, heads and neurons cut, what is left fitted by least squares, vocabulary and tables cut, rounded,
+written. Nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from compress.data.batches import evaluation_batches
+from compress.data.tokenizer import Tokenizer
+from compress.encoder.cutting import Kept, cut
+from compress.encoder.inference import prepare
+from compress.encoder.model import Model
+from compress.encoder.students import take_layers
+from compress.encoder.wordrows import keep_rows
+from compress.export.check import ROWS
+from compress.export.writing import write_into
+from compress.fit.planner import Shape
+from compress.fit.plans import Plan, Scales, Space
+from compress.fit.serving import Serving, content, rounded, stored
+from compress.fit.study import Student
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import DataNote, FolderMeta, Parent
+from compress.predictor import MAX_TOKENS
+from compress.prune_width.costs import Counts
+from compress.prune_width.refit import refit
+from compress.prune_width.selection import highest, rearranged
+from evaluation.cost.size import MB
+
+
+class Maker:
+    """Makes the plans of one model. stop: called between passes."""
+
+    def __init__(self, student: Student, space: Space, stop: Callable[[], None]) -> None:
+        self.student, self.space, self.stop = student, space, stop
+        self.source, self.study = space.study.loaded, space.study
+
+    def narrow(self, layers: tuple[int, ...], counts: Counts, *, fitted: bool = True) -> Model:
+        """The model of these layers with so many heads and neurons in each unit of the whole one, fitted anew."""
+        model, scores = self.source.model, self.study.scores
+        whole = Counts.of(model.config)
+        if counts == whole and len(layers) == model.config.depth:
+            return model
+        chosen = Counts(
+            tuple(n or most for n, most in zip(counts.heads, whole.heads, strict=True)),
+            tuple(n or most for n, most in zip(counts.neurons, whole.neurons, strict=True)),
+        )
+        kept = highest(scores, chosen)
+        if fitted:
+            kept = rearranged(kept, self.study.width.gradients(self.study.on))
+        if len(layers) < model.config.depth:  # then every unit is one layer
+            kept = Kept(tuple(kept.heads[i] for i in layers), tuple(kept.neurons[i] for i in layers))
+            made = cut(take_layers(model, layers), kept)
+        else:
+            made = cut(model, kept)
+        if fitted:
+            refit(made, model, kept, self.study.width.batches, self.stop, layers)
+        return made.eval()
+
+    def model(self, plan: Plan, serving: Serving, *, fitted: bool = True) -> tuple[Model, dict[str, bytes]]:
+        """The model as it will be rounded, and its tokenizer's files. fitted: False where its size alone matters."""
+        made = self.narrow(plan.layers, Counts(plan.heads, plan.neurons), fitted=fitted)
+        vocabulary = self.space.vocabulary(plan.vocabulary)
+        if plan.rank:
+            made = self.student.factorized(made, plan.rank)
+        if vocabulary.kept is not None:
+            made = keep_rows(made, torch.from_numpy(vocabulary.kept), str(self.source.path)).eval()
+        self.stop()
+        return rounded(made, plan.modules(self.source.config), serving), dict(vocabulary.files)
+
+    def megabytes(self, plan: Plan, serving: Serving) -> float:
+        """Of what will be deployed: exact, since no fitted number changes it."""
+        made, _ = self.model(plan, serving, fitted=False)
+        return (len(content(made)) if serving.writes else stored(made)) / MB
+
+    def write(self, plan: Plan, serving: Serving, folder: Path, data: DataNote) -> Path:
+        """The model folder of a plan, with its file where one is deployed, checked against the model."""
+        made, files = self.model(plan, serving)
+        meta = self._meta(plan, data)
+        modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+        if serving.writes:
+            student = self.student
+            tokenizer = Tokenizer.from_files(files, where=str(folder))
+            few = student.held.take(np.arange(min(ROWS, len(student.held))))
+            examples = student.encoded(few, tokenizer)
+            write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), f"{Path(data.name).name}/validation")
+        return folder
+
+    def _meta(self, plan: Plan, data: DataNote) -> FolderMeta:
+        source, table = self.source, self.student.table
+        parent = Parent(role="parent", name=source.path.name, fingerprint=modelfolder.fingerprint(source.path))
+        return FolderMeta(
+            family=source.family,
+            task=table.task,
+            label_names=tuple(table.label_names),
+            task_settings={**source.meta.task_settings, **dict(table.settings)},
+            method="fit",
+            max_length=self.student.max_length,
+            lineage=(parent,),
+            data=data,
+            notes=(*source.meta.notes, f"fitted to a budget without training: {plan.sentence(source.config)}"),
+        )
+
+    def scales(self) -> Scales:
+        """From probes that are cut and fitted as plans are: all layers at PROBED of their width, and the model without
+        the layer that is missed least."""
+        config, study = self.source.config, self.study
+        points = []
+        for part in PROBED:
+            plan, total = self.space.probe(part)
+            points.append((total, self._lost(plan.layers, Counts(plan.heads, plan.neurons))))
+        shape = Shape.of(points)
+        if not study.drops or min(study.drops) <= 0:
+            return Scales(shape)
+        least = int(np.argmin(study.drops))
+        kept = tuple(i for i in range(config.depth) if i != least)
+        return Scales(shape, self._lost(kept, Counts.of(config)) / study.drops[least])
+
+    def _lost(self, layers: tuple[int, ...], counts: Counts) -> float:
+        return self.student.apart(prepare(self.narrow(layers, counts)))
+
+
+PROBED = (0.5, 0.2)
+"""Shares of the milliseconds of heads and neurons at which it is measured what their losses come to together."""

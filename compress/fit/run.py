@@ -1,0 +1,361 @@
+"""A fit from its request to its certificate.
+
+    blocks ─ what they cost here → study ─ what they are worth → planner → plans ─ made, written, judged → the best ─
+    measured on held-out rows → certificate
+
+A plan that was made and judged is not made again, so a stopped fit goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress.console import Console
+from compress.contracts import Measurement, RunOptions
+from compress.data.tasks import task_of
+from compress.durable import atomic, safe
+from compress.durable.lock import run_lock
+from compress.durable.signals import StopFlag
+from compress.encoder.lowrank import refuse_low_rank
+from compress.encoder.quantization import refuse_quantized
+from compress.errors import ExitCode, Stopped, UserError
+from compress.fit import certificate, telling
+from compress.fit.blocks import table as blocks_of
+from compress.fit.bounds import Bounds, Train, below_least
+from compress.fit.judge import Judge, Judged, Timing, best_of
+from compress.fit.plans import Plan, Space
+from compress.fit.realise import Maker
+from compress.fit.search import Search, chosen, front
+from compress.fit.serving import Serving
+from compress.fit.starting import least_megabytes, served_by
+from compress.fit.study import Student, as_json
+from compress.measure import CostPlan, Measured, Subject, measure
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import DataNote
+from compress.modelnames import resolve
+from compress.publish import log_measured
+from compress.runfolder import Request, RunFolder, claim, resume_command
+from compress.stages import check_same_labels, settings_asked
+from compress.standalone import labelled
+from compress.tracking import TrackedRun, experiment, open_asked, open_run, resolve_store
+
+PLANS, JUDGED, STUDY = "plans", "judged.json", "study.json"
+RESERVE = 0.2
+"""Of the time, what is kept for measuring the result."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for beside data and device. length: of what is timed; None: 128, or what the model reads at most.
+
+    seconds: for planning and trying; None: until the plans are done.
+    plans: most that are made, beside the model in 8 bits.  uncertified: a result is taken that cannot be certified.
+    """
+
+    model: str
+    bounds: Bounds
+    batch: int = 1
+    length: int | None = None
+    seconds: float | None = None
+    train: Train = "none"
+    plans: int = 6
+    family: bool = False
+    plan_only: bool = False
+    uncertified: bool = False
+
+    def digest(self) -> str:
+        """What decides a result."""
+        told = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("plan_only", "uncertified", "seconds")}
+        return json.dumps(told, sort_keys=True)
+
+
+class Fit:
+    """One model, fitted to its bounds."""
+
+    def __init__(self, wanted: Wanted, options: RunOptions, console: Console, stop: StopFlag) -> None:
+        self.wanted, self.options, self.console, self.stop = wanted, options, console, stop
+        self.begun = time.monotonic()
+        self.bounds = wanted.bounds
+        self.bounds.check()
+        self.source = resolve(wanted.model)
+        info = modelfolder.inspect(self.source)
+        if "task" not in info.heads:
+            raise UserError(
+                "the model answers no task", where=str(self.source), do="fine-tune it first: compress finetune"
+            )
+        refuse_quantized(info.config, "fitting it", str(self.source))
+        refuse_low_rank(info.config, "fitting it", str(self.source))
+        self.recipe, self.table = labelled(info, options, console)
+        assert self.recipe.data is not None
+        self.max_length = min(self.recipe.data.max_length, info.config.max_positions)
+        self.loaded = modelfolder.load_model(self.source, require={"task"}, keep={"task"}, device=options.device)
+        check_same_labels(self.loaded, self.table)
+        self.task = task_of(self.table.task, self.table.settings)
+        self.metric = self.task.metrics_of(self.table.label_names)[0]
+        self.bounds.check_rows(len(self.table.split("test")), self.metric, wanted.uncertified)
+        longest = info.config.max_positions
+        self.length = wanted.length or min(128, longest)
+        if self.length > longest:
+            raise UserError(
+                f"sequences of {wanted.length} tokens", where="--length", why=f"the model has {longest} positions"
+            )
+
+    # --- before anything is made ------------------------------------------------------------------------------
+
+    def plan(self) -> Search:
+        """What there is to choose from, and what it costs. Raises UserError (REFUSED) below the least possible."""
+        w, console = self.wanted, self.console
+        shape = {"batch": w.batch, "length": self.length, "device": self.options.device}
+        least = least_megabytes(self.loaded, self.options.runtime, shape)
+        if self.bounds.max_mb is not None and self.bounds.max_mb < least:
+            raise below_least("--max-mb", self.bounds.max_mb, least, "MB")
+        self.serving: Serving = served_by(self.loaded, self.options.runtime, shape, console)
+        blocks, path = blocks_of(self.loaded.config, self.loaded.heads, self.serving, console)
+        console.note(f"building blocks: {path}" + ("; times had not settled when they were measured" * blocks.busy))
+        self.judge = Judge(
+            self.loaded, self.serving, self.table.split("validation"), task=self.table.task,
+            settings=settings_asked(self.recipe), max_length=self.max_length,
+        )  # fmt: skip
+        console.note("studying what the model needs")
+        on = "labels"
+        self.student = Student(
+            self.loaded,
+            self.task,
+            self.table,
+            self.serving,
+            self.max_length,
+            self.recipe.seed,
+            self.check,
+            console.note,
+        )
+        study = self.student.study(on)
+        scales = Maker(self.student, Space(study, blocks), self.check).scales()
+        self.space = Space(study, blocks, 1.0, scales)
+        self.check()
+        factor, timing = self._factor()
+        self.space = Space(study, blocks, factor, scales)
+        self.maker = Maker(self.student, self.space, self.check)
+        self.whole = self.space.whole(self.serving.bits[0])
+        console.note(
+            f"the whole model in {telling.bits(self.serving.bits[0])}: {timing.ms:.2f} ms measured"
+            f"{'' if timing.quiet else ' (the least, on a busy machine)'}, {factor:.3f} of the sum of its blocks"
+        )
+        search = Search(self.space, self.bounds, self.whole, w.plans, w.family)
+        least_ms, least_mb = search.problem.least
+        for flag, asked, found, unit in (
+            ("--max-mb", self.bounds.max_mb, least_mb, "MB"), ("--max-ms", self.bounds.max_ms, least_ms, "ms")
+        ):  # fmt: skip
+            if asked is not None and asked < found:
+                raise below_least(flag, asked, found, unit)
+        return search
+
+    def _factor(self) -> tuple[float, Timing]:
+        """Measured over planned milliseconds of a real model: the whole one as it is usually rounded."""
+        from compress.fit.serving import answering, rounded
+
+        plan = self.space.whole(self.serving.bits[0])
+        call = answering(rounded(self.loaded.model, plan.modules(self.loaded.config), self.serving), self.serving)
+        theirs, ours = self.judge.timer([self.judge.parent_call, call], repeats=40, seconds=4.0)
+        timing = Timing.of(ours, theirs)
+        return (timing.ms / plan.ms if plan.ms > 0 else 1.0), timing
+
+    def check(self) -> None:
+        """Raises Stopped where a signal asked for it."""
+        if self.stop.requested:
+            raise Stopped(f"stopped by {self.stop.requested}")
+
+    def late(self, last: float) -> bool:
+        """Whether another plan, which takes as long as the last one, would run over the time."""
+        if self.wanted.seconds is None:
+            return False
+        return time.monotonic() - self.begun + last > (1 - RESERVE) * self.wanted.seconds
+
+    # --- the run ----------------------------------------------------------------------------------------------
+
+    def go(self) -> dict[str, Any]:
+        """Everything, in a folder of its own; the document that --json prints."""
+        if self.wanted.plan_only:
+            return telling.forecast(self, self.plan())
+        recipe = self.recipe.model_copy(update={"name": "fit"})
+        self.folder: RunFolder = claim(Request(recipe, "fit", {"fit": self.wanted.digest()}), self.options)
+        self.path = self.folder.path
+        read = {"model": modelfolder.fingerprint(self.source), "data": self.table.fingerprint}
+        tracked = f"{resolve_store(self.options.tracking_uri).shown} {experiment(self.options)}"
+        search = self.plan()
+        with run_lock(self.path):
+            self.folder.begin(read)
+            self.folder.record("running", read, tracked)
+            try:
+                with open_asked(
+                    self.path, self.options, name=self.path.name, method="fit", warn=self.console.warn,
+                    quality=f"quality/{self.metric}",
+                ) as log:  # fmt: skip
+                    document = self._go(search, log)
+            except BaseException as error:
+                self.folder.record("stopped" if isinstance(error, Stopped) else "failed", read, tracked)
+                raise
+            self.folder.record("finished", read, tracked)
+        return document
+
+    def _go(self, search: Search, log: TrackedRun) -> dict[str, Any]:
+        atomic.write_json(self.path / STUDY, as_json(self.space.study))
+        log.artifact(self.path / STUDY)
+        log.params({"method": "fit", "runtime": self.serving.runtime, **self.bounds.as_json()})
+        try:
+            self._try(search, log)
+        except Stopped as stopped:
+            self._leave(search)
+            raise Stopped(stopped.reason, resume_command(self.path)) from None
+        columns, rows = telling.plans(self, search.tried)
+        log.table(self.path / "plans.json", columns, rows)
+        self.console.table("plans, on validation rows", columns, rows)
+        best, met = chosen(search.tried, self.bounds, best_of)
+        model = self.path / "model"
+        modelfolder.duplicate(best.folder, model)
+        found = self._certify(best, model, log)
+        family = front(search.tried)
+        document = {
+            "folder": str(self.path), "model": str(model), "certificate": found,
+            "plans": [j.as_json() for j in search.tried], "family": [j.name for j in family],
+        }  # fmt: skip
+        if not met or found["status"] == certificate.INFEASIBLE:
+            telling.family(self, family)
+        telling.result(self, model, found, log)
+        return document
+
+    def _try(self, search: Search, log: TrackedRun) -> None:
+        """Make and judge plans until there is none left or no time; the model in 8 bits first."""
+        plan: Plan | None = self.whole
+        while plan is not None:
+            self.check()
+            if search.skip(plan, self.maker.megabytes(plan, self.serving)):
+                plan = search.next()
+                continue
+            judged = self._judged(plan, len(search.tried), log)
+            search.tried.append(judged)
+            best, met = chosen(search.tried, self.bounds, best_of)
+            self.console.note(telling.progress(self, judged, best, met))
+            if self.late(judged.seconds):
+                self.console.note(f"no time for another plan in {self.wanted.seconds:.0f} s")
+                return
+            plan = search.next()
+
+    def _judged(self, plan: Plan, place: int, log: TrackedRun) -> Judged:
+        work = self.path / PLANS / plan.key
+        name = f"plan {place}" if place else f"{telling.bits(self.serving.bits[0])} alone"
+        if (work / JUDGED).is_file() and not atomic.verify_folder(work / "model"):
+            return judged_from(safe.read_json(work / JUDGED, 1 << 20), work / "model")
+        begun = time.monotonic()
+        self.console.note(f"{name}: {plan.sentence(self.loaded.config)}; planned {telling.planned(plan)}")
+        work.mkdir(parents=True, exist_ok=True)
+        self.maker.write(plan, self.serving, work / "model", self._data())
+        judged = self.judge.judge(name, plan, work / "model", begun)
+        atomic.write_json(work / JUDGED, judged.as_json())
+        with self._child(log, work, name, "stage") as run:
+            run.params({"method": "fit", "runtime": self.serving.runtime, "student.layers": len(plan.layers)})
+            run.metrics(telling.figures(self, judged))
+            run.note(plan.sentence(self.loaded.config))
+        return judged
+
+    def _child(self, log: TrackedRun, folder: Path, name: str, role: str) -> TrackedRun:
+        return open_run(
+            folder, experiment=log.experiment, name=f"{self.path.name}/{name}", method="fit", role=role,
+            parent=log.parent, store=log.store, quality=f"quality/{self.metric}", warn=self.console.warn,
+            tags={"compress.parent_run": log.key},
+        )  # fmt: skip
+
+    def _leave(self, search: Search) -> None:
+        """The best so far, where the result would be."""
+        if search.tried:
+            best, met = chosen(search.tried, self.bounds, best_of)
+            modelfolder.duplicate(best.folder, self.path / "model")
+            how = "within the bounds" if met else "the closest to the bounds"
+            self.console.warn(f"the best so far, {best.name}, {how}, is left in {self.path / 'model'}, not certified")
+
+    def _data(self) -> DataNote:
+        t = self.table
+        return DataNote(name=t.name, fingerprint=t.fingerprint, rows={k: len(v) for k, v in t.splits.items()})
+
+    # --- the certificate --------------------------------------------------------------------------------------
+
+    def _certify(self, best: Judged, model: Path, log: TrackedRun) -> dict[str, Any]:
+        """Measure the exported file on held-out rows; the certificate goes into its folder, the card and MLflow."""
+        self.console.note(f"certifying {best.name} on {len(self.table.split('test')):,} test rows")
+        runtime = self.judge.runtime(model)
+        timing = certificate.latency(self.judge, model, 60, 10.0)
+        measured = self._measured(model, runtime, timing)
+        log_measured(
+            log, self.console, measured, table=self.table, method="fit", told=(),
+            child=lambda role: self._child(log, self.path / "parent", role, "teacher"),
+        )  # fmt: skip
+        deployed = [model / certificate.ONNX] if self.serving.writes else sorted(model.glob("*.safetensors"))
+        found = certificate.issue(
+            model, self.source, self.bounds, self.serving, measured, timing, labelled=True, deployed=deployed
+        )
+        meta = modelfolder.inspect(model).meta
+        lines = certificate.sentences(found)
+        meta = meta.model_copy(update={"notes": (*meta.notes, *(f"certificate: {line}" for line in lines))})
+        modelfolder.annotate(model, meta, beside={certificate.FILE: json.dumps(found, indent=2).encode()})
+        atomic.write_json(self.path / certificate.FILE, found)
+        log.artifact(self.path / certificate.FILE)
+        log.tags({"compress.certificate": found["status"]})
+        log.metrics({"fit/speedup": found["speedup"], "fit/size_mb": found["size_mb"]})
+        return found
+
+    def _measured(self, model: Path, runtime: Any, timing: Timing) -> list[Measured]:
+        subjects = [
+            Subject("parent", self.source, "teacher", runtime="torch"),
+            Subject(self.path.name, model, "student", runtime=runtime),
+        ]
+        measured = measure(
+            subjects, self.table.split("test"), task=self.table.task, dataset=f"{self.table.name}/test",
+            digest=self.table.fingerprint, max_length=self.max_length,
+            cost=CostPlan(batch=self.wanted.batch, length=self.length, repeats=20, seconds=4.0),
+            settings=settings_asked(self.recipe), device=self.options.device,
+            held=self.table.splits.get("validation"), say=self.console.note,
+        )  # fmt: skip
+        ours = measured[1].measurement
+        values: Mapping[str, float] = {
+            **ours.values, "speed/latency_p50_ms": timing.p50, "speed/latency_p95_ms": timing.p95,
+        }  # fmt: skip
+        context = {**ours.context, "contaminated": "no" if timing.quiet else "yes"}
+        return [measured[0], dataclasses.replace(measured[1], measurement=Measurement(values, context))]
+
+
+def judged_from(found: Mapping[str, Any], folder: Path) -> Judged:
+    """What was written beside a plan's model."""
+    made = {**found, "plan": Plan.from_json(found["plan"]), "timing": Timing(**found["timing"]), "folder": folder}
+    return Judged(**made)
+
+
+def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:
+    """Run it and tell. Raises UserError (REFUSED) where no model meets the bounds, or it cannot be certified."""
+    with StopFlag() as stop:
+        document = Fit(wanted, options, console, stop).go()
+    console.document(document)
+    found = document.get("certificate")
+    if found is None or found["status"] == certificate.CERTIFIED:
+        return
+    why = "; ".join(found["why"])
+    if found["status"] == certificate.INFEASIBLE:
+        raise UserError(
+            "infeasible: the closest is " + telling.short(found),
+            where="compress fit",
+            why=why,
+            do="allow more, or look at the family above",
+            code=ExitCode.REFUSED,
+        )
+    if not wanted.uncertified:
+        raise UserError(
+            "not certified",
+            where=document["model"],
+            why=why,
+            do="run the same command again with --resume on a quiet machine, or take it as it is with --uncertified",
+            code=ExitCode.REFUSED,
+        )

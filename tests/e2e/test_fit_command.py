@@ -1,0 +1,88 @@
+"""`compress fit` and `compress verify` through the command line. One fit is shared by the tests that read it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from e2e_toy import TEACHER, Cli, Server
+
+DATA = ("--data", "data", "--threads", "1")
+QUICK = ("--length", "24", "--plans", "2", "--runtime", "onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def fitted(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with a fit of the toy teacher in runs/small, made without a certificate: machines that run tests
+    are busy. Not to be changed."""
+    folder = tmp_path_factory.mktemp("fitted") / "work"
+    shutil.copytree(made, folder)
+    done = server.run(
+        folder, "fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.05", "--uncertified", "--output", "runs/small", "--json"
+    )
+    assert done.code == 0, done.err
+    (folder / "told.json").write_text(done.out)
+    return folder
+
+
+@pytest.fixture
+def here(fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This test's copy of it."""
+    folder = tmp_path / "work"
+    shutil.copytree(fitted, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_what_a_fit_leaves(here: Path, compress: Cli) -> None:
+    told = json.loads((here / "told.json").read_text())
+    model = Path(told["model"])
+    found = json.loads((model / "certificate.json").read_text())
+    assert told["certificate"] == found
+    assert found["size_mb"] * 1e6 == (model / "model.onnx").stat().st_size <= 50_000
+    assert found["status"] in ("certified", "uncertified")
+    assert found["bounds"] == {"max_mb": 0.05, "max_ms": None, "max_drop": None, "objective": "quality"}
+    assert found["dataset"].endswith("/test")
+    assert {"device", "threads", "torch"} <= set(found["device"])
+    assert set(found["versions"]) == {"compress", "python", "torch", "onnxruntime"}
+    plans = told["plans"]
+    assert plans[0]["name"] == "int8 alone"
+    assert 1 < len(plans) <= 3
+    assert all(row["mb"] <= 0.05 for row in plans[1:])
+    assert "certificate: size" in (model / "README.md").read_text()
+    assert compress("predict", model, "she said the film was good").code == 0
+
+
+def test_a_certificate_is_held_against_its_folder(here: Path, compress: Cli) -> None:
+    model = here / "runs/small/model"
+    checked = compress("verify", model, "--data", "data", "--json")
+    verdicts = {row["what"]: row["verdict"] for row in json.loads(checked.out)["checks"]}
+    assert verdicts["files"] == verdicts["size"] == verdicts["quality"] == "holds"
+    assert checked.code == (0 if set(verdicts.values()) == {"holds"} else 3)
+    (model / "model.onnx").write_bytes(b"another")
+    changed = compress("verify", model)
+    assert changed.code == 4
+    assert "the certificate does not hold: files: model.onnx is not the file that was certified" in changed.err
+
+
+def test_bad_input(here: Path, compress: Cli) -> None:
+    cases = {
+        ("--max-mb", "0"): (2, "--max-mb: 0 is not possible; give a number above 0"),
+        (): (2, "compress fit: nothing bounds the model; give --max-mb, --max-ms or --max-drop"),
+        ("--max-mb", "0.001"): (3, "--max-mb: 0.001 MB is below the least possible"),
+        ("--max-drop", "0.5"): (2, "--max-drop: 32 held-out rows cannot show a loss of accuracy below 0.5 points"),
+        ("--max-mb", "1", "--length", "999"): (2, "--length: sequences of 999 tokens: the model has"),
+        ("--max-mb", "1", "--time", "soon"): (2, "'soon' is not a time, such as 90s, 10m or 2h"),
+    }
+    for flags, (code, message) in cases.items():
+        done = compress("fit", TEACHER, *DATA, *flags, "--output", "runs/none")
+        assert (done.code, message in done.err) == (code, True), done.err
+    assert not (here / "runs/none").exists()
+    quantized = compress("fit", "runs/small/model", *DATA, "--max-mb", "0.04")
+    assert quantized.code == 2
+    assert "quantized" in quantized.err
+    plain = compress("verify", TEACHER)
+    assert plain.code == 2
+    assert "no certificate.json; it is made by compress fit" in plain.err

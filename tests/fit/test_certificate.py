@@ -1,0 +1,151 @@
+"""What a certificate says of times that were made up, and how it is held against what is found."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compress.errors import UserError
+from compress.fit import certificate
+from compress.fit.bounds import Bounds
+from compress.fit.judge import Judged, Timing, best_of
+from compress.fit.plans import Plan
+from compress.fit.search import chosen, front
+from compress.fit.verify import check_files, check_latency, check_quality, check_size
+from evaluation.cost.latency import Latency
+
+
+def latency(p50: float = 4.0, cpu_share: float = 1.0, spread: float = 0.02) -> Latency:
+    return Latency(p50, 1.2 * p50, 1.3 * p50, 0.95 * p50, 50, cpu_share, spread)
+
+
+def timing(p50: float = 4.0, **busy: float) -> Timing:
+    return Timing.of(latency(p50, **busy), latency(12.0))
+
+
+def judged(name: str, mb: float, ms: float, value: float, apart: float = 0.0, drop: float | None = None) -> Judged:
+    plan = Plan((0,), (1,), (1,), (8,), (8,), "whole", 10, 8, 0, ms, mb, 0.0)
+    lost = 100 * (0.9 - value) if drop is None else drop
+    return Judged(name, plan, Path(name), mb, timing(ms), value, lost, lost - 1, lost + 1, apart, 1.0)
+
+
+def test_times_on_a_quiet_and_on_a_busy_machine() -> None:
+    quiet = timing()
+    assert quiet.quiet
+    assert quiet.ms == 4.0
+    assert quiet.speedup == 3.0
+    for busy in (timing(cpu_share=0.5), timing(spread=0.3), Timing.of(latency(), latency(12.0, cpu_share=0.5))):
+        assert not busy.quiet
+        assert busy.ms == pytest.approx(0.95 * 4.0)
+
+
+FOLDER_FILES = {"model.onnx": b"1" * 4000, "config.json": b"{}"}
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(exist_ok=True)
+    for name, data in FOLDER_FILES.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def content(**changed: Any) -> dict[str, Any]:
+    hashes = {n: {"sha256": hashlib.sha256(d).hexdigest(), "bytes": len(d)} for n, d in FOLDER_FILES.items()}
+    found = {
+        "format": 1, "status": "certified", "why": [], "files": hashes, "deployed": ["model.onnx"], "size_mb": 0.004,
+        "bounds": Bounds(max_mb=0.005, max_ms=5.0).as_json(), "runtime": "onnxruntime", "dataset_digest": "d",
+        "latency": {"ms": 4.0, "batch": 1, "length": 8}, "device": {"device": "a", "threads": "1"},
+        "quality": {"metric": "accuracy", "value": 0.9, "low": 0.88, "high": 0.92},
+    }  # fmt: skip
+    return {**found, **changed}
+
+
+def test_files_and_size(tmp_path: Path) -> None:
+    where = folder(tmp_path / "model")
+    assert check_files(where, content()).verdict == "holds"
+    assert check_size(where, content()).verdict == "holds"
+    tight = content(bounds=Bounds(max_mb=0.003).as_json())
+    assert check_size(where, tight).why == "0.004 MB, the bound is 0.003"
+    (where / "config.json").write_bytes(b"{} ")
+    assert check_files(where, content()).why == "config.json is not the file that was certified"
+    (where / "model.onnx").unlink()
+    assert check_files(where, content()).why == "model.onnx is not there"
+
+
+@pytest.mark.parametrize(
+    ("bound", "ours", "device", "verdict"),
+    [
+        (5.0, latency(4.9), "a", "holds"),
+        (5.0, latency(5.1), "a", "fails"),
+        (5.0, latency(4.9), "b", "holds"),
+        (5.0, latency(4.0, cpu_share=0.3), "a", "open"),
+        (None, latency(4.5), "a", "holds"),
+        (None, latency(4.7), "a", "fails"),
+        (None, latency(40), "b", "holds"),
+    ],
+)
+def test_latency(bound: float | None, ours: Latency, device: str, verdict: str) -> None:
+    found = content(bounds=Bounds(max_mb=1.0, max_ms=bound).as_json())
+    assert check_latency(found, ours, {"device": device, "threads": "1"}).verdict == verdict
+
+
+def test_quality() -> None:
+    assert check_quality(content(), "d", 0.89).verdict == "holds"
+    assert check_quality(content(), "d", 0.87).verdict == "fails"
+    other = check_quality(content(), "e", 0.89)
+    assert other.verdict == "open"
+    assert "other data" in other.why
+
+
+def test_a_folder_without_a_certificate(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        certificate.read(tmp_path)
+    assert error.value.line() == f"{tmp_path}: no certificate.json; it is made by compress fit"
+    (tmp_path / certificate.FILE).write_text('{"format": 7}')
+    with pytest.raises(UserError, match="not a certificate that this program reads"):
+        certificate.read(tmp_path)
+
+
+# --- which one is left ------------------------------------------------------------------------------------------
+
+
+def test_of_models_that_are_alike_in_quality_the_nearest_to_the_parent() -> None:
+    rows = [judged("a", 9, 3, 0.902, 0.2), judged("b", 9, 3, 0.899, 0.1), judged("c", 9, 3, 0.88, 0.01)]
+    assert best_of(rows).name == "b"
+
+
+def test_the_one_that_is_left() -> None:
+    rows = [judged("int8", 20, 6, 0.9), judged("a", 9, 3, 0.89), judged("b", 5, 4, 0.87)]
+    assert chosen(rows, Bounds(max_mb=10), best_of)[0].name == "a"
+    assert chosen(rows, Bounds(max_mb=25), best_of)[0].name == "int8"
+    assert chosen(rows, Bounds(max_drop=1.5), best_of)[0].name == "a"
+    assert chosen(rows, Bounds(max_drop=4, asked="smallest"), best_of)[0].name == "b"
+    assert chosen(rows, Bounds(max_drop=4, asked="fastest"), best_of)[0].name == "a"
+    closest, met = chosen(rows, Bounds(max_mb=4.5), best_of)
+    assert (closest.name, met) == ("b", False)
+
+
+def test_the_family_is_what_no_other_beats() -> None:
+    rows = [judged("int8", 20, 6, 0.9), judged("a", 9, 3, 0.89), judged("worse", 10, 4, 0.88), judged("b", 5, 4, 0.87)]
+    assert [j.name for j in front(rows)] == ["int8", "a", "b"]
+
+
+def test_what_is_told_of_a_certificate() -> None:
+    found = content(
+        size_mb=11.5, rows=1821, dataset="sst2/test", speedup=3.6, device={"threads": "1"},
+        latency={**vars(timing()), "ms": 4.0, "batch": 1, "length": 128},
+        difference={"value": -0.001, "low": -0.006, "high": 0.004, "p_value": 0.5},
+        agreement_pct={"value": 98.0, "low": 97.0, "high": 99.0},
+    )  # fmt: skip
+    assert certificate.sentences(found) == [
+        "certified: all bounds are met",
+        "size 11.50 MB: model.onnx",
+        "latency 4.00 ms (median; median 4.00, p95 4.80, 50 rounds) for 1 x 128 tokens in onnxruntime, 1 threads; "
+        "3.60x the parent's floats there",
+        "accuracy 90.00 [88.00, 92.00] on 1,821 rows of sst2/test",
+        "against the parent -0.10 [-0.60, +0.40] points, exact sign test p = 0.5",
+        "same answer as the parent: 98.00 [97.00, 99.00] %",
+    ]

@@ -1,0 +1,75 @@
+"""What cannot be asked of a fit, and what is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from compress.errors import ExitCode, UserError
+from compress.fit.bounds import Bounds, below_least
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (Bounds(), "compress fit: nothing bounds the model; give --max-mb, --max-ms or --max-drop"),
+        (Bounds(max_mb=0), "--max-mb: 0 is not possible; give a number above 0"),
+        (Bounds(max_ms=-1), "--max-ms: -1 is not possible; give a number above 0"),
+        (Bounds(max_mb=float("nan")), "--max-mb: nan is not possible; give a number above 0"),
+        (Bounds(max_drop=-0.5), "--max-drop: -0.5 points is not possible; give 0 to 100, such as 0.5"),
+        (
+            Bounds(max_mb=5, asked="smallest"),
+            "--objective smallest: the smallest model of all would answer nothing; say with --max-drop what it may "
+            "lose",
+        ),
+        (
+            Bounds(max_drop=1, asked="quality"),
+            "--objective quality: the best model within no budget is the parent; give --max-mb or --max-ms, or leave "
+            "--objective out for the smallest within --max-drop",
+        ),
+    ],
+)
+def test_what_cannot_be_asked(bounds: Bounds, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        bounds.check()
+    assert error.value.line() == message
+    assert error.value.code == ExitCode.INPUT
+
+
+def test_what_is_best_follows_from_the_bounds() -> None:
+    assert Bounds(max_mb=1).objective == "quality"
+    assert Bounds(max_drop=1).objective == "smallest"
+    assert Bounds(max_drop=1, max_mb=1).objective == "quality"
+    assert Bounds(max_drop=1, asked="fastest").objective == "fastest"
+    assert (
+        Bounds(20, 5, 0.5).sentence() == "the best model of at most 20 MB and at most 5 ms and at most 0.5 points lost"
+    )
+
+
+def test_too_few_rows_for_the_interval_that_is_asked() -> None:
+    with pytest.raises(UserError) as error:
+        Bounds(max_drop=0.5).check_rows(100, "accuracy", uncertified=False)
+    assert error.value.line() == (
+        "--max-drop: 100 held-out rows cannot show a loss of accuracy below 0.5 points: were not one of them lost, the "
+        "95 % interval would still reach 3.00; give 600 test rows or a larger bound, or take a model without a "
+        "certificate: --uncertified"
+    )
+    Bounds(max_drop=0.5).check_rows(600, "accuracy", uncertified=False)
+    Bounds(max_drop=0.5).check_rows(100, "accuracy", uncertified=True)
+    Bounds(max_mb=5).check_rows(10, "accuracy", uncertified=False)
+
+
+def test_what_is_over_and_by_how_much() -> None:
+    bounds = Bounds(10, 4, 0.5)
+    assert bounds.over(10, 4, 0.5) == []
+    assert bounds.over(12, 5, 1.5) == ["12.00 MB of 10", "5.00 ms of 4", "1.50 points lost of 0.5"]
+    assert bounds.excess(12, 5, 1.5) == pytest.approx(0.2 + 0.25 + 1.0)
+    assert bounds.excess(9, 3, None) == 0
+
+
+def test_below_the_least() -> None:
+    error = below_least("--max-mb", 0.1, 0.8, "MB")
+    assert error.code == ExitCode.REFUSED
+    assert error.line() == (
+        "--max-mb: 0.1 MB is below the least possible: one layer of one head and one neuron over the smallest "
+        "vocabulary takes 0.8 MB here; allow more than 0.8 MB"
+    )
