@@ -79,5 +79,6 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
     from compress.fit.run import Wanted, fit
     from compress.flags import listening
 
+    given["plan_only"] |= options.dry_run
     bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), given.pop("objective"))
     fit(Wanted(model=model, bounds=bounds, **given), options, listening(options))

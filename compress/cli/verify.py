@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 @click.argument("model", type=ModelName())
 @shared("data", "compute")
 def command(options: RunOptions, model: str) -> None:
-    """Re-check the certificate that `compress fit` left in MODEL: the hashes of its files, its size, its latency here,
-    and with --data its quality on the rows that it was certified on.
+    """Re-check the certificate that `compress fit` left in MODEL.
+
+    The hashes of its files, its size, its latency here, and with --data its quality on the rows that it was certified
+    on.
 
     Exit code 0: all of it holds. 3: something does not hold, or could not be judged (a busy machine, other data).
     4: a file is not the one that was certified.

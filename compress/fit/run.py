@@ -83,6 +83,8 @@ class Fit:
         self.begun = time.monotonic()
         self.bounds = wanted.bounds
         self.bounds.check()
+        if options.precision == "bf16":
+            raise UserError("bits are what a plan chooses", where="--precision bf16", do="leave it out")
         self.source = resolve(wanted.model)
         info = modelfolder.inspect(self.source)
         if "task" not in info.heads:

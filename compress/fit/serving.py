@@ -137,6 +137,8 @@ def candidates(asked: str | None, device: str) -> list[Runtime]:
             raise UserError(f"{asked} computes on the CPU here", where=f"--device {device}", do="use --device cpu")
         return ["torch"]
     if asked not in (None, "auto"):
+        if asked not in BITS:
+            raise UserError(f"nothing is fitted to {asked}", where="--runtime", do=f"use one of {', '.join(BITS)}")
         named: Runtime = asked  # type: ignore[assignment]
         if there[named] is None:
             from compress.export.runtimes import missing
