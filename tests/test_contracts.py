@@ -239,8 +239,7 @@ def test_the_flags_of_a_command_mean_something_to_it() -> None:
         assert ("--output" in flags) == (name in {*stages, "extend", "analyze", "evaluate", "calibrate", "export"}), (
             name
         )
-        assert ("--experiment" in flags) <= (name in stages | {"ui", "runs list", "evaluate", "analyze", "compare"}), (
-            name
-        )
+        told = {"ui", "runs list", "runs export", "evaluate", "analyze", "compare", "promote"}
+        assert ("--experiment" in flags) <= (name in stages | told), name
         if name in stages:
             assert flags >= {"--set", "--seed", "--dry-run", "--json", "--quiet", "--tracking-uri"}, name

@@ -1,40 +1,55 @@
-"""List the runs of the MLflow store, or show one."""
+"""List the runs of the MLflow store, show, delete, move or send them."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from compress.cli.main import debug_option
 from compress.cli.recipes import Verbs
+from compress.cli.sync import command as sync_command
+from compress.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from compress.console import Console
+    from compress.tracking.store import Store
 
 COLUMNS = ("size/disk_mb", "speed/latency_p50_ms", "vs_teacher/speedup")
+SHOWN = 20
 _uri = click.option(
     "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
 )
 _json = click.option("--json", "as_json", is_flag=True, help="The result as one JSON document.")
+_yes = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+_dry = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """List the runs of the MLflow store, or show one."""
+    """List the runs of the MLflow store, show, delete, move or send them."""
+
+
+command.add_command(sync_command, "sync")
 
 
 @command.command("list")
 @click.option("--experiment", metavar="NAME", help="Only this experiment.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Most runs shown.")
+@click.option("--deleted", is_flag=True, help="The deleted ones, which `compress runs gc` removes for good.")
 @_uri
 @_json
 @debug_option
-def list_(experiment: str | None, limit: int, tracking_uri: str | None, as_json: bool) -> None:
+def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str | None, as_json: bool) -> None:
     """List runs, the newest first; a run whose process died is shown as dead."""
     import dataclasses
 
-    from compress.console import Console
     from compress.tracking.listing import list_runs
-    from compress.tracking.store import resolve_store
 
-    console = Console(json=as_json)
-    rows = list_runs(resolve_store(tracking_uri), experiment, limit)
+    console, store = _open(tracking_uri, as_json)
+    rows = list_runs(store, experiment, limit, deleted=deleted)
     table = []
     for r in rows:
         value = r.metrics.get(f"quality/{r.metric}")
@@ -54,15 +69,199 @@ def show(run: str, tracking_uri: str | None, as_json: bool) -> None:
     """Show the parameters and figures of RUN, an id (or its begin) or a name."""
     import dataclasses
 
-    from compress.console import Console
     from compress.tracking.listing import find_run
-    from compress.tracking.store import resolve_store
 
-    console = Console(json=as_json)
-    row = find_run(resolve_store(tracking_uri), run)
+    console, store = _open(tracking_uri, as_json)
+    row = find_run(store, run)
     facts = {"id": row.run_id, "experiment": row.experiment, "role": row.role, "method": row.method}
     facts |= {"status": row.status, "folder": row.folder}
+    facts |= {"imported from": row.imported_from} if row.imported_from else {}
     console.table(row.name, ["what", "value"], [[k, v] for k, v in facts.items()])
     console.table("parameters", ["name", "value"], sorted(row.params.items()))
     console.table("figures", ["name", "value"], sorted(row.metrics.items()))
     console.document(dataclasses.asdict(row))
+
+
+@command.command()
+@click.argument("runs", nargs=-1, required=True)
+@_yes
+@_dry
+@_uri
+@_json
+@debug_option
+def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | None, as_json: bool) -> None:
+    """Delete RUNS, each an id (or its begin) or a name, and the runs below them.
+
+    They vanish from lists and from the page, where "State: Deleted" shows and restores them. Their files stay until
+    `compress runs gc`; the run's own folder is never touched.
+    """
+    from compress.durable.atomic import human_bytes
+    from compress.tracking import deleting
+
+    console, store = _open(tracking_uri, as_json)
+    found = deleting.doomed(store, runs)
+    size = sum(one.bytes or 0 for one in found)
+    table = [
+        [
+            one.row.run_id[:8],
+            ("  " if one.below else "") + one.row.name,
+            one.row.experiment,
+            one.models,
+            "elsewhere" if one.bytes is None else human_bytes(one.bytes),
+            ", ".join(one.versions),
+        ]
+        for one in found
+    ]
+    console.table("to be deleted", ["id", "run", "experiment", "models", "files", "registered as"], table)
+    ids = [one.row.run_id for one in found]
+    if dry_run:
+        console.document({"deleted": [], "would_delete": ids, "bytes": size})
+        return
+    _ask(f"delete {len(found)} run{'s' * (len(found) > 1)}?", yes)
+    done = deleting.delete(store, found)
+    console.result(f"deleted {done} of {len(found)}; {human_bytes(size)} of files go with `compress runs gc`")
+    console.document({"deleted": ids, "bytes": size})
+
+
+@command.command()
+@click.option(
+    "--older-than", type=click.FloatRange(0), default=0.0, metavar="DAYS", help="Only what was deleted so long ago."
+)
+@_yes
+@_dry
+@_uri
+@_json
+@debug_option
+def gc(older_than: float, yes: bool, dry_run: bool, tracking_uri: str | None, as_json: bool) -> None:
+    """Remove for good what was deleted, and artifacts that belong to no run.
+
+    Rows of deleted runs, models and experiments, their files, and folders of artifacts that the store does not speak
+    of. A deleted run whose model is in the registry stays.
+    """
+    from compress.durable.atomic import human_bytes
+    from compress.tracking import collecting
+
+    console, store = _open(tracking_uri, as_json)
+    found = collecting.garbage(store, older_than)
+    for line in found.kept:
+        console.note(line)
+    rows = [[one.kind, one.id, one.name, human_bytes(one.bytes)] for one in found.gone]
+    if rows:
+        console.table("to be removed for good", ["what", "id", "name", "files"], rows[:SHOWN])
+    if len(rows) > SHOWN:
+        console.result(f"  and {len(rows) - SHOWN} more")
+    told = {"gone": [[one.kind, one.id, one.name, one.bytes] for one in found.gone], "kept": found.kept}
+    if dry_run or not found.gone:
+        console.result(f"{len(found.gone)} to remove, {human_bytes(found.bytes)}")
+        console.document({**told, "freed": 0})
+        return
+    _ask(f"remove {len(found.gone)} for good, {human_bytes(found.bytes)}?", yes)
+    freed = collecting.collect(store, found)
+    console.result(f"freed {human_bytes(freed)}")
+    console.document({**told, "freed": freed})
+
+
+@command.command()
+@click.argument("old", required=False, type=click.Path(path_type=Path))
+@click.argument("new", required=False, type=click.Path(path_type=Path))
+@_yes
+@_dry
+@_uri
+@_json
+@debug_option
+def relocate(
+    old: Path | None, new: Path | None, yes: bool, dry_run: bool, tracking_uri: str | None, as_json: bool
+) -> None:
+    """Make the store find its artifacts again after the project's folder moved from OLD to NEW.
+
+    MLflow keeps absolute addresses. Without OLD the old place is found out from them; without NEW it is the folder
+    that the store lies in. All addresses change together, and a copy of the database is made before.
+    """
+    from compress.tracking import relocating
+
+    console, store = _open(tracking_uri, as_json)
+    move = relocating.plan(store, old, new)
+    console.table(f"{move.old} → {move.new}", ["column", "addresses"], sorted(move.changes.items()))
+    if move.missing:
+        names = ", ".join(move.missing[:3])
+        console.warn(f"at the new place are no files of {len(move.missing)} models ({names}); is it the right one?")
+    if move.elsewhere:
+        console.note(f"left as they are: addresses in {', '.join(move.elsewhere[:3])}")
+    told = {"old": str(move.old), "new": str(move.new), "changes": move.changes, "missing": move.missing}
+    if dry_run:
+        console.document({**told, "backup": None})
+        return
+    _ask(f"change {move.count} addresses?", yes)
+    kept = relocating.relocate(store, move)
+    console.result(f"changed {move.count} addresses; the store as it was: {kept}")
+    console.document({**told, "backup": str(kept)})
+
+
+@command.command("export")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1)
+@click.option("--experiment", metavar="NAME", help="All runs of this experiment.")
+@_uri
+@_json
+@debug_option
+def export_(
+    folder: Path, runs: tuple[str, ...], experiment: str | None, tracking_uri: str | None, as_json: bool
+) -> None:
+    """Write RUNS and those below them, with their files and models, into the new FOLDER; none named: all.
+
+    `compress runs import FOLDER` reads it on another machine. Every file has its checksum in the manifest.
+    """
+    from compress.tracking.archive import export_runs
+
+    if runs and experiment:
+        raise UserError("give RUNS or --experiment, not both", where="--experiment")
+    console, store = _open(tracking_uri, as_json)
+    done = export_runs(store, runs, experiment, folder, console.note)
+    for line in done.left_out:
+        console.warn(line)
+    console.result(f"wrote {done.runs} runs and {done.models} models to {done.folder}")
+    console.document({"folder": str(done.folder), "runs": done.runs, "models": done.models, "left_out": done.left_out})
+
+
+@command.command("import")
+@click.argument("folder", type=click.Path(path_type=Path))
+@_uri
+@_json
+@debug_option
+def import_(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
+    """Read runs that `compress runs export` wrote to FOLDER; those that the store has already are left out.
+
+    The store gives them ids of its own; `compress runs show` finds them by their old ones too.
+    """
+    import dataclasses
+
+    from compress.tracking.importing import import_runs
+
+    console, store = _open(tracking_uri, as_json)
+    done = import_runs(store, folder, console.note)
+    left = [one for one in done if one.why_not]
+    for one in left[:SHOWN]:
+        console.note(f"run {one.name} ({one.archived[:8]}) is left out: {one.why_not}")
+    if len(left) > SHOWN:
+        console.note(f"and {len(left) - SHOWN} more")
+    console.result(f"imported {len(done) - len(left)} runs, left out {len(left)}")
+    console.document([dataclasses.asdict(one) for one in done])
+
+
+def _open(tracking_uri: str | None, as_json: bool) -> tuple[Console, Store]:
+    from compress.console import Console
+    from compress.tracking.store import resolve_store
+
+    console = Console(json=as_json)
+    console.listen()
+    return console, resolve_store(tracking_uri)
+
+
+def _ask(question: str, yes: bool) -> None:
+    """Ask the person at the terminal; UserError where nobody can be asked, or they say no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError("nobody can be asked here", where=question, do="add --yes", code=ExitCode.REFUSED)
+    if not click.confirm(question, err=True):
+        raise UserError("nothing was changed", code=ExitCode.REFUSED)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compress.durable.lock import status as lock_status
 from compress.errors import UserError, did_you_mean, printable
 from compress.tracking import records as rec
-from compress.tracking.models import KEY_TAG
+from compress.tracking.models import FROM_TAG, KEY_TAG
 from compress.tracking.store import Store, open_client
 from compress.tracking.view import PREFIX, TAG
 
@@ -33,7 +33,8 @@ class Page:
 class RunRow:
     """One run. status: the store's, or `dead (…)` for a run whose process is gone; `compress sync` ends it.
 
-    metric: the one that decides its task, empty where nothing was measured.
+    metric: the one that decides its task, empty where nothing was measured.  imported_from: its id in the store that it
+    was exported from.
     """
 
     run_id: str
@@ -47,52 +48,60 @@ class RunRow:
     metrics: dict[str, float]
     params: dict[str, str]
     metric: str
+    imported_from: str = ""
 
 
 def find_page(store: Store, experiment: str | None = None) -> Page | None:
     """The page of the experiment, or of the newest run; None when there is no run of ours. UserError: no such one."""
     client = open_client(store)
-    found = _experiment(client, experiment) if experiment else _newest(client)
+    found = experiment_named(client, experiment) if experiment else _newest(client)
     if found is None:
         return None
     return Page(found.experiment_id, found.name, _newest_view(found.tags))
 
 
-def list_runs(store: Store, experiment: str | None = None, limit: int = 50) -> list[RunRow]:
-    """Runs, the newest first; `limit` at most."""
+def list_runs(store: Store, experiment: str | None = None, limit: int = 50, *, deleted: bool = False) -> list[RunRow]:
+    """Runs, the newest first; `limit` at most. deleted: those that were deleted and not yet removed for good."""
     client = open_client(store)
-    where = [_experiment(client, experiment)] if experiment else _experiments(client)
+    where = [experiment_named(client, experiment)] if experiment else all_experiments(client)
     names = {e.experiment_id: e.name for e in where}
     if not names:
         return []
-    runs = client.search_runs(list(names), order_by=["attributes.start_time DESC"], max_results=limit)
-    return [_row(run, names) for run in runs]
+    from mlflow.entities import ViewType
+
+    stage = ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
+    newest_first = ["attributes.start_time DESC"]
+    runs = client.search_runs(list(names), run_view_type=stage, order_by=newest_first, max_results=limit)
+    return [row_of(run, names) for run in runs]
 
 
 def find_run(store: Store, name: str) -> RunRow:
     """The newest run with this id, or this name. UserError when there is none."""
     rows = list_runs(store, limit=1000)
     for row in rows:
-        if row.run_id == name or (len(name) >= 6 and row.run_id.startswith(name)) or row.name == name:
+        ids = [one for one in (row.run_id, row.imported_from) if one]
+        if name in ids or row.name == name or (len(name) >= 6 and any(one.startswith(name) for one in ids)):
             return row
     hint = did_you_mean(name, {r.name for r in rows})
     raise UserError(f"no run '{printable(name, 80)}' in {store.shown}", do=hint)
 
 
-def _experiment(client: MlflowClient, name: str) -> Experiment:
+def experiment_named(client: MlflowClient, name: str) -> Experiment:
+    """The experiment; UserError with the nearest when there is none."""
     found = client.get_experiment_by_name(name)
     if found is None:
-        hint = did_you_mean(name, [e.name for e in _experiments(client)])
+        hint = did_you_mean(name, [e.name for e in all_experiments(client)])
         raise UserError(f"no experiment '{printable(name, 80)}' in the store", where="--experiment", do=hint)
     return found
 
 
-def _experiments(client: MlflowClient) -> Sequence[Experiment]:
+def all_experiments(client: MlflowClient) -> Sequence[Experiment]:
+    """The experiments that are not deleted."""
     return client.search_experiments(max_results=1000)
 
 
 def _newest(client: MlflowClient) -> Experiment | None:
-    experiments = {e.experiment_id: e for e in _experiments(client)}
+    experiments = {e.experiment_id: e for e in all_experiments(client)}
     if not experiments:
         return None
     runs = client.search_runs(
@@ -115,7 +124,8 @@ def _newest_view(tags: Mapping[str, str]) -> str | None:
     return max(made, key=lambda v: made[v]) if made else None
 
 
-def _row(run: Run, experiments: dict[str, str]) -> RunRow:
+def row_of(run: Run, experiments: dict[str, str]) -> RunRow:
+    """One run as a row. experiments: names by id."""
     tags: dict[str, Any] = run.data.tags
     folder = tags.get("compress.folder", "")
     return RunRow(
@@ -130,6 +140,7 @@ def _row(run: Run, experiments: dict[str, str]) -> RunRow:
         metrics=dict(run.data.metrics),
         params=dict(run.data.params),
         metric=tags.get("measured.metric", ""),
+        imported_from=tags.get(FROM_TAG, ""),
     )
 
 

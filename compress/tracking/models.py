@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from compress.tracking.replay import Replay
 
 KEY_TAG = "compress.key"
+FROM_TAG = "compress.imported_from"  # the id that an imported run or model had where it was exported
 VERSIONS_TAG = "mlflow.modelVersions"  # where the page of a LoggedModel looks for its versions
 UPLOAD_SECONDS = "120"
 

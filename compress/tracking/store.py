@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from compress.durable.lock import file_lock
 from compress.errors import ExitCode, UserError, printable
 from compress.tracking.names import redact, slug
+from compress.tracking.schema import migrate
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 VARIABLE = "MLFLOW_TRACKING_URI"
 SERVERS = ("http", "https")
@@ -72,7 +74,8 @@ class Store:
         return (self.database.parent / "artifacts" / slug(experiment)).as_uri()
 
     def client(self) -> MlflowClient:
-        """Opens the store, making it when it is not there. Any error of mlflow or the database comes through."""
+        """Opens the store, making it when it is not there, bringing an older one up to date after a copy of it was
+        made. Any error of mlflow or the database comes through."""
         import_mlflow()
         silence()
         from mlflow import MlflowClient
@@ -82,6 +85,7 @@ class Store:
             return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
         database.parent.mkdir(parents=True, exist_ok=True)
         with _opening, file_lock(database.with_name(database.name + ".lock"), timeout=LOCK_SECONDS):
+            migrate(database)
             return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
 
 

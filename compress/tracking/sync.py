@@ -9,6 +9,7 @@ from pathlib import Path
 from compress.durable.lock import run_lock
 from compress.errors import ExitCode, UserError
 from compress.tracking import records as rec
+from compress.tracking.relocating import foreign
 from compress.tracking.replay import Replay
 from compress.tracking.state import not_beyond
 from compress.tracking.store import Store, resolve_store, short
@@ -101,7 +102,8 @@ def _bury(folder: Path, journal: rec.Journalled) -> None:
 
 
 def store_of(journal: rec.Journalled, uri: str | None) -> Store:
-    """The store to send to: the one named now, else the environment's, else the one the run wrote to."""
+    """The store to send to: the one named now, else the environment's, else the one the run wrote to; where that is
+    gone because the project was moved, the project's own."""
     named = resolve_store(uri)
     if named.chosen != "default":
         return named
@@ -111,4 +113,11 @@ def store_of(journal: rec.Journalled, uri: str | None) -> Store:
             where=rec.FOLDER,
             do="set MLFLOW_TRACKING_URI to the whole address",
         )
-    return Store(journal.store, "recorded")
+    recorded = Store(journal.store, "recorded")
+    moved = recorded.database is not None and not recorded.database.exists()
+    if not moved or named.database is None or not named.database.exists():
+        return recorded
+    if elsewhere := foreign(named.database):
+        do = "make its addresses right first: compress runs relocate"
+        raise UserError("the store was moved", where=named.shown, why=f"its artifacts lie in {elsewhere[0]}", do=do)
+    return named

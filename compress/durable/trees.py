@@ -1,0 +1,67 @@
+"""Folders that another program wrote for us, such as a run's artifacts in the store: measured, copied, removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from compress.durable import temporary
+from compress.durable.disk import fsync_folder, telling
+from compress.durable.faults import fault, point
+from compress.errors import ExitCode, UserError
+
+_ASIDE = point("tree.after_rename")
+
+
+def remove_tree(path: str | os.PathLike[str], below: str | os.PathLike[str]) -> int:
+    """Delete the folder `path` with all that is in it; returns the bytes of its files. Nothing there: 0.
+
+    At any moment it is there whole, or gone under its name. Links inside are removed, never followed. Raises UserError
+    (refused) unless it is a real folder below the real folder `below`, with no link on the way.
+    """
+    folder, root = Path(os.path.abspath(path)), Path(os.path.abspath(below))
+    if not os.path.lexists(folder):
+        return 0
+    inside = root in folder.parents and folder.resolve() == root.resolve() / folder.relative_to(root)
+    if not inside or folder.is_symlink() or not folder.is_dir():
+        why = f"it is a link, a file, or not below {root}"
+        raise UserError("cannot be removed", where=str(folder), why=why, code=ExitCode.REFUSED)
+    size = tree_bytes(folder)
+    with telling(folder), temporary.writing_in(folder.parent):
+        aside = temporary.beside(folder, temporary.DELETED)
+        os.rename(folder, aside)
+        fault(_ASIDE)
+        fsync_folder(folder.parent)
+        temporary.discard(aside)
+    return size
+
+
+def tree_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes of the plain files at and below `path`; links are not followed, what cannot be read counts nothing."""
+    total = 0
+    if os.path.isfile(path) and not os.path.islink(path):
+        return os.path.getsize(path)
+    for root, _, names in os.walk(path):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(root, name))
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                total += status.st_size
+    return total
+
+
+def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy the plain files below `source` into the new folder `target`, part of a folder that is being written.
+
+    Links are left behind: they lead out of what is copied. Raises OSError when something cannot be read or written.
+    """
+    shutil.copytree(source, target, symlinks=True, ignore=_not_plain, copy_function=shutil.copyfile)
+
+
+def _not_plain(folder: str, names: list[str]) -> list[str]:
+    modes = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
+    return [name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]

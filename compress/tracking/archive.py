@@ -1,0 +1,151 @@
+"""`compress runs export`: runs with their figures, files, data sets and models as a folder of `archiveformat`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.durable import atomic
+from compress.durable.trees import copy_tree
+from compress.tracking.archiveformat import INDEX, Dataset, Index, ModelFile, Point, RunFile
+from compress.tracking.deleting import with_children
+from compress.tracking.download import download
+from compress.tracking.listing import all_experiments, experiment_named, find_run
+from compress.tracking.places import local_path
+from compress.tracking.store import Store, open_client, short
+from compress.tracking.view import PREFIX, TAG
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+
+_MOST = 50_000
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """folder: the archive.  runs, models: in it.  left_out: sentences on files that could not be read."""
+
+    folder: Path
+    runs: int
+    models: int
+    left_out: list[str]
+
+
+def export_runs(
+    store: Store, names: Sequence[str], experiment: str | None, target: Path, say: Say = lambda _: None
+) -> Exported:
+    """Write the runs with these names and those below them (none named: all, or all of the experiment) to `target`.
+
+    Raises UserError when `target` exists, and for a name that no run has. A run whose artifacts are gone is written
+    with its figures.
+    """
+    client = open_client(store)
+    runs = _chosen(store, client, names, experiment)
+    experiments = {e.experiment_id: e for e in all_experiments(client)}
+    left_out: list[str] = []
+    models: dict[str, LoggedModel] = {}
+    with atomic.new_folder(target) as temp:
+        for number, run in enumerate(runs, 1):
+            for model in run.outputs.model_outputs if run.outputs else []:
+                models.setdefault(model.model_id, client.get_logged_model(model.model_id))
+            told = _run(client, run, experiments[run.info.experiment_id].name)
+            atomic.write_json(temp / "runs" / f"{run.info.run_id}.json", told.model_dump())
+            where = f"artifacts of run {run.info.run_name}"
+            place = temp / "runs" / run.info.run_id
+            left_out += _files(client, run.info.artifact_uri or "", place, where, must=False)
+            if number % 100 == 0:
+                say(f"{number} of {len(runs)} runs")
+        for identity, model in models.items():
+            atomic.write_json(temp / "models" / f"{identity}.json", _model(model).model_dump())
+            place = temp / "models" / identity
+            left_out += _files(client, model.artifact_location, place, f"files of model {model.name}", must=True)
+        concerned = {run.info.experiment_id for run in runs}
+        views = {experiments[e].name: _views(experiments[e].tags) for e in concerned}
+        index = Index(store=store.shown, runs=[r.info.run_id for r in runs], experiments=views)
+        atomic.write_json(temp / INDEX, index.model_dump())
+    return Exported(Path(target), len(runs), len(models), left_out)
+
+
+def _chosen(store: Store, client: MlflowClient, names: Sequence[str], experiment: str | None) -> list[Run]:
+    """Those above first."""
+    if names:
+        everywhere = [e.experiment_id for e in all_experiments(client)]
+        asked = [client.get_run(find_run(store, name).run_id) for name in names]
+        found = [run for one in asked for run in with_children(client, one, everywhere)]
+    else:
+        where = [experiment_named(client, experiment)] if experiment else all_experiments(client)
+        ids = [e.experiment_id for e in where]
+        found = list(client.search_runs(ids, order_by=["attributes.start_time ASC"], max_results=_MOST)) if ids else []
+    unique = {run.info.run_id: run for run in found}
+    return list(unique.values())
+
+
+def _views(tags: dict[str, str]) -> dict[str, str]:
+    """Our saved views."""
+    return {key: value for key, value in tags.items() if key.startswith(TAG + PREFIX)}
+
+
+def _run(client: MlflowClient, run: Run, experiment: str) -> RunFile:
+    info = run.info
+    return RunFile(
+        id=info.run_id,
+        name=info.run_name or info.run_id,
+        experiment=experiment,
+        status=info.status,
+        start_time=info.start_time,
+        end_time=info.end_time,
+        tags=dict(run.data.tags),
+        params=dict(run.data.params),
+        metrics=[point for key in sorted(run.data.metrics) for point in _history(client, info.run_id, key)],
+        datasets=[
+            Dataset(
+                name=d.dataset.name,
+                digest=d.dataset.digest,
+                source_type=d.dataset.source_type,
+                source=d.dataset.source,
+                tags={tag.key: tag.value for tag in d.tags},
+            )
+            for d in (run.inputs.dataset_inputs if run.inputs else [])
+        ],
+        models=[m.model_id for m in (run.outputs.model_outputs if run.outputs else [])],
+    )
+
+
+def _history(client: MlflowClient, run_id: str, key: str) -> Iterable[Point]:
+    """The points of a metric; what JSON cannot say is left out (our runs say it in a tag)."""
+    for m in client.get_metric_history(run_id, key):
+        if math.isfinite(m.value):
+            yield m.key, m.value, m.timestamp, m.step
+
+
+def _model(model: LoggedModel) -> ModelFile:
+    points = [m for m in (model.metrics or []) if math.isfinite(m.value)]
+    return ModelFile(
+        id=model.model_id,
+        name=model.name,
+        model_type=model.model_type,
+        tags=dict(model.tags),
+        params=dict(model.params or {}),
+        metrics=[(m.key, m.value, m.timestamp, m.step, m.dataset_name, m.dataset_digest) for m in points],
+    )
+
+
+def _files(client: MlflowClient, address: str, place: Path, what: str, must: bool) -> list[str]:
+    """Copy the files at an address of the store; sentences on what could not be copied. must: there are some."""
+    path = local_path(address)
+    try:
+        if path is None:
+            download(address, place, client.tracking_uri)
+        elif path.is_dir():
+            copy_tree(path, place)
+        elif must or not path.parent.parent.is_dir():
+            return [f"{what}: nothing is at {path}; were they moved? see `compress runs relocate`"]
+    except Exception as error:
+        return [f"{what}: {short(error)}"]
+    return []

@@ -1,0 +1,153 @@
+"""Runs carried to another machine: everything arrives, nothing twice, and an archive that was touched is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from toy_runs import log_toy_runs
+from tracking_tools import Opener, Seen
+
+from compress.cli.main import main
+from compress.durable import atomic
+from compress.errors import UserError
+from compress.tracking import Store
+from compress.tracking.archive import export_runs
+from compress.tracking.importing import STATE_TAG, import_runs
+from compress.tracking.listing import find_run
+
+
+@pytest.fixture
+def other(template: Path, tmp_path: Path) -> Store:
+    """The store of another machine."""
+    (tmp_path / "other").mkdir()
+    return Store(f"sqlite:///{shutil.copy(template, tmp_path / 'other' / 'mlflow.db')}")
+
+
+@pytest.fixture
+def archive(store: Store, tmp_path: Path) -> Path:
+    log_toy_runs(tmp_path / "runs", store, "toy", rows=2)
+    export_runs(store, (), None, tmp_path / "archive")
+    return tmp_path / "archive"
+
+
+def _as_seen(store: Store) -> dict[str, tuple]:
+    """Everything of the runs but the ids."""
+    seen = Seen(store)
+    found = {}
+    for run in seen.runs():
+        tags = {k: v for k, v in run.data.tags.items() if k != "mlflow.parentRunId" and not k.startswith("compress.")}
+        (model,) = [seen.client.get_logged_model(m.model_id) for m in run.outputs.model_outputs]
+        points = {key: seen.points(run, key) for key in run.data.metrics}
+        data = [(d.dataset.name, d.dataset.digest, d.tags[0].value) for d in run.inputs.dataset_inputs]
+        figures = sorted((m.key, m.value, m.dataset_name) for m in model.metrics)
+        times = (run.info.start_time, run.info.end_time, run.info.status)
+        found[run.info.run_name] = (times, run.data.params, tags, points, data, model.name, model.params, figures)
+    return found
+
+
+def test_everything_arrives_once(archive: Path, store: Store, other: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "import", str(archive), "--tracking-uri", other.uri, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert [one["why_not"] for one in done] == ["", ""]
+    assert _as_seen(other) == _as_seen(store)
+    assert len(_as_seen(other)) == 2
+    view = [t for t in Seen(other).client.get_experiment_by_name("toy").tags if t.startswith("mlflow.sharedViewState")]
+    assert view == ["mlflow.sharedViewState.compress-accuracy"]
+    for one in done:
+        assert find_run(other, one["archived"]).run_id == one["run_id"] != one["archived"]
+
+    assert main(["runs", "import", str(archive), "--tracking-uri", other.uri]) == 0
+    said = capsys.readouterr()
+    assert "imported 0 runs, left out 2" in said.out
+    assert "is left out: it is in the store already" in said.err
+    assert [one.why_not for one in import_runs(store, archive)] == ["it is in the store already"] * 2
+
+
+def test_files_of_runs_and_models_arrive(opened: Opener, store: Store, other: Store, tmp_path: Path) -> None:
+    run = opened("run")
+    (tmp_path / "run" / "plot.svg").write_text("<svg/>")
+    run.artifact(tmp_path / "run" / "plot.svg")
+    (tmp_path / "run" / "model" / "inner").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "config.json").write_text("{}")
+    (tmp_path / "run" / "model" / "inner" / "file").write_text("inside")
+    run.model(tmp_path / "run" / "model", name="m", model_type="distill")
+    run.finish()
+    done = export_runs(store, ["run"], None, tmp_path / "archive")
+    assert (done.runs, done.models, done.left_out) == (1, 1, [])
+    (made,) = import_runs(other, tmp_path / "archive")
+    client = Seen(other).client
+    (model,) = client.get_run(made.run_id).outputs.model_outputs
+    assert [f.path for f in client.list_artifacts(made.run_id)] == ["plot.svg"]
+    assert sorted(f.path for f in client.list_logged_model_artifacts(model.model_id)) == ["config.json", "inner"]
+
+
+def test_children_hang_below_their_parents(opened: Opener, store: Store, other: Store, tmp_path: Path) -> None:
+    above = opened("above")
+    opened("below", parent=above.parent).finish()
+    above.finish()
+    export_runs(store, ["above"], None, tmp_path / "archive")
+    made = {one.name: one.run_id for one in import_runs(other, tmp_path / "archive")}
+    assert Seen(other).run("below").data.tags["mlflow.parentRunId"] == made["above"]
+
+
+def test_an_import_that_was_cut_off_is_done_anew(archive: Path, other: Store) -> None:
+    (first, _) = import_runs(other, archive)
+    Seen(other).client.set_tag(first.run_id, STATE_TAG, "begun")
+    (again, second) = import_runs(other, archive)
+    assert (again.why_not, second.why_not) == ("", "it is in the store already")
+    assert len(Seen(other).runs()) == 2
+
+
+@pytest.mark.parametrize("harm", ["bit", "missing", "added", "newer", "path", "text", "none"])
+def test_an_archive_that_was_touched_makes_nothing(archive: Path, other: Store, harm: str) -> None:
+    index = archive / "archive.json"
+    content = json.loads(index.read_text())
+    (run_file, *_) = sorted((archive / "runs").glob("*.json"))
+    if harm == "bit":
+        run_file.write_text(run_file.read_text().replace("0.9", "0.8"))
+        expected = "the archive is damaged: runs/"
+    elif harm == "missing":
+        run_file.unlink()
+        expected = "the archive is damaged: runs/"
+    elif harm == "added":
+        (archive / "runs" / "more.json").write_text("{}")
+        expected = "somebody put files into the archive: its manifest does not list runs/more.json"
+    elif harm == "none":
+        index.unlink()
+        expected = "this is no archive of runs: there is no archive.json in it"
+    else:
+        if harm == "newer":
+            content["version"], expected = 2, "the archive is newer: it is version 2"
+        elif harm == "path":
+            content["runs"][0], expected = "../../secret", "not as an archive is written: runs.0: String should match"
+        else:
+            content["runs"], expected = 5, "not as an archive is written: runs: Input should be a valid list"
+        _rewrite(archive, {"archive.json": json.dumps(content)})
+    with pytest.raises(UserError) as caught:
+        import_runs(other, archive)
+    assert expected in caught.value.line()
+    assert Seen(other).runs() == []
+
+
+def _rewrite(archive: Path, files: dict[str, str]) -> None:
+    """An archive with other content and a manifest that fits it: what a person can make by hand."""
+    kept = {name: (archive / name).read_text() for name in atomic.read_manifest(archive)} | files
+    with atomic.new_folder(archive, replace=True) as temp:
+        for name, text in kept.items():
+            atomic.write_text(temp / name, text)
+
+
+def test_files_that_are_gone_are_told_and_the_rest_is_written(
+    archive: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert store.database is not None
+    shutil.rmtree(store.database.parent / "artifacts" / "toy" / "models")
+    assert main(["runs", "export", str(tmp_path / "second"), "--tracking-uri", store.uri]) == 0
+    said = capsys.readouterr()
+    assert "wrote 2 runs and 2 models" in said.out
+    assert said.err.count("were they moved? see `compress runs relocate`") == 2
+    assert main(["runs", "export", str(archive), "--tracking-uri", store.uri]) == 3
+    assert "exists already" in capsys.readouterr().err

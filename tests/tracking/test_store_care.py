@@ -1,0 +1,287 @@
+"""Deleting, collecting and relocating: what goes is told first, what is needed stays, an old store is copied first."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from toy_runs import log_toy_runs
+from tracking_tools import Opener, Seen
+
+from compress.cli.main import main
+from compress.durable.trees import remove_tree
+from compress.errors import UserError
+from compress.tracking import Store, collecting, deleting, relocating, schema, sync
+from compress.tracking.download import download_model
+from compress.tracking.listing import list_runs
+
+TEACHER, STUDENT = "teacher-12-layers", "student-6-layers"
+
+
+@pytest.fixture
+def project(tmp_path: Path, store: Store) -> Store:
+    """A store with a teacher and a student, each with a model."""
+    log_toy_runs(tmp_path / "runs", store, "toy", rows=2)
+    return store
+
+
+def _call(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+def _names(store: Store, *, deleted: bool = False) -> set[str]:
+    return {row.name for row in list_runs(store, deleted=deleted)}
+
+
+# --- deleting -----------------------------------------------------------------------------------------------------
+
+
+def test_delete_tells_takes_the_children_and_asks(
+    opened: Opener, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    above = opened("above")
+    below = opened("below", parent=above.parent)
+    opened("lowest", parent=below.parent).finish()
+    below.finish()
+    above.finish()
+    opened("another").finish()
+    assert _call("runs", "delete", "above", "--tracking-uri", store.uri) == 3
+    said = capsys.readouterr()
+    assert [line for line in ("above", "  below", "  lowest") if line in said.out] == ["above", "  below", "  lowest"]
+    assert "error: delete 3 runs?: nobody can be asked here; add --yes" in said.err
+    assert _names(store) == {"above", "below", "lowest", "another"}
+    assert _call("runs", "delete", "above", "--yes", "--tracking-uri", store.uri) == 0
+    assert _names(store) == {"another"}
+    assert _names(store, deleted=True) == {"above", "below", "lowest"}
+
+
+def test_a_run_that_runs_is_not_deleted(opened: Opener, store: Store) -> None:
+    run = opened("live")
+    run.metrics({"train/loss": 1.0}, 0)
+    while run.run_id is None:
+        pass
+    with pytest.raises(UserError, match="run live: it still runs; stop it first"):
+        deleting.doomed(store, ["live"])
+
+
+def test_a_model_with_an_alias_is_not_deleted(opened: Opener, project: Store, tmp_path: Path) -> None:
+    _register(opened, tmp_path)
+    with pytest.raises(UserError) as caught:
+        deleting.doomed(project, ["registered"])
+    assert "run registered: its model is version 1 of 'toy', alias champion; promote another" in caught.value.line()
+    assert caught.value.code == 3
+
+
+def _register(opened: Opener, tmp_path: Path, alias: str | None = "champion") -> None:
+    (tmp_path / "registered" / "model").mkdir(parents=True)
+    (tmp_path / "registered" / "model" / "config.json").write_text("{}")
+    run = opened("registered")
+    run.register(run.model(tmp_path / "registered" / "model", name="m", model_type="distill"), "toy", alias)
+    assert run.finish().left == 0
+
+
+def test_a_run_deleted_meanwhile_is_no_error(opened: Opener, store: Store, seen: Seen) -> None:
+    opened("a").finish()
+    opened("b").finish()
+    found = deleting.doomed(store, ["a", "b"])
+    seen.client.delete_run(found[0].row.run_id)
+    assert deleting.delete(store, found) == 2
+    assert _names(store) == set()
+
+
+# --- collecting ---------------------------------------------------------------------------------------------------
+
+
+def test_gc_removes_deleted_runs_with_their_files_and_orphans_alone(project: Store, seen: Seen) -> None:
+    assert project.database is not None
+    artifacts = project.database.parent / "artifacts" / "toy"
+    run = seen.run(TEACHER)
+    (artifacts / run.info.run_id / "artifacts").mkdir(parents=True)
+    (artifacts / run.info.run_id / "artifacts" / "plot.svg").write_text("x" * 100)
+    orphan, foreign = artifacts / ("b" * 32) / "artifacts", artifacts / "notes of mine"
+    for folder in (orphan, foreign):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("x" * 10)
+    deleting.delete(project, deleting.doomed(project, [TEACHER]))
+    found = collecting.garbage(project)
+    assert sorted((one.kind, one.bytes) for one in found.gone) == [("model", 2), ("orphan", 10), ("run", 100)]
+    assert collecting.garbage(project, older_than_days=1).gone == [g for g in found.gone if g.kind == "orphan"]
+    assert collecting.collect(project, found) == found.bytes == 112
+    assert not orphan.exists()
+    assert not (artifacts / run.info.run_id).exists()
+    assert (foreign / "file").exists(), "what has not the name of a run is not ours to remove"
+    assert len(list((artifacts / "models").iterdir())) == 1, "the student's model stays"
+    assert _names(project) == {STUDENT}
+    assert _names(project, deleted=True) == set()
+    assert collecting.garbage(project).gone == []
+
+
+def test_gc_keeps_what_the_registry_holds(opened: Opener, store: Store, seen: Seen, tmp_path: Path) -> None:
+    _register(opened, tmp_path, alias=None)
+    seen.client.delete_run(seen.run("registered").info.run_id)
+    found = collecting.garbage(store)
+    assert found.gone == []
+    assert found.kept == ["run registered stays: its model is version toy/1 of the registry"]
+    assert (download_model("models:/toy/1", store.uri) / "config.json").is_file()
+
+
+def test_gc_of_a_deleted_experiment(opened: Opener, store: Store, seen: Seen) -> None:
+    opened("a", experiment="old").finish()
+    opened("b").finish()
+    seen.client.delete_experiment(seen.client.get_experiment_by_name("old").experiment_id)
+    found = collecting.garbage(store)
+    assert {(one.kind, one.name) for one in found.gone} == {("run", "a"), ("experiment", "old")}
+    collecting.collect(store, found)
+    assert _names(store) == {"b"}
+    opened("c", experiment="old").finish()
+    assert _names(store) == {"b", "c"}
+
+
+def test_gc_asks_and_needs_the_database(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _call("runs", "gc", "--tracking-uri", "http://127.0.0.1:9") == 2
+    assert "works on the database file and the folders beside it, and http://127.0.0.1:9" in capsys.readouterr().err
+    assert _call("runs", "gc", "--json", "--tracking-uri", store.uri) == 0
+    assert json.loads(capsys.readouterr().out) == {"gone": [], "kept": [], "freed": 0}
+
+
+def test_only_real_folders_below_are_removed(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (inside, outside):
+        (folder / "a").mkdir(parents=True)
+        (folder / "a" / "file").write_text("abc")
+    (inside / "link").symlink_to(outside)
+    for wrong in (inside, outside / "a", inside / "link", inside / "link" / "a", inside / ".." / "outside" / "a"):
+        with pytest.raises(UserError, match="cannot be removed"):
+            remove_tree(wrong, inside)
+    (inside / "a" / "link").symlink_to(outside)
+    assert remove_tree(inside / "a", inside) == 3
+    assert (outside / "a" / "file").exists()
+    assert remove_tree(inside / "a", inside) == 0
+
+
+# --- relocating ---------------------------------------------------------------------------------------------------
+
+
+def test_a_moved_project_finds_its_models_again(
+    tmp_path: Path, template: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = tmp_path / "my project", tmp_path / "elsewhere" / "project é"
+    (old / "mlruns").mkdir(parents=True)
+    shutil.copy(template, old / "mlruns" / "mlflow.db")
+    log_toy_runs(old / "runs", Store(f"sqlite:///{old}/mlruns/mlflow.db"), "toy", rows=2)
+    new.parent.mkdir()
+    shutil.move(old, new)
+    store = Store(f"sqlite:///{new}/mlruns/mlflow.db")
+    run = Seen(store).run(STUDENT)
+    with pytest.raises(UserError, match=r"the files of .* are gone; was the project moved"):
+        download_model(f"runs:/{run.info.run_id}/{STUDENT}", store.uri)
+
+    monkeypatch.chdir(new)
+    with pytest.raises(
+        UserError, match=r"the store was moved: its artifacts lie in .*; make its addresses right first"
+    ):
+        sync(new / "runs")
+    assert _call("runs", "relocate", "--yes", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["old"], told["new"], told["missing"]) == (str(old), str(new), [])
+    assert told["changes"]["logged_models.artifact_location"] == 2
+    assert (download_model(f"runs:/{run.info.run_id}/{STUDENT}", store.uri) / "config.json").is_file()
+    assert Seen(store).run(STUDENT).data.tags["compress.folder"] == str(new / "runs" / STUDENT)
+    (done, _) = sync(new / "runs")
+    assert done.run_id in {r.info.run_id for r in Seen(store).runs()}, "a journal follows its project"
+    assert len(Seen(store).runs()) == 2
+    before = schema.schema_version(Path(told["backup"]))
+    assert before == schema.schema_version(new / "mlruns" / "mlflow.db")
+    with pytest.raises(UserError, match="nothing is to be changed: every address leads beside the store"):
+        relocating.plan(store)
+
+
+def test_relocating_what_leads_nowhere(project: Store) -> None:
+    with pytest.raises(UserError, match="no address of the store leads there: they all lead beside the store"):
+        relocating.plan(project, Path("/nowhere"))
+    assert project.database is not None
+    here = project.database.parent.parent
+    assert relocating.plan(project, here, Path("/there")).missing == [TEACHER, STUDENT]
+
+
+def test_a_folder_is_no_part_of_one_whose_name_begins_alike(project: Store) -> None:
+    assert project.database is not None
+    near = project.database.parent.parent.parent / project.database.parent.parent.name[:-1]
+    with pytest.raises(UserError, match="no address of the store leads there"):
+        relocating.plan(project, near)
+
+
+# --- an older store -----------------------------------------------------------------------------------------------
+
+OLD_SCHEMA = "0584bdc529eb"  # MLflow 2.22
+
+
+def _old_store(database: Path) -> None:
+    """A store as an earlier MLflow made it, by its own migrations up to there, with one run."""
+    import sqlalchemy
+    from alembic import command
+    from mlflow.store.db import utils
+    from mlflow.store.tracking.dbmodels.initial_models import Base
+
+    engine = sqlalchemy.create_engine(f"sqlite:///{database}")
+    Base.metadata.create_all(engine)
+    config = utils._get_alembic_config(f"sqlite:///{database}")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, OLD_SCHEMA)
+        connection.exec_driver_sql(
+            "INSERT INTO experiments (name, artifact_location, lifecycle_stage) VALUES ('toy', '/x', 'active')"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO runs (run_uuid, name, source_type, user_id, status, start_time, lifecycle_stage, "
+            f"artifact_uri, experiment_id) VALUES ('{'a' * 32}', 'old', 'LOCAL', 'me', 'FINISHED', 1, 'active', "
+            "'/x/a', 1)"
+        )
+    engine.dispose()
+
+
+def test_an_old_store_is_copied_and_brought_up_to_date(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    database = tmp_path / "mlflow.db"
+    _old_store(database)
+    with caplog.at_level(logging.WARNING, "compress.tracking"):
+        assert _names(Store(f"sqlite:///{database}")) == {"old"}
+    (kept,) = (tmp_path / "backups").iterdir()
+    assert kept.name.endswith(f"-before-schema-{OLD_SCHEMA}.db")
+    assert schema.schema_version(kept) == OLD_SCHEMA != schema.schema_version(database)
+    assert f"was written by an older MLflow: brought up to date; as it was before: {kept}" in caplog.text
+    assert _names(Store(f"sqlite:///{database}")) == {"old"}
+    assert len(list((tmp_path / "backups").iterdir())) == 1, "once is enough"
+
+
+def test_a_change_of_tables_that_fails_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.store.db import utils
+
+    def broken(engine) -> None:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE runs")
+        raise RuntimeError("the power of this test")
+
+    database = tmp_path / "mlflow.db"
+    _old_store(database)
+    monkeypatch.setattr(utils, "_upgrade_db", broken)
+    with pytest.raises(UserError, match="the power of this test; it is as it was; a copy"):
+        list_runs(Store(f"sqlite:///{database}"))
+    assert schema.schema_version(database) == OLD_SCHEMA
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT name FROM runs").fetchall() == [("old",)]
+    connection.close()
+
+
+def test_a_newer_store_is_refused(store: Store) -> None:
+    assert store.database is not None
+    with sqlite3.connect(store.database) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    connection.close()
+    with pytest.raises(UserError, match="the store was written by a newer MLflow: its tables are of version ffff"):
+        list_runs(store)
