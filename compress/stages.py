@@ -199,9 +199,11 @@ def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
 # --- data -------------------------------------------------------------------------------------------------------
 
 
-def open_table_of(recipe: Recipe, model: FolderInfo | None = None, others: Sequence[str] = ()) -> Table:
+def open_table_of(
+    recipe: Recipe, model: FolderInfo | None = None, others: Sequence[str] = (), *, bare: bool = False
+) -> Table:
     """The recipe's labelled data. model: one whose answers it is for: the table takes the order of its labels.
-    others: columns that rows are told apart by."""
+    others: columns that rows are told apart by.  bare: there may be no labels."""
     d = recipe.data
     if d is None:
         raise UserError(f"recipe {recipe.name} names no data", where="data", do="give --data")
@@ -226,6 +228,7 @@ def open_table_of(recipe: Recipe, model: FolderInfo | None = None, others: Seque
         limit=d.limit,
         settings=settings_asked(recipe),
         others=others,
+        bare=bare,
     )
 
 

@@ -192,12 +192,17 @@ def _temperature(info: modelfolder.FolderInfo) -> float:
 
 
 def labelled(
-    info: modelfolder.FolderInfo, options: RunOptions, console: Console, others: Sequence[str] = ()
+    info: modelfolder.FolderInfo,
+    options: RunOptions,
+    console: Console,
+    others: Sequence[str] = (),
+    *,
+    bare: bool = False,
 ) -> tuple[Recipe, Table]:
     """The labelled data that the options name, read as the model needs it; what was noticed is told. others: columns
-    that rows are told apart by."""
+    that rows are told apart by.  bare: there may be no labels."""
     recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
-    table = open_table_of(recipe, info, others)
+    table = open_table_of(recipe, info, others, bare=bare)
     for note in table.notes:
         console.note(note)
     return recipe, table

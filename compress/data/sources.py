@@ -38,6 +38,7 @@ def open_table(
     limit: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
+    bare: bool = False,
     others: Sequence[str] = (),
 ) -> Table:
     """Open a labelled data set.
@@ -48,6 +49,7 @@ def open_table(
     that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
     limit: most rows of each split.  seed: of what is cut.  settings: of the task, as a person chose them.  others:
     columns that no model reads and rows are told apart by; those that usually say where a row is from are always kept.
+    bare: there may be no column of labels; then every row is an unlabelled one.
     Raises UserError for everything that is wrong with the data.
     """
     notes: list[str] = []
@@ -64,7 +66,7 @@ def open_table(
     wanted = Wanted(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
     roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
-    if "label" not in roles and set(source.frames) != {"unlabelled"}:
+    if "label" not in roles and not bare and set(source.frames) != {"unlabelled"}:
         raise UserError("which column is the label?", where=source.name, do=f"name it; {columns.listed(first)}")
     columns.same_columns(source.frames, roles, source.name)
     told_apart = columns.others(source.frames, roles, others, source.name)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from compress.errors import ExitCode, UserError
 
 Objective = Literal["quality", "smallest", "fastest"]
-Train = Literal["none", "heal", "full"]
 CHANCE = 3.0
 """Of n rows without a loss, the share that may be lost all the same is below 3 / n in 95 of 100 draws."""
 
@@ -61,9 +60,9 @@ class Bounds:
         """Raises UserError where so few held-out rows cannot show that no more than `max_drop` is lost."""
         if self.max_drop is None or uncertified:
             return
-        needed = math.inf if self.max_drop == 0 else math.ceil(100 * CHANCE / self.max_drop)
         if self.max_drop == 0:
             return  # nothing lost is judged by what was measured: no number of rows shows a zero
+        needed = math.ceil(100 * CHANCE / self.max_drop)
         if rows < needed:
             raise UserError(
                 f"{rows:,} held-out rows cannot show a loss of {metric} below {self.max_drop:g} points",

@@ -59,8 +59,10 @@ def issue(
     *,
     labelled: bool,
     deployed: Sequence[Path],
+    seen: bool = False,
 ) -> dict[str, Any]:
-    """The content of the certificate. measured: the parent's figures and the model's, on held-out rows."""
+    """The content of the certificate. measured: the parent's figures and the model's, on held-out rows.  labelled:
+    False where the parent's answers stand for labels.  seen: plans were chosen on these rows, for want of others."""
     theirs, ours = (m.measurement for m in measured)
     metric = measured[1].metric
     value = {key: ours.values.get(f"quality/{metric}{end}") for key, end in ENDS.items()}
@@ -70,6 +72,8 @@ def issue(
     drop = None if difference["value"] is None else -100 * difference["value"]
     over = bounds.over(mb, timing.ms, drop)
     why = [] if timing.quiet else [BUSY]
+    if seen:
+        why.append("there are no test rows but those that plans were chosen on")
     if bounds.max_drop is not None and drop is None:
         why.append("the difference to the parent has no value")
     status = INFEASIBLE if over else UNCERTIFIED if why else CERTIFIED
@@ -128,7 +132,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     metric = found["quality"]["metric"]
     lines = [f"{found['status']}: " + ("; ".join(found["why"]) or "all bounds are met")]
     lines.append(f"size {found['size_mb']:.2f} MB: {', '.join(found['deployed'])}")
-    how = "median" if latency["quiet"] else "the least, on a busy machine"
+    how = "median" if latency["quiet"] else "estimated on a busy machine"
     lines.append(
         f"latency {latency['ms']:.2f} ms ({how}; median {latency['p50']:.2f}, p95 {latency['p95']:.2f}, "
         f"{latency['repeats']} rounds) for {latency['batch']} x {latency['length']} tokens in {found['runtime']}, "

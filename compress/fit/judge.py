@@ -30,7 +30,7 @@ Timer = Callable[..., list[Latency]]
 @dataclass(frozen=True)
 class Timing:
     """Milliseconds of a batch, and of the parent in the same runtime, in turn. quiet: whether nothing else used the
-    processor."""
+    processor.  parent_least: the least that the parent took in all of a fit."""
 
     p50: float
     p95: float
@@ -41,11 +41,13 @@ class Timing:
     quiet: bool
     parent_p50: float
     parent_minimum: float
+    parent_least: float
 
     @property
     def ms(self) -> float:
-        """The median; on a busy machine the least, which is nearest to what a quiet one gives."""
-        return self.p50 if self.quiet else self.minimum
+        """The median. On a busy machine what a quiet one would give, as near as can be told: the least of the parent,
+        and how the least of both compare where they were timed in turn."""
+        return self.p50 if self.quiet else self.minimum * self.parent_least / self.parent_minimum
 
     @property
     def speedup(self) -> float:
@@ -53,19 +55,14 @@ class Timing:
         return self.parent_p50 / self.p50 if self.quiet else self.parent_minimum / self.minimum
 
     @classmethod
-    def of(cls, ours: Latency, parent: Latency) -> Timing:
+    def of(cls, ours: Latency, parent: Latency, least: float | None = None) -> Timing:
+        """least: of the parent so far, where it is known."""
         quiet = not (ours.contaminated or parent.contaminated)
+        least = parent.minimum if least is None else min(least, parent.minimum)
         return cls(
-            ours.p50,
-            ours.p95,
-            ours.minimum,
-            ours.repeats,
-            ours.cpu_share,
-            ours.spread,
-            quiet,
-            parent.p50,
-            parent.minimum,
-        )
+            ours.p50, ours.p95, ours.minimum, ours.repeats, ours.cpu_share, ours.spread, quiet, parent.p50,
+            parent.minimum, least,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,6 +111,7 @@ class Judge:
         self.theirs = reference.logits(self.examples)
         self.scored: Scored = self.task.score(self.theirs, self.names, self.examples, self.rows)
         self.parent_bytes = content(parent.model) if serving.writes else None
+        self.least = float("inf")
         self.parent_call = answering(parent.model, serving, self.parent_bytes)
         self.parent_mb = (len(self.parent_bytes) if self.parent_bytes else weights_bytes(parent.path)) / MB
 
@@ -127,9 +125,15 @@ class Judge:
         length = min(self.serving.length, predictor.max_length)
         batch = fixed_batch(predictor.config, self.serving.batch, length).to(self.serving.device)
         wait = torch.cuda.synchronize if self.serving.device.startswith("cuda") else None
-        calls = [self.parent_call, lambda: predictor(batch)]
-        theirs, ours = self.timer(calls, repeats=repeats, seconds=seconds, synchronize=wait)
-        return Timing.of(ours, theirs)
+        return self.beside_parent(lambda: predictor(batch), repeats, seconds, wait)
+
+    def beside_parent(
+        self, call: Callable[[], object], repeats: int, seconds: float, wait: Callable[[], object] | None = None
+    ) -> Timing:
+        """Any call that answers a batch."""
+        theirs, ours = self.timer([self.parent_call, call], repeats=repeats, seconds=seconds, synchronize=wait)
+        self.least = min(self.least, theirs.minimum)
+        return Timing.of(ours, theirs, self.least)
 
     def judge(self, name: str, plan: Plan, folder: Path, begun: float) -> Judged:
         """Of a model folder. begun: when its making began, by the monotonic clock."""

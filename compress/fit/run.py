@@ -18,6 +18,7 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
+from compress.data.table import fingerprint
 from compress.data.tasks import task_of
 from compress.durable import atomic, safe
 from compress.durable.lock import run_lock
@@ -27,7 +28,7 @@ from compress.encoder.quantization import refuse_quantized
 from compress.errors import ExitCode, Stopped, UserError
 from compress.fit import certificate, telling
 from compress.fit.blocks import table as blocks_of
-from compress.fit.bounds import Bounds, Train, below_least
+from compress.fit.bounds import Bounds, below_least
 from compress.fit.judge import Judge, Judged, Timing, best_of
 from compress.fit.plans import Plan, Space
 from compress.fit.realise import Maker
@@ -35,6 +36,7 @@ from compress.fit.search import Search, chosen, front
 from compress.fit.serving import Serving
 from compress.fit.starting import least_megabytes, served_by
 from compress.fit.study import Student, as_json
+from compress.fit.unlabelled import answered
 from compress.measure import CostPlan, Measured, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote
@@ -63,7 +65,6 @@ class Wanted:
     batch: int = 1
     length: int | None = None
     seconds: float | None = None
-    train: Train = "none"
     plans: int = 6
     family: bool = False
     plan_only: bool = False
@@ -93,9 +94,14 @@ class Fit:
             )
         refuse_quantized(info.config, "fitting it", str(self.source))
         refuse_low_rank(info.config, "fitting it", str(self.source))
-        self.recipe, self.table = labelled(info, options, console)
+        self.recipe, self.table = labelled(info, options, console, bare=True)
         assert self.recipe.data is not None
         self.max_length = min(self.recipe.data.max_length, info.config.max_positions)
+        self.labelled = "label" in self.table.columns
+        if not self.labelled:
+            how = {"device": options.device, "settings": settings_asked(self.recipe)}
+            self.table = answered(self.table, self.source, self.max_length, **how)
+            console.note("the data has no labels: what is measured is agreement with the answers of the parent")
         self.loaded = modelfolder.load_model(self.source, require={"task"}, keep={"task"}, device=options.device)
         check_same_labels(self.loaded, self.table)
         self.task = task_of(self.table.task, self.table.settings)
@@ -125,7 +131,6 @@ class Fit:
             settings=settings_asked(self.recipe), max_length=self.max_length,
         )  # fmt: skip
         console.note("studying what the model needs")
-        on = "labels"
         self.student = Student(
             self.loaded,
             self.task,
@@ -136,7 +141,7 @@ class Fit:
             self.check,
             console.note,
         )
-        study = self.student.study(on)
+        study = self.student.study("labels" if self.labelled else "answers")
         scales = Maker(self.student, Space(study, blocks), self.check).scales()
         self.space = Space(study, blocks, 1.0, scales)
         self.check()
@@ -144,9 +149,10 @@ class Fit:
         self.space = Space(study, blocks, factor, scales)
         self.maker = Maker(self.student, self.space, self.check)
         self.whole = self.space.whole(self.serving.bits[0])
+        how = "measured" if timing.quiet else "on a busy machine"
         console.note(
-            f"the whole model in {telling.bits(self.serving.bits[0])}: {timing.ms:.2f} ms measured"
-            f"{'' if timing.quiet else ' (the least, on a busy machine)'}, {factor:.3f} of the sum of its blocks"
+            f"the whole model in {telling.bits(self.serving.bits[0])}: {timing.ms:.2f} ms {how}, {factor:.3f} of the "
+            "sum of its blocks"
         )
         search = Search(self.space, self.bounds, self.whole, w.plans, w.family)
         least_ms, least_mb = search.problem.least
@@ -163,8 +169,7 @@ class Fit:
 
         plan = self.space.whole(self.serving.bits[0])
         call = answering(rounded(self.loaded.model, plan.modules(self.loaded.config), self.serving), self.serving)
-        theirs, ours = self.judge.timer([self.judge.parent_call, call], repeats=40, seconds=4.0)
-        timing = Timing.of(ours, theirs)
+        timing = self.judge.beside_parent(call, 40, 4.0)
         return (timing.ms / plan.ms if plan.ms > 0 else 1.0), timing
 
     def check(self) -> None:
@@ -284,6 +289,12 @@ class Fit:
         t = self.table
         return DataNote(name=t.name, fingerprint=t.fingerprint, rows={k: len(v) for k, v in t.splits.items()})
 
+    def _seen(self) -> bool:
+        """Whether the test rows are those that plans were chosen on: data without a test split of its own."""
+        t = self.table
+        digests = {fingerprint({"rows": t.split(n)}, t.task, t.label_names) for n in ("validation", "test")}
+        return len(digests) == 1
+
     # --- the certificate --------------------------------------------------------------------------------------
 
     def _certify(self, best: Judged, model: Path, log: TrackedRun) -> dict[str, Any]:
@@ -298,7 +309,15 @@ class Fit:
         )  # fmt: skip
         deployed = [model / certificate.ONNX] if self.serving.writes else sorted(model.glob("*.safetensors"))
         found = certificate.issue(
-            model, self.source, self.bounds, self.serving, measured, timing, labelled=True, deployed=deployed
+            model,
+            self.source,
+            self.bounds,
+            self.serving,
+            measured,
+            timing,
+            labelled=self.labelled,
+            deployed=deployed,
+            seen=self._seen(),
         )
         meta = modelfolder.inspect(model).meta
         lines = certificate.sentences(found)

@@ -14,6 +14,7 @@ from compress.fit.plans import Plan, Space
 
 MARGIN = 0.985
 """Of a budget of milliseconds, what plans aim at: a model that is timed twice takes a little more once."""
+SLOWEST = 1.5
 SKIPPED = 20
 FAMILY = (0.85, 0.7, 0.55, 0.42, 0.32, 0.24)
 """Of what the model in 8 bits takes, the budgets of a family's members."""
@@ -39,9 +40,9 @@ class Search:
 
     @property
     def slower(self) -> float:
-        """Measured milliseconds over planned ones, the most of what was made."""
+        """Measured milliseconds over planned ones, the most of what was made; a busy machine is not believed all."""
         ratios = [j.timing.ms / j.plan.ms for j in self.tried if j.plan.ms > 0 and j.plan.key != self.whole.key]
-        return max([1.0, *ratios])
+        return min(SLOWEST, max([1.0, *ratios]))
 
     def limits(self) -> tuple[float, float]:
         """Budgets that plans are made for."""

@@ -139,6 +139,9 @@ def _measured(
         torch.set_num_threads(int(found["device"]["threads"]))
     info = modelfolder.inspect(folder)
     data = any(o.path == "data.source" for o in options.overrides)
+    if data and found["quality"]["labels"] != "given":
+        console.note("quality is not measured: it was certified against the parent's answers, which are not here")
+        data = False
     recipe, table = labelled(info, options, console) if data else (None, None)
     how: dict[str, Any] = (
         {} if recipe is None or table is None else {"task": table.task, "settings": settings_asked(recipe)}
@@ -151,7 +154,8 @@ def _measured(
     ours = timer([lambda: predictor(batch)], repeats=60, seconds=10.0)[0]
     checks = [check_latency(found, ours, describe(options.device))]
     if recipe is None or table is None:
-        console.note("quality is not measured without --data")
+        if found["quality"]["labels"] == "given":
+            console.note("quality is not measured without --data")
         return checks
     assert recipe.data is not None
     split = str(found["dataset"]).rpartition("/")[2]

@@ -7,7 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from e2e_toy import TEACHER, Cli, Server
+from e2e_toy import TEACHER, Cli, Server, write_rows
+
+from compress.errors import Stopped
+from compress.fit.search import Search
 
 DATA = ("--data", "data", "--threads", "1")
 QUICK = ("--length", "24", "--plans", "2", "--runtime", "onnxruntime")
@@ -86,3 +89,31 @@ def test_bad_input(here: Path, compress: Cli) -> None:
     plain = compress("verify", TEACHER)
     assert plain.code == 2
     assert "no certificate.json; it is made by compress fit" in plain.err
+
+
+def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
+    here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for split in ("train", "validation", "test"):
+        rows = [json.loads(line) for line in (here / f"data/{split}.jsonl").read_text().splitlines()]
+        write_rows(here / f"bare/{split}.jsonl", [{"text": row["text"]} for row in rows])
+    asked = ("fit", TEACHER, "--data", "bare", "--threads", "1", *QUICK, "--max-mb", "0.05", "--uncertified")
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "next", stop_here)
+        stopped = compress(*asked, "--output", "runs/bare")
+    assert stopped.code == 75, stopped.err
+    assert "the best so far, int8 alone, the closest to the bounds, is left in runs/bare/model" in stopped.err
+    assert "--resume" in stopped.err
+    assert compress("predict", "runs/bare/model", "she said the film was good").code == 0
+    first = next((here / "runs/bare/plans").glob("*/judged.json")).stat().st_mtime_ns
+    done = compress(*asked, "--output", "runs/bare", "--resume", "--json")
+    assert done.code == 0, done.err
+    assert "agreement with the answers of the parent" in done.err
+    found = json.loads(done.out)["certificate"]
+    assert found["quality"]["labels"] == "the parent's answers"
+    assert found["parent"]["quality"] == 1
+    assert min(p.stat().st_mtime_ns for p in (here / "runs/bare/plans").glob("*/judged.json")) == first
+
+
+def stop_here(search: Search) -> None:
+    raise Stopped("stopped by a test")

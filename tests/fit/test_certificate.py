@@ -40,6 +40,9 @@ def test_times_on_a_quiet_and_on_a_busy_machine() -> None:
     for busy in (timing(cpu_share=0.5), timing(spread=0.3), Timing.of(latency(), latency(12.0, cpu_share=0.5))):
         assert not busy.quiet
         assert busy.ms == pytest.approx(0.95 * 4.0)
+    later = Timing.of(latency(8.0, cpu_share=0.5), latency(24.0), least=0.95 * 12.0)  # all takes twice as long now
+    assert later.ms == pytest.approx(0.95 * 4.0)
+    assert later.speedup == pytest.approx(3.0)
 
 
 FOLDER_FILES = {"model.onnx": b"1" * 4000, "config.json": b"{}"}
