@@ -223,7 +223,7 @@ def named(listed: Sequence[Listed], name: str, shown: str) -> Listed:
     if alive is not None:
         return alive
     if hits:
-        do = f"bring it back with mlflow runs restore --run-id {hits[0].run_id}, or leave it out"
+        do = "restore it on the page of `compress ui` (State: Deleted), or leave it out"
         raise UserError(f"run '{printable(name, 80)}' was deleted", where=shown, do=do)
     known = {r.name for r in listed if not r.deleted}
     hint = did_you_mean(name, known) if known else "no run is in this store"
