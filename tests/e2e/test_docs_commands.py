@@ -15,8 +15,18 @@ import pytest
 from docpages import README, WRITTEN, Page
 from e2e_toy import Cli, opinions, write_rows
 
-ELSEWHERE = ("README.md", "docs/tutorial.md")
+from compress.recipe import load_recipe
+
+ELSEWHERE = ("README.md", "docs/tutorial.md", "docs/howto/store.md", "docs/howto/fit.md")
+"""README and tutorial have tests of their own; so have searches and what deletes runs, in the tests of their verbs."""
 PAGES = [one for one in WRITTEN if one.name not in ELSEWHERE and one.ours()]
+EARLIER = {
+    "docs/howto/compare.md": (
+        "compress distill --recipe distilbert-task --teacher FOLDER --data DATA",
+        "compress quantize FOLDER --mode qat --recipe qat --data DATA --output runs/qat --no-onnx",
+    ),
+}
+"""What a page takes for granted beside models and files: runs in the store."""
 NOT_HERE = re.compile(r"^compress ui\b|https://")
 """What serves until it is ended, and what is on another machine."""
 
@@ -24,7 +34,7 @@ TOY = {
     r"\bFOLDER\b": "mine",
     r"--teacher OTHER\b": "--teacher other",
     r"\bOTHER\b": "twin",
-    r"\bPRETRAINED\b": "mine",
+    r"\b(PRETRAINED|TEACHER)\b": "mine",
     r"\bDATA\b": "data",
     r"\bTEXT\b": "corpus.txt",
     r"\bWORDS_WITH_TAGS\b": "tags",
@@ -65,12 +75,14 @@ def toy(line: str) -> list[str]:
         line = re.sub(pattern, value, line)
     words = shlex.split(line)[1:]
     changes: dict[str, str] = {}
-    if words[0] in TRAINS or "qat" in words:
+    if words[0] in TRAINS or "--mode qat" in line:
         changes |= QUICK
     if words[0] in ("pretrain", "run"):
-        changes |= {f"stages.1.encoder.{key}": f"{value}" for key, value in SMALL.items()}
-    if words[0] == "run":
-        changes |= {"corpus.text_column": "null", "corpus.max_length": "24", "data.max_length": "24"}
+        recipe = load_recipe(words[1] if words[0] == "run" else "teacher")
+        for place in (i for i, stage in enumerate(recipe.stages) if stage.kind == "pretrain"):
+            changes |= {f"stages.{place}.encoder.{key}": f"{value}" for key, value in SMALL.items()}
+        if words[0] == "run" and recipe.corpus is not None:
+            changes |= {"corpus.text_column": "null", "corpus.max_length": "24", "data.max_length": "24"}
     return [*words, *(word for key, value in changes.items() for word in ("--set", f"{key}={value}"))]
 
 
@@ -100,6 +112,8 @@ def test_the_commands_of_a_page_work(one: Page, desk: Path, compress: Cli) -> No
     for made in ("runs/distilbert-task/student", "runs/prune-layers/student"):  # by the command of an earlier page
         if made in one.text:
             shutil.copytree("mine", made)
+    for line in EARLIER.get(one.name, ()):
+        assert compress(*toy(line)).code == 0, line
     for line in one.ours():
         if NOT_HERE.search(line):
             continue
