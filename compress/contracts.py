@@ -98,13 +98,28 @@ class Override:
 
 
 @dataclass(frozen=True)
+class ChainOptions:
+    """How `compress run` goes through the stages of a recipe.
+
+    until: the last one that runs; begin: the first one that is made anew, those before it having been made already;
+    both as a person names a stage, None: not asked for.  cached: whether a stage that an earlier run made of the same
+    input in the same way is taken from there.
+    """
+
+    until: str | None = None
+    begin: str | None = None
+    cached: bool = True
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """What a person asked for on the command line, beside the recipe's own values.
 
     recipe: a name or a path, None when the command has its own default.  overrides: in the order given; they hold
     --set and every flag that is a recipe value (--seed, --data, --teacher ...).  device: "cpu" or "cuda", present.
     runtime: what computes a finished model's answers; None: as its folder is meant to be run.  onnx: whether quantized
-    results get their file; None: where it can be written.
+    results get their file; None: where it can be written.  chain: of a run of all stages, each of them measured; None:
+    of other commands.
     """
 
     recipe: str | None = None
@@ -124,6 +139,7 @@ class RunOptions:
     debug: bool = False
     tracking_uri: str | None = None
     experiment: str | None = None
+    chain: ChainOptions | None = None
 
 
 # --- what goes into the encoder -------------------------------------------------------------------------------
@@ -715,6 +731,8 @@ class StageResult:
     best: Mapping[str, float] = field(default_factory=dict)
     start: Mapping[str, float] = field(default_factory=dict)
     """What validation gave before the first step, where it was asked."""
+    source: Path | None = None
+    """The folder of the earlier run that it was taken from, where it was."""
 
 
 # --- evaluation -------------------------------------------------------------------------------------------------

@@ -61,6 +61,12 @@ def first_stage(recipe: Recipe, kind: str) -> int:
     raise UserError(f"recipe {recipe.name} has no {kind} stage", where="--recipe", why=f"its stages: {kinds}")
 
 
+def same_teacher(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Stages that are repeated, where nothing else is said all of them taught by the recipe's teacher: a model that was
+    cut and recovered before is a worse one."""
+    return [{**row, "taught_by": row["taught_by"] or "teacher"} if "taught_by" in row else {**row} for row in rows]
+
+
 def model_said(model: str | None) -> list[Override]:
     """The argument MODEL: what is changed, and who teaches what it became."""
     return [] if model is None else [Override("teacher", model, f"MODEL {model}")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from compress.errors import columns, printable
@@ -106,6 +107,89 @@ def heatmap(
             ink = ' fill="white"' if share > 0.5 else ""
             out.append(_text(x + CELL / 2, y + CELL / 2 + 4, f"{value:.2f}", "middle", ink))
     return "\n".join([*out, "</svg>"]) + "\n"
+
+
+@dataclass(frozen=True)
+class Level:
+    """A figure with the ends of its interval, where it has one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+PANEL, GAP, STEP = 120, 34, 112  # pixels of a waterfall's panels, between them, and of a step
+BETTER, WORSE, WHOLE = "#009e73", "#d55e00", "#7f8c99"
+
+
+def waterfall_chart(
+    title: str, names: Sequence[str], panels: Mapping[str, Sequence[Level | None]], more_is_better: Collection[str] = ()
+) -> str:
+    """What each step adds and takes away: for every panel the first and the last level as whole bars, between them what
+    changed from one step to the next.
+
+    names: of the steps.  panels: label → a level for each step, None where it has none.  more_is_better: labels of the
+    panels in which rising is good; their bars do not begin at 0. Raises ValueError when a panel has another number of
+    levels than there are names, or a number is not finite.
+    """
+    if not names or any(len(levels) != len(names) for levels in panels.values()):
+        raise ValueError("a waterfall needs a level, or None, for each step")
+    width, height = LEFT + STEP * (len(names) + 1) + RIGHT, TOP + (PANEL + GAP) * len(panels) + 20
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f' font-family="{FONT}" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        _text(width / 2, 18, title, "middle", ' font-size="14"'),
+    ]
+    for number, (label, levels) in enumerate(panels.items()):
+        top = TOP + number * (PANEL + GAP) + 14
+        out.append(_text(LEFT, top - 8, label, "start", ' font-weight="bold"'))
+        out += _falling(levels, top, width, label in more_is_better)
+    bottom = TOP + len(panels) * (PANEL + GAP) + 6
+    for place, name in enumerate([*names, "in all"]):
+        out.append(_text(LEFT + STEP * (place + 0.5), bottom, printable(name, STEP // CHARACTER), "middle"))
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _falling(levels: Sequence[Level | None], top: float, width: float, rising: bool) -> list[str]:
+    """The bars of one panel. rising: whether more is better."""
+    there = [level for level in levels if level is not None]
+    if not there:
+        return [_text(LEFT + 8, top + PANEL / 2, "not measured", "start")]
+    ends = [x for level in there for x in (level.value, level.low, level.high) if x is not None]
+    if not all(map(math.isfinite, ends)):
+        raise ValueError("a chart needs finite numbers")
+    ticks = _ticks(min(ends) if rising else 0.0, max(ends))
+
+    def y(value: float) -> float:
+        return top + PANEL * (1 - (value - ticks[0]) / (ticks[-1] - ticks[0]))
+
+    out = []
+    for tick in (ticks[0], ticks[-1]):
+        out.append(f'<path d="M{LEFT} {y(tick):.1f}H{width - RIGHT}" stroke="#ddd"/>')
+        out.append(_text(LEFT - 6, y(tick) + 4, f"{tick:g}", "end"))
+    before: Level | None = None
+    for place, level in enumerate([*levels, there[-1]]):
+        left = LEFT + STEP * place + 14
+        if level is None:
+            continue
+        whole = before is None or place == len(levels)
+        start = ticks[0] if whole or before is None else before.value
+        change = 0.0 if before is None else level.value - before.value
+        colour = WHOLE if whole or not change else BETTER if (change > 0) == rising else WORSE
+        high, low = min(y(start), y(level.value)), max(y(start), y(level.value))
+        out.append(
+            f'<rect x="{left}" y="{high:.1f}" width="{STEP - 28}" height="{max(1.5, low - high):.1f}" fill="{colour}"/>'
+        )
+        middle = left + (STEP - 28) / 2
+        if level.low is not None and level.high is not None:
+            out.append(f'<path d="M{middle} {y(level.low):.1f}V{y(level.high):.1f}" stroke="black"/>')
+            high = min(high, y(level.high))
+        if not whole:
+            out.append(f'<path d="M{left - 28} {y(start):.1f}h28" stroke="#999" stroke-dasharray="2 2"/>')
+        out.append(_text(middle, high - 3, f"{level.value:.4g}" if whole else f"{change:+.3g}", "middle"))
+        before = level
+    return out
 
 
 def _short(name: str) -> str:

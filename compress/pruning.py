@@ -138,7 +138,7 @@ def schedule(recipe: Recipe, step: int, depth: int) -> list[dict[str, Any]]:
     """The stages of the recipe with its cut, and what follows it, repeated until all that should go is gone."""
     place = flags.first_stage(recipe, KIND)
     rows = [stage.model_dump(mode="json") for stage in recipe.stages]
-    cut, rest = recipe.stages[place], rows[place + 1 :]
+    cut, rest = recipe.stages[place], flags.same_teacher(rows[place + 1 :])
     keep = depth - cut.drop if cut.drop is not None else cut.keep
     if keep is None:
         raise UserError("needs a number of layers", where="--step", do="give --keep or --drop")

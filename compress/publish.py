@@ -43,14 +43,18 @@ def log_measured(
     child: Child,
     result: str = "student",
     more: Sequence[str] = (),
+    apart: Collection[str] = (),
+    more_note: str = "",
 ) -> list[str]:
     """Tell what was measured; returns the lines under the table.
 
     The student (or the only model) is the run's own result; the control, and the teachers that no run of ours made,
     become child runs, so that the page shows them side by side. told: roles of the teachers that a run of ours made.
     child: opens the tracked run of a role.  result: role of the run's own result, if there is one.  more: lines to add.
+    apart: roles that a table of their own tells of.  more_note: Markdown to add to the run's description.
     """
-    columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
+    shown = [m for m in measured if m.subject.role not in apart]
+    columns, rows = comparison([m.subject.name for m in shown], [m.measurement for m in shown])
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == result), measured[0])
     lines = conditions(main.measurement) + churn_sentence(main.churn) + slices_sentence(main.slices)
@@ -60,7 +64,7 @@ def log_measured(
     console.table("", columns, rows)
     for line in lines:
         console.result(line)
-    note = description(columns, rows, lines)
+    note = description(columns, rows, lines) + (f"\n\n{more_note}" if more_note else "")
     for m in measured:
         if m is not main and kind_of(m.subject.role) != "teacher":  # a teacher's folder is not ours to write into
             annotate(m, None)

@@ -116,9 +116,10 @@ def _resolve(function: Any, names: list[str]) -> dict[str, Any]:
 
 @cache
 def stages() -> dict[str, str]:
-    """kind → package, of every verb folder: those with a spec.py."""
-    kinds = sorted(spec.parent.name for spec in ROOT.glob("*/spec.py"))
-    return {kind: f"compress.{kind}" for kind in kinds}
+    """kind → package, of every verb folder: those with a spec.py. `export_stage` is of kind export: `export` itself is
+    what several verbs write files with."""
+    folders = sorted(spec.parent.name for spec in ROOT.glob("*/spec.py"))
+    return {folder.removesuffix("_stage"): f"compress.{folder}" for folder in folders}
 
 
 def stage_spec(kind: str) -> type[StageSpec]:

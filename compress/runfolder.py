@@ -30,17 +30,19 @@ class Request:
     """What was asked for: only an equal request goes on with a run.
 
     verb: the one kind of stage that is run, None for all.  inputs: flag → folder, or what else was said there, beside
-    what the recipe names.
+    what the recipe names.  begin: the stage from which on all are made anew, None where nobody asked.
     """
 
     recipe: Recipe
     verb: str | None = None
     inputs: Mapping[str, Path | str] = field(default_factory=dict)
+    begin: int | None = None
 
     def digest(self) -> str:
         """sha256 of everything in it that can change a result."""
         inputs = {name: str(path) for name, path in sorted(self.inputs.items())}
-        return hashlib.sha256(json.dumps([self.recipe.hash(), self.verb, inputs]).encode()).hexdigest()
+        asked = [self.recipe.hash(), self.verb, inputs] + ([] if self.begin is None else [self.begin])
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

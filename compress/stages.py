@@ -75,11 +75,15 @@ class StageContext:
 
 @dataclass
 class Finished:
-    """What to write as the stage's model folder: a model with its meta, or bare files (a tokenizer)."""
+    """What to write as the stage's model folder: a model with its meta, or bare files (a tokenizer).
+
+    files: of the tokenizer.  beside: other files of the model's folder, by name.
+    """
 
     model: Model | None
     files: Mapping[str, bytes]
     meta: FolderMeta | None = None
+    beside: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def schedule(recipe: Recipe, steps: int) -> list[dict[str, Any]]:
     most at first (Zhu and Gupta, arXiv 1710.01878)."""
     place = flags.first_stage(recipe, KIND)
     rows = [stage.model_dump(mode="json") for stage in recipe.stages]
-    rest = rows[place + 1 :]
+    rest = flags.same_teacher(rows[place + 1 :])
     if any(row["kind"] == KIND for row in rest):
         raise UserError(f"recipe {recipe.name} cuts several times already", where="--steps", do="leave it out")
     made = rows[:place]

@@ -38,8 +38,8 @@ TIERS: tuple[tuple[str, ...], ...] = (
     # one model within a budget
     ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis", "comparing", "fit"),
     ("flags",),
-    # one cut or all of a contest; one conversion or all of a sweep
-    ("pruning", "prunevocab", "sharing", "factorizing", "quantizing", "widths"),
+    # one cut or all of a contest; one conversion or all of a sweep; a recipe stage by stage
+    ("pruning", "prunevocab", "sharing", "factorizing", "quantizing", "widths", "chains"),
     ("cli",),
     ("__main__",),
 )

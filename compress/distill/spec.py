@@ -37,6 +37,11 @@ class Spec(StageSpec):
     """corpus: masked text, before any task (DistilBERT's first step).  task: labelled rows."""
     student: StudentSpec | None = None
     """null: go on with the student of the stage before."""
+    taught_by: Literal["teacher", "first", "parent"] | None = None
+    """Of several stages, whom this one learns from. teacher: whom the recipe names.  first: the model that the chain
+    starts from.  parent: what the stage is given, where the student is cut from it; of a student that is what the stage
+    is given, the model before the stages without training which it recovers; of one that was taught already, whoever
+    taught it.  null: parent, in whose place the recipe's teacher stands where that is the chain's first model."""
     objectives: Annotated[
         tuple[Annotated[Any, RowOf("compress.objectives")], ...], Field(strict=False, min_length=1, max_length=50)
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import itertools
 import json
 import os
 import stat
@@ -49,6 +50,7 @@ __all__ = [
     "read_manifest",
     "remove_folder",
     "require_free",
+    "set_aside",
     "telling",
     "verify_folder",
     "write_bytes",
@@ -201,6 +203,18 @@ def remove_folder(path: str | os.PathLike[str]) -> None:
         fault(_REMOVE_DURABLE)
         temporary.discard(aside)
         fault(_REMOVE_DONE)
+
+
+def set_aside(path: str | os.PathLike[str]) -> Path:
+    """Give what lies at `path` the name `<path>.changed-<n>`, the first that is free; returns that. For what is in the
+    way and may be somebody's work. Raises UserError (resources) when the disk fails."""
+    folder = Path(os.path.abspath(path))
+    free = (folder.with_name(f"{folder.name}.changed-{n}") for n in itertools.count(1))
+    aside = next(one for one in free if not os.path.lexists(one))
+    with telling(folder):
+        os.rename(folder, aside)
+        fsync_folder(folder.parent)
+    return aside
 
 
 def _refuse_occupied(path: Path, replace: bool) -> None:

@@ -23,7 +23,8 @@ STEPS = "steps.json"
 class Made:
     """What the stages so far have made. before: what the last stage started from.  last: what the last stage left.
 
-    figures: stage → what its best validation gave, and what was measured at its end.
+    figures: stage → what its best validation gave, and what was measured at its end.  folders: place of a stage → the
+    model that it made.  reused: stage → the folder of the earlier run that it was taken from.
     """
 
     model: Path | None = None
@@ -31,12 +32,17 @@ class Made:
     before: Path | None = None
     last: StageResult | None = None
     figures: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    folders: Mapping[int, Path] = dataclasses.field(default_factory=dict)
+    reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
-    def after(self, name: str, kind: str, result: StageResult) -> Made:
+    def after(self, index: int, name: str, kind: str, result: StageResult) -> Made:
         told = {**self.figures, name: result.best} if result.best else self.figures
+        reused = self.reused if result.source is None else {**self.reused, name: result.source}
+        made = dataclasses.replace(self, figures=told, reused=reused)
         if kind == "tokenizer":
-            return dataclasses.replace(self, tokenizer=result.folder)
-        return dataclasses.replace(self, before=self.model, model=result.folder, last=result, figures=told)
+            return dataclasses.replace(made, tokenizer=result.folder)
+        folders = {**self.folders, index: result.folder}
+        return dataclasses.replace(made, before=self.model, model=result.folder, last=result, folders=folders)
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,14 @@ class RunReport:
     lines: Sequence[str] = ()
     stages: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     findings: Sequence[Mapping[str, Any]] = ()
+    waterfall: Sequence[Mapping[str, Any]] = ()
+    reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """What `--json` prints. stages: the figures that each gave while and after training.  findings: diagnosis."""
+        """What `--json` prints. stages: the figures that each gave while and after training.  findings: diagnosis.
+        waterfall, reused: of a chain."""
+        chain = {"waterfall": list(self.waterfall)} if self.waterfall else {}
+        chain |= {"reused": {name: str(path) for name, path in self.reused.items()}} if self.reused else {}
         return {
             "folder": str(self.folder),
             "model": str(self.model),
@@ -59,6 +70,7 @@ class RunReport:
             "stages": {name: dict(figures) for name, figures in self.stages.items()},
             "findings": list(self.findings),
             "notes": list(self.lines),
+            **chain,
         }
 
 

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from compress.choice import Candidate, best_of, sentences
 from compress.contracts import StageResult
 from compress.deployment import deploy
-from compress.measure import STAGE, CostPlan, Subject, kind_of, measure, member_role, stage_role, taught_by
+from compress.durable import atomic
+from compress.export.runtimes import Runtime
+from compress.measure import (
+    MEMBER,
+    STAGE,
+    CostPlan,
+    Measured,
+    Subject,
+    kind_of,
+    measure,
+    member_role,
+    stage_role,
+    taught_by,
+)
 from compress.modelfolder import folder as modelfolder
+from compress.pipeline import chain, waterfall
 from compress.pipeline.made import Made, RunReport
 from compress.pipeline.staging import Staging
 from compress.publish import log_measured
 from compress.stages import task_choice
 from compress.teachers import Teachers
 from compress.tracking import TrackedRun
+
+START = f"{MEMBER}start"
+"""The role of the model that a chain starts from, where another one teaches."""
 
 
 class Measuring(Staging):
@@ -46,36 +66,108 @@ class Measuring(Staging):
             say=self.console.note,
         )
         candidates = self._candidates(made, control)
-        lines = log_measured(
-            log, self.console, measured, table=table, method=self.method, told=self._roles_told(teachers),
-            child=lambda role: self._child(log, self._tracked(role), kind_of(role), kind_of(role)),
-            result=best_of(candidates).role if candidates else "student",
-            more=sentences(candidates, task_choice(table)[0]) if candidates else (),
-        )  # fmt: skip
+        steps = self._steps(measured)
+        found = waterfall.rows(steps) if len(steps) > 1 else []
+        with contextlib.ExitStack() as scope:
+            # A run that is to go on has its final figures when it is done: they are written once.
+            told = log if self.whole else scope.enter_context(self._stage_run(log, self.indices[-1]))
+            lines = log_measured(
+                told, self.console, measured, table=table, method=self.method, told=self._roles_told(teachers),
+                child=lambda role: self._child(log, self._tracked(role), kind_of(role), kind_of(role)),
+                result=best_of(candidates).role if candidates else "student",
+                more=sentences(candidates, task_choice(table)[0]) if candidates else (),
+                apart=[m.subject.role for m in measured if found and m.subject.role.startswith(STAGE)],
+                more_note=waterfall.note(found) if found else "",
+            )  # fmt: skip
+        if found:
+            lines += self._tell_waterfall(log, steps, found)
+        if self.whole and self.options.chain is not None and self._has_own_run(self.indices[-1]):
+            main = next((m for m in measured if m.subject.role == "student"), measured[-1])
+            with self._stage_run(log, self.indices[-1]) as child:
+                child.metrics(main.measurement.values)
         model = made.model
         if candidates:
             model = self.folder.path / "model"
             modelfolder.duplicate(best_of(candidates).folder, model)
-        return RunReport(self.folder.path, model, measured, lines)
+        return RunReport(self.folder.path, model, measured, lines, waterfall=found)
+
+    def _stage_run(self, log: TrackedRun, index: int) -> TrackedRun:
+        """The tracked run of a stage, to go on with."""
+        return self._child(log, self._work(index), self.recipe.stages[index].kind, "stage")
+
+    # --- a chain --------------------------------------------------------------------------------------------------
+
+    def _steps(self, measured: Sequence[Measured]) -> list[waterfall.Step]:
+        """The models of a chain in their order; none where the run is no chain."""
+        if self.options.chain is None or len(self.indices) < 2:
+            return []
+        by_role = {m.subject.role: m for m in measured}
+        start = by_role.get(START) or by_role.get("teacher")
+        last = chain.label(self.recipe, self.indices[-1])
+        steps = [] if start is None else [waterfall.Step(start.subject.name, start)]
+        stages = [(i, by_role[stage_role(i)]) for i in self.indices if stage_role(i) in by_role]
+        steps += [waterfall.Step(chain.label(self.recipe, i), m) for i, m in stages]
+        return steps + [waterfall.Step(last, m) for m in measured if m.subject.role == "student"]
+
+    def _tell_waterfall(
+        self, log: TrackedRun, steps: Sequence[waterfall.Step], found: Sequence[Mapping[str, Any]]
+    ) -> list[str]:
+        """Shown, and kept as table, picture and figures of the run. Returns the lines under it."""
+        columns, rows = waterfall.table(found)
+        lines = waterfall.lines(steps)
+        self.console.table("what each stage cost and gave", columns, rows)
+        for line in lines:
+            self.console.result(line)
+        folder = self.folder.path
+        picture = folder / waterfall.PICTURE
+        atomic.write_text(picture, waterfall.picture(folder.name, found))
+        self.console.result(f"picture  {picture}")
+        if self.whole:
+            log.artifact(picture)
+            log.table(folder / waterfall.TABLE, columns, rows)
+            log.metrics(waterfall.figures(found))
+        return lines
 
     def _subjects(self, teachers: Teachers, made: Made, control: StageResult | None) -> list[Subject]:
         """What is measured: who taught, what stages made on the way, the result, and its control."""
         assert made.model is not None
         name, trained = self.folder.path.name, self._trained
-        if teachers.task is None:
-            subjects = [Subject(name, made.model, "teacher")]
-        else:
-            student = f"{trained} + distillation" if trained else name
-            subjects = [*taught_by(teachers.task, teachers.ensemble), Subject(student, made.model, "student")]
-        for told, index in self._milestones().items():
-            subjects.insert(-1, Subject(told, self._target(index), stage_role(index)))
+        subjects, milestones = self._references(teachers), self._milestones()
+        if not subjects:
+            first = next(iter(milestones), None) if self.options.chain is not None else None
+            if first is None:
+                return [Subject(name, made.model, "teacher")]
+            subjects = [Subject(first, self._target(milestones.pop(first)), "teacher")]
+        student = f"{trained} + distillation" if trained and self.options.chain is None else name
+        subjects.append(Subject(student, made.model, "student", runtime=self._runtime(self.indices[-1])))
+        for told, index in milestones.items():
+            role, runtime = stage_role(index), self._runtime(index)
+            subjects.insert(-1, Subject(told, self._target(index), role, runtime=runtime))
         if control is not None:
             twin = Subject(f"{trained} alone" if trained else "control", control.folder, "control")
             subjects.insert(len(subjects) - 1 if trained else len(subjects), twin)
         return subjects
 
+    def _references(self, teachers: Teachers) -> list[Subject]:
+        """Whoever taught, and the model that the chain starts from, where that is another one."""
+        found = [] if teachers.task is None else taught_by(teachers.task, teachers.ensemble)
+        start = self._given().model
+        if self.options.chain is None or start is None or chain.same_folder(start, teachers.task):
+            return found
+        if self.recipe.stages[self.indices[0]].kind in chain.MAKERS or "task" not in modelfolder.inspect(start).heads:
+            return found
+        return [*found, Subject("start", start, START if found else "teacher")]
+
+    def _runtime(self, index: int) -> Runtime | None:
+        """What a stage's model is measured in: of an exported one its file."""
+        exported = self.recipe.stages[index].kind == "export" and self.options.device == "cpu"
+        return "onnxruntime" if exported else None
+
     def _milestones(self) -> dict[str, int]:
         """Name → place of the stages on the way whose models are measured."""
+        if self.options.chain is not None:
+            models = [i for i in self.indices[:-1] if self.recipe.stages[i].kind != "tokenizer" and self._answers(i)]
+            return {chain.label(self.recipe, i): i for i in models}
         between = [i for i in self.indices[:-1] if self.recipe.stages[i].milestone is not None and self._answers(i)]
         many = len(between) > 1
         return {

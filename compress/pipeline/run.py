@@ -18,6 +18,7 @@ from compress.durable import atomic
 from compress.durable.lock import run_lock
 from compress.durable.signals import StopFlag
 from compress.errors import Stopped, UserError
+from compress.pipeline import cache, chain
 from compress.pipeline.made import Made, RunReport, input_folder, read_findings, work_folder
 from compress.pipeline.measuring import Measuring
 from compress.publish import tell
@@ -56,7 +57,7 @@ class Run(Measuring):
         if self.options.dry_run:
             self._describe()
             return None
-        self.folder = claim(Request(self.recipe, self.verb, self.inputs), self.options)
+        self.folder = claim(Request(self.recipe, self.verb, self.inputs, self.begin), self.options)
         with StopFlag() as self.stop:
             try:
                 return self._go(self.folder.path)
@@ -66,7 +67,8 @@ class Run(Measuring):
     def _go(self, path: Path) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
         self._told_where()
-        require_writer(self.options.onnx)
+        exports = any(self.recipe.stages[i].kind == "export" for i in self.indices)
+        require_writer(exports or self.options.onnx)
         self._open_data()
         teachers = self._teachers()
         read = self._fingerprints(teachers)
@@ -83,16 +85,24 @@ class Run(Measuring):
                     status = "stopped" if isinstance(error, Stopped) else "failed"
                     self.folder.record(status, read, self._told_where())
                 raise
-            self.folder.record("finished", read, self._told_where())
+            status = "finished" if self.whole else f"done until {chain.label(self.recipe, self.indices[-1])}"
+            self.folder.record(status, read, self._told_where())
         return report
 
     def _prepare_first(self, teachers: Teachers) -> None:
         """Prepare the first stage: models, labels, lengths and vocabularies that do not fit are found here."""
         spec = self.recipe.stages[self.indices[0]]
         target = self._target(self.indices[0])
-        if not target.exists():
-            context = self._context(spec, self._work(self.indices[0]), self._given(), teachers)
-            self.ready[target] = self._prepare(spec, context)
+        if target.exists():
+            return
+        made = self._given()
+        context = self._context(spec, self._work(self.indices[0]), made, self._tutors(self.indices[0], made, teachers))
+        asked = self.options.chain
+        if asked is not None and asked.cached and self.begin != self.indices[0]:
+            key = cache.key(spec, self.indices[0], context)
+            if cache.find(key, lambda reason: None) is not None:
+                return
+        self.ready[target] = self._prepare(spec, context)
 
     def _run(self, teachers: Teachers) -> RunReport:
         path = self.folder.path
@@ -101,7 +111,7 @@ class Run(Measuring):
             experiment=self.experiment,
             name=path.name,
             method=self.method,
-            role="student" if "teacher" in self.needs else "teacher",
+            role="student" if self.compresses else "teacher",
             parent=self.parent,
             tags={"compress.recipe": self.recipe.name, "compress.recipe_sha": self.recipe.hash(), **self.tags},
             store=resolve_store(self.options.tracking_uri),
@@ -121,9 +131,18 @@ class Run(Measuring):
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
             found = [row for index in self.indices for row in read_findings(self._work(index))]
-            report = dataclasses.replace(report, stages=made.figures, findings=found)
+            report = dataclasses.replace(report, stages=made.figures, findings=found, reused=made.reused)
+        if self.options.chain is not None and made.reused:
+            self.console.result(self._told_reused(made))
         tell(self.console, report, log)
         return report
+
+    def _told_reused(self, made: Made) -> str:
+        """Which stages are of earlier runs."""
+        runs = dict.fromkeys(made.reused.values())
+        taken = [f"{', '.join(name for name, of in made.reused.items() if of == run)} from {run}" for run in runs]
+        anew = [name for i in self.indices if (name := chain.label(self.recipe, i)) not in made.reused]
+        return f"reused: {'; '.join(taken)}" + (f"; made now: {', '.join(anew)}" if anew else "")
 
     def _environment(self) -> dict[str, Any]:
         """Device, threads and package versions, as an artifact beside the recipe."""

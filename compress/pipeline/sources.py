@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import compress
 from compress.console import Console
-from compress.contracts import Override, RunOptions
+from compress.contracts import ChainOptions, Override, RunOptions
 from compress.corpora import open_corpus_of, words_read
 from compress.data.corpus import Corpus
 from compress.data.table import Table
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve as resolve_model
+from compress.pipeline import chain
 from compress.recipe import Recipe, TeacherRow, load_recipe
 from compress.stages import Prepared, open_table_of, task_choice
 from compress.teachers import Teachers, is_recipe, overrides, teacher_folder
@@ -23,19 +24,43 @@ from compress.tracking import Parent, experiment, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY
 
 
+def asked_stages(recipe: Recipe, places: Sequence[int], asked: ChainOptions | None) -> tuple[int | None, list[int]]:
+    """(the stage from which on all are made anew, those that run) of the stages at `places`. Raises UserError."""
+    if asked is None:
+        return None, list(places)
+    begin = None if asked.begin is None else chain.find(recipe, places, asked.begin, "--from")
+    end = places[-1] if asked.until is None else chain.find(recipe, places, asked.until, "--until")
+    if begin is not None and begin > end:
+        raise UserError(
+            "nothing is left to run", where="--from", why=f"{chain.label(recipe, begin)} is behind --until",
+            do=f"name one up to {chain.label(recipe, end)}",
+        )  # fmt: skip
+    return begin, [i for i in places if i <= end]
+
+
 class Sources:
-    """A recipe, and what it reads."""
+    """A recipe, and what it reads.
+
+    indices: places of the stages that run.  whole: the last of them is the last that the command is about.  begin: the
+    stage from which on all are made anew.  needs: blocks of the recipe that are read.  compresses: whether a model is
+    made smaller, whoever teaches.
+    """
 
     def __init__(
         self, recipe: Recipe, options: RunOptions, console: Console, verb: str | None, inputs: Mapping[str, Path]
     ) -> None:
         self.recipe, self.options, self.console, self.verb, self.inputs = recipe, options, console, verb, inputs
-        self.indices = [i for i, s in enumerate(recipe.stages) if verb is None or s.kind == verb]
-        if not self.indices:
+        places = [i for i, s in enumerate(recipe.stages) if verb is None or s.kind == verb]
+        if not places:
             kinds = ", ".join(dict.fromkeys(s.kind for s in recipe.stages))
             raise UserError(f"recipe {recipe.name} has no {verb} stage", why=f"its stages: {kinds}")
+        self.begin, self.indices = asked_stages(recipe, places, options.chain)
+        self.whole = self.indices[-1] == places[-1]
         self.last = recipe.stages[self.indices[-1]]
         self.needs = frozenset[str]().union(*(recipe.stages[i].needs() for i in self.indices))
+        self.compresses = "teacher" in self.needs
+        if self.compresses and not chain.asks_teacher(recipe, self.indices):
+            self.needs -= {"teacher"}
         self.ready: dict[Path, Prepared] = {}
         self.experiment = experiment(options)
         self.method = recipe.method or self.last.kind
@@ -89,6 +114,8 @@ class Sources:
         rows = self.recipe.taught_by
         if rows and not is_recipe(rows[self.recipe.lead].model):
             teacher = modelfolder.inspect(teacher_folder(rows[self.recipe.lead].model))
+        elif not rows and self.recipe.model and self.recipe.stages[self.indices[0]].kind not in chain.MAKERS:
+            teacher = modelfolder.inspect(resolve_model(self.recipe.model))
         table = open_table_of(self.recipe, teacher)
         for note in table.notes:
             self.console.note(note)

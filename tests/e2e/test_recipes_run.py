@@ -44,7 +44,7 @@ def command(name: str) -> list[str]:
     words = shlex.split(head)
     recipe = load_recipe(name)
     starts_from_a_model = words[0] in ("prune-layers", "prune-vocab", "prune-width", "share", "factorize", "quantize")
-    if recipe.teacher is not None and "--teacher" not in words and not starts_from_a_model:
+    if recipe.teacher is not None and not {"--teacher", "--model"} & {*words} and not starts_from_a_model:
         words += ["--teacher", "mine"]
     if "--data" not in words:
         words += ["--data", "data"]

@@ -1,0 +1,66 @@
+"""Write the ONNX file of a fine-tuned encoder, held to its answers on real rows; the model itself stays as it is."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from compress.data.batches import evaluation_batches
+from compress.export_stage.spec import Spec
+from compress.modelfolder.folder import load_model, save_model
+from compress.predictor import MAX_TOKENS
+from compress.stages import (
+    Finished,
+    Outline,
+    Prepared,
+    StageContext,
+    TaskData,
+    check_same_labels,
+    folder_meta,
+    require_folder,
+)
+
+
+class Stage:
+    """The model before it (or the teacher), and labelled rows → the same model with its file beside it."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        return start or teacher
+
+    def plan(self) -> list[str]:
+        kind = ", of standard operators alone" if self.spec.portable else ""
+        return [f"write model.onnx, opset {self.spec.opset}{kind}, checked on {self.spec.rows:,} validation texts"]
+
+    def prepare(self) -> Prepared:
+        from compress.export.writing import write  # needs the extra
+
+        c, s = self.context, self.spec
+        folder = require_folder(c.model or c.teacher, "a fine-tuned model to export", "MODEL", "export")
+        loaded = load_model(folder, require={"task"}, keep={"task"}, device="cpu")
+        table = c.table()
+        check_same_labels(loaded, table)
+        examples = TaskData.encode(table, loaded, c).validation
+        few = examples.take(np.arange(min(s.rows, len(examples))))
+        meta = folder_meta(c, {"parent": folder}, table)
+        files = loaded.tokenizer_files
+        # The record beside the file names the weights and the config that it belongs to: those that we write.
+        with tempfile.TemporaryDirectory(prefix="compress-export-") as temporary:
+            ours = load_model(save_model(Path(temporary) / "model", loaded.model, tokenizer_files=files, meta=meta))
+            batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{Path(table.name).name}/validation"
+            written = write(ours, "task", batches, what, opset=s.opset, portable=s.portable)
+        c.say(f"{written.check.sentence()}; {len(written.content) / 1e6:.1f} MB")
+        meta = meta.model_copy(update={"notes": (*meta.notes, written.note)})
+        return Prepared(
+            finish=lambda: Finished(loaded.model, files, meta, beside=written.files),
+            params={
+                "student.layers": loaded.config.depth,
+                "student.hidden": loaded.config.hidden,
+                "export.opset": s.opset,
+                "export.precision": written.record["precision"],
+            },
+        )
