@@ -90,12 +90,19 @@ KINDS: dict[type[nn.Module], type[nn.Module]] = {
 """What can be quantized, and what it becomes."""
 
 
+FOLDED = "folded"
+"""The buffer of a shared matrix that was rounded for good."""
+
+
 def _rounds(module: Quantized) -> bool:
     return module.mode == "quantized" and module.weight_quantizer is not None
 
 
 def _weight(module: Any) -> Tensor:
-    return module.weight_quantizer(module.weight) if _rounds(module) else module.weight
+    if _rounds(module):
+        return module.weight_quantizer(module.weight)
+    folded = module._buffers.get(FOLDED)
+    return module.weight if folded is None else folded
 
 
 def _read(module: QuantizedLinear | QuantizedSharedLinear, x: Tensor) -> Tensor:
@@ -206,9 +213,7 @@ def fold(model: nn.Module) -> None:
     for module in quantized_modules(model).values():
         rounded = _weight(module)
         if isinstance(module, QuantizedSharedLinear):
-            module.register_parameter("weight", None)  # another layer may read the float one
-            del module._parameters["weight"]
-            module.register_buffer("weight", rounded, persistent=False)
+            module.register_buffer(FOLDED, rounded, persistent=False)  # another layer may read the float one
         else:
             module.weight = nn.Parameter(rounded, requires_grad=False)
         module.weight_quantizer = None
