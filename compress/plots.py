@@ -159,13 +159,13 @@ def _falling(levels: Sequence[Level | None], top: float, width: float, rising: b
     ends = [x for level in there for x in (level.value, level.low, level.high) if x is not None]
     if not all(map(math.isfinite, ends)):
         raise ValueError("a chart needs finite numbers")
-    ticks = _ticks(min(ends) if rising else 0.0, max(ends))
+    marks = ticks(min(ends) if rising else 0.0, max(ends))
 
     def y(value: float) -> float:
-        return top + PANEL * (1 - (value - ticks[0]) / (ticks[-1] - ticks[0]))
+        return top + PANEL * (1 - (value - marks[0]) / (marks[-1] - marks[0]))
 
     out = []
-    for tick in (ticks[0], ticks[-1]):
+    for tick in (marks[0], marks[-1]):
         out.append(f'<path d="M{LEFT} {y(tick):.1f}H{width - RIGHT}" stroke="#ddd"/>')
         out.append(_text(LEFT - 6, y(tick) + 4, f"{tick:g}", "end"))
     before: Level | None = None
@@ -174,7 +174,7 @@ def _falling(levels: Sequence[Level | None], top: float, width: float, rising: b
         if level is None:
             continue
         whole = before is None or place == len(levels)
-        start = ticks[0] if whole or before is None else before.value
+        start = marks[0] if whole or before is None else before.value
         change = 0.0 if before is None else level.value - before.value
         colour = WHOLE if whole or not change else BETTER if (change > 0) == rising else WORSE
         high, low = min(y(start), y(level.value)), max(y(start), y(level.value))
