@@ -25,7 +25,7 @@ def test_a_prepared_model_rounds_the_matrix_that_layers_share(scheme: str, rank:
     start = build("compress.share.starts", schema("compress.share.starts", "mean").model_validate({"kind": "mean"}))
     groups = LayerGroups((0, 0, 1, 1), (0, 0, 1, 1))
     shared = convert(plain, groups, start, own_vectors=True, residual_rank=rank, known=Known()).eval()
-    made = quantized(shared, planned(Spec(kind="quantize", scheme=scheme), shared), "x").eval()
+    made = quantized(shared, planned(Spec.model_validate({"kind": "quantize", "scheme": scheme}), shared), "x").eval()
     batch = fixed_batch(CONFIG, 4, 9)
     calibrate(made, [batch], lambda: None)
     with torch.no_grad():
