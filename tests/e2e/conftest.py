@@ -61,8 +61,10 @@ def ground(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    running = Server()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as environment:  # not the cache of whoever runs the tests
+        environment.setenv("COMPRESS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        running = Server()
     yield running
     running.close()
 

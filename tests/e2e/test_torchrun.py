@@ -38,7 +38,7 @@ def same(ours: Path, theirs: Path) -> None:
 
 def test_a_recipe_by_two_processes_makes_the_model_that_one_makes(work: Path, server: Server) -> None:
     """Tokenizer, pretraining and fine-tuning: the first process writes, measures and talks alone."""
-    words = ("run", "smoke-teacher", *DATA, *EXACT, *CALM, "--set", "stages.2.dropout=0")
+    words = ("run", "smoke-teacher", "--no-cache", *DATA, *EXACT, *CALM, "--set", "stages.2.dropout=0")
     one = server.run(work, *words, "--output", "runs/one")
     assert one.code == 0, one.err
     two = server.run(work, *words, "--output", "runs/two", world=2)
@@ -51,7 +51,7 @@ def test_a_recipe_by_two_processes_makes_the_model_that_one_makes(work: Path, se
     client = Store(f"sqlite:///{work / 'mlruns' / 'mlflow.db'}").client()
     runs = client.search_runs([client.get_experiment_by_name("compress").experiment_id])  # pyright: ignore[reportOptionalMemberAccess]
     processes = [run.data.params.get("processes") for run in runs if (run.info.run_name or "").startswith("two")]
-    assert sorted(map(str, processes)) == ["2", "2"], "pretraining and fine-tuning, a run each"
+    assert [n for n in processes if n] == ["2", "2"], "pretraining and fine-tuning, a run each"
 
 
 def test_a_distillation_stopped_in_one_process_goes_on_in_both(taught: Path, server: Server) -> None:
