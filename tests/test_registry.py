@@ -35,7 +35,7 @@ def test_every_stage_has_a_light_spec_that_names_itself(kind: str) -> None:
     assert issubclass(spec, StageSpec)
     assert spec.model_fields["kind"].annotation == Literal[kind]
     assert spec.model_fields["kind"].is_required()
-    assert (registry.ROOT / kind / "stage.py").is_file()
+    assert (registry.ROOT.parent.joinpath(*registry.stages()[kind].split(".")) / "stage.py").is_file()
 
 
 def test_unknown_kinds_name_the_nearest() -> None:
