@@ -14,7 +14,9 @@ from compress.comparing.judging import Judged, judge, require_like
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.durable import atomic
-from compress.errors import UserError
+from compress.errors import ExitCode, UserError, printable
+from compress.export.deployed import usual_runtime
+from compress.modelnames import resolve
 from compress.report import markdown
 from compress.tracking.reading import Reader
 from compress.tracking.store import resolve_store
@@ -110,10 +112,25 @@ def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) 
         return Gathered(rows, notes)
     from compress.standalone import measure_models
 
+    _require_one_runtime([*models, *([asked.against] if asked.against else [])], asked, options)
     sliced = list(asked.sliced) if asked.sliced else None
     measured = measure_models(models, asked.against, asked.split, asked.bootstrap, options, console, sliced)
     made = list(models_of(measured))
     return Gathered([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
+
+
+def _require_one_runtime(models: Sequence[str], asked: Asked, options: RunOptions) -> None:
+    """Say before minutes of measuring what `require_like` would refuse after them."""
+    if asked.mixed or asked.filters or options.runtime is not None or options.device != "cpu":
+        return
+    found = {name: usual_runtime(resolve(name)) for name in models}
+    if len(set(found.values())) > 1:
+        raise UserError(
+            "these models run in different runtimes, so their latencies cannot be compared",
+            why=printable(", ".join(f"{name} in {runtime}" for name, runtime in found.items()), 400),
+            do="name one with --runtime, or show them all with --mixed-conditions",
+            code=ExitCode.REFUSED,
+        )
 
 
 def _tell_slices(console: Console, measured: Mapping[str, Measured], asked: Asked) -> None:

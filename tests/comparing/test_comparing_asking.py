@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from compare_rows import row
 
+from compress.comparing import run
 from compress.comparing.asking import check_key, kept, ordered
 from compress.comparing.judging import judge, require_like
 from compress.comparing.table import as_csv, cells, columns, document, heads
-from compress.errors import UserError
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, UserError
 
 A = row("a", 180, 40.0, 8.0)
 B = row("b", 176, 10.0, 4.0, facts={"method": "quantize"})
@@ -145,3 +148,18 @@ def test_simulated_integers_have_no_latency_and_say_so() -> None:
     assert cells(judged[0], ["quality"]) == ["90.00 % [88.00, 92.00] (simulated)"]
     assert [j.place for j in judged] == ["on it", "on it"]
     assert "simulated integers, so no latency and no place by it: int8" in notes
+
+
+def test_models_of_unlike_runtimes_are_refused_before_they_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("float", "int8"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "usual_runtime", lambda folder: "torch" if folder.name == "float" else "onnxruntime")
+    monkeypatch.setattr(run, "resolve", Path)
+    with pytest.raises(UserError) as error:
+        run.compare(run.Asked(("float", "int8")), RunOptions())
+    assert error.value.code == ExitCode.REFUSED
+    assert "cannot be compared: float in torch, int8 in onnxruntime; name one with --runtime" in str(error.value)
