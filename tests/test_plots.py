@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compress.plots import HEIGHT, WIDTH, line_chart
+from compress.plots import BETTER, HEIGHT, WHOLE, WIDTH, WORSE, Level, line_chart, waterfall_chart
 
 NAME = "{http://www.w3.org/2000/svg}"
 CURVES = {"模型 <一>": [(0, 90, 88, 92), (20, 70.5, 66, 75)], "teacher & co": [(0, 95, 94, 96), (20, 60, 55, 65)]}
@@ -53,3 +53,23 @@ def test_any_curve_stays_in_the_frame(points: list[tuple[float, float]], name: s
 def test_nothing_to_draw(curves) -> None:
     with pytest.raises(ValueError, match="finite"):
         line_chart("t", "x", "y", curves)
+
+
+def test_a_waterfall_shows_each_step_between_two_whole_bars() -> None:
+    panels = {
+        "accuracy": [Level(90.0, 88.0, 92.0), Level(87.0, 85.0, 89.0), Level(87.0, 85.0, 89.0)],
+        "MB": [Level(90.0), Level(50.0), Level(60.0)],
+        "ms": [Level(8.0), None, Level(2.0)],
+    }
+    svg = waterfall_chart("<tiny> & small", ["teacher", "0-distill", "1-quantize"], panels, {"accuracy"})
+    assert {"<tiny> & small", "-3", "+0", "-40", "+10", "-6", "in all"} <= {*texts(svg)}
+    assert svg.count(BETTER) == 2, "fewer MB, fewer ms"
+    assert svg.count(WORSE) == 2, "less accurate, more MB"
+    assert svg.count(WHOLE) == 7, "both ends of each panel, and the step that changed nothing"
+
+
+def test_a_waterfall_of_nothing_measured_says_so_and_bad_levels_are_refused() -> None:
+    assert "not measured" in texts(waterfall_chart("x", ["a"], {"ms": [None]}))
+    for names, levels in ((["a", "b"], [Level(1.0)]), (["a"], [Level(float("nan"))]), ([], [])):
+        with pytest.raises(ValueError, match="needs"):
+            waterfall_chart("x", names, {"ms": levels})
