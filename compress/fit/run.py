@@ -231,7 +231,7 @@ class Fit:
             "folder": str(self.path), "model": str(model), "certificate": found,
             "plans": [j.as_json() for j in search.tried], "family": [j.name for j in family],
         }  # fmt: skip
-        if not met or found["status"] == certificate.INFEASIBLE:
+        if self.wanted.family or not met or found["status"] == certificate.INFEASIBLE:
             telling.family(self, family)
         telling.result(self, model, found, log)
         return document

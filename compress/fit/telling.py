@@ -127,4 +127,13 @@ def forecast(fit: Fit, search: Search) -> dict[str, Any]:
         told.append({**plan.as_json(), "mb": mb})
     columns = ("", "MB", "ms", "nats from the parent", "what is done")
     fit.console.table(f"plans for {fit.bounds.sentence()}", columns, rows)
-    return {"plans": told, "bounds": fit.bounds.as_json()}
+    for line in FORECAST:
+        fit.console.result(line)
+    return {"plans": told, "bounds": fit.bounds.as_json(), "notes": list(FORECAST)}
+
+
+FORECAST = (
+    "MB are exact: of files written without what is fitted",
+    "ms are sums of building blocks times one measured factor, not measurements",
+    "nats are planned; what a plan does to the metric is known once it is made: run the same without --plan-only",
+)

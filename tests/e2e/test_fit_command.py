@@ -36,6 +36,7 @@ def here(fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "work"
     shutil.copytree(fitted, folder)
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("COMPRESS_CACHE", str(fitted / "cache"))  # blocks are timed once for all tests
     return folder
 
 
@@ -117,3 +118,18 @@ def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
 
 def stop_here(search: Search) -> None:
     raise Stopped("stopped by a test")
+
+
+def test_a_forecast_makes_nothing_and_a_family_is_measured(here: Path, compress: Cli) -> None:
+    asked = ("fit", TEACHER, *DATA, "--length", "24", "--runtime", "onnxruntime", "--uncertified", "--json")
+    shown = compress(*asked, "--max-drop", "100", "--plan-only", "--output", "runs/none")
+    assert shown.code == 0, shown.err
+    assert all(row["mb"] > 0 and row["ms"] > 0 for row in json.loads(shown.out)["plans"])
+    assert not (here / "runs/none").exists()
+    done = compress(*asked, "--max-mb", "0.06", "--family", "--plans", "3", "--output", "runs/family")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    rows = {row["name"]: row for row in told["plans"]}
+    assert set(told["family"]) <= rows.keys()
+    for name in told["family"]:
+        assert (here / "runs/family/plans" / rows[name]["plan"]["key"] / "model/model.onnx").is_file()

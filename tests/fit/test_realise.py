@@ -1,0 +1,213 @@
+"""Plans of encoders of every build, made: of the size that was planned, answering, and written where that is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from compress.console import Console
+from compress.data.sources import open_table
+from compress.data.tasks import task_of
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.inference import prepare
+from compress.encoder.model import Model
+from compress.fit import blocks
+from compress.fit.bounds import Bounds
+from compress.fit.judge import Judge
+from compress.fit.planner import Planner
+from compress.fit.plans import Plan, Space
+from compress.fit.realise import Maker
+from compress.fit.search import Search
+from compress.fit.serving import FLOAT, Bits, Serving, content, rounded
+from compress.fit.study import Student, answers, as_json
+from compress.modelfolder.folder import DataNote, FolderMeta, inspect, load_model, save_model
+
+GOOD, BAD = ("good", "fine"), ("bad", "poor")
+BUILDS: Mapping[str, Mapping[str, Any]] = {
+    "bert": {},
+    "albert": {"layer_groups": (0, 0, 0), "embedding": 16},
+    "modernbert": {
+        "norm": "pre", "first_norm": False, "gated": True, "bias": False, "positions": "rotary", "segments": 0,
+        "rotary_bases": (1e4, 1e3, 1e4), "windows": (None, 4, None),
+    },
+}  # fmt: skip
+KINDS: Mapping[str, tuple[HeadConfig, tuple[str, ...]]] = {
+    "classification": (HeadConfig("classification", labels=2), ("negative", "positive")),
+    "regression": (HeadConfig("classification", labels=1, problem="regression"), ()),
+    "token-classification": (HeadConfig("token_classification", labels=2), ("NOUN", "OTHER")),
+}
+
+
+def rows(kind: str) -> list[dict[str, Any]]:
+    made = []
+    for number in range(24):
+        word = (GOOD + BAD)[number % 4]
+        text = f"the {'film' if number % 3 else 'plot'} was {word} {'and ' * (number % 5)}"
+        if kind == "token-classification":
+            words = text.split()
+            made.append({"tokens": words, "tags": ["NOUN" if w in ("film", "plot") else "OTHER" for w in words]})
+        else:
+            right = "positive" if word in GOOD else "negative"
+            made.append(
+                {"text": text, "label": right} if kind == "classification" else {"text": text, "score": number / 7}
+            )
+    return made
+
+
+class Case:
+    """One toy, studied."""
+
+    def __init__(self, folder: Path, tokenizer: dict[str, bytes], vocabulary: int, build: str, kind: str) -> None:
+        torch.set_num_threads(1)
+        head, names = KINDS[kind]
+        shape = EncoderConfig.uniform(
+            vocabulary=vocabulary, hidden=32, layers=3, heads=2, feed_forward=24, max_positions=32
+        )
+        config = dataclasses.replace(shape, **BUILDS[build])
+        model = Model(config, {"task": head}).initialize(3).eval()
+        save_model(folder / "model", model, tokenizer_files=tokenizer, meta=FolderMeta(task=kind, label_names=names))
+        self.loaded = load_model(folder / "model", require={"task"}, keep={"task"})
+        for split in ("train", "validation", "test"):
+            path = folder / "data" / f"{split}.jsonl"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows(kind)))
+        self.table = open_table(str(folder / "data"), task=kind, expect_labels=names or None)
+        self.serving = Serving("onnxruntime", length=16)
+        self.task = task_of(self.table.task)
+        self.student = Student(self.loaded, self.task, self.table, self.serving, 24, 0, lambda: None, lambda _: None)
+        self.study = self.student.study("labels")
+        self.blocks = blocks.measure(self.loaded.config, self.loaded.heads, self.serving)
+        self.space = Space(self.study, self.blocks)
+        self.maker = Maker(self.student, self.space, lambda: None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def timeless() -> Iterator[None]:
+    """Blocks take what their place says: nothing is timed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_least", lambda calls: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+        yield
+
+
+@pytest.fixture(scope="module")
+def plain(
+    tmp_path_factory: pytest.TempPathFactory, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]
+) -> Case:
+    """Read by all tests of one build."""
+    folder = tmp_path_factory.mktemp("plain")
+    return Case(folder, toy_tokenizer_files, len(toy_vocabulary), "bert", "classification")
+
+
+OTHERS = [("bert", "regression"), ("bert", "token-classification")]
+OTHERS += [("albert", "classification"), ("modernbert", "classification")]
+
+
+@pytest.mark.parametrize(("build", "kind"), OTHERS)
+def test_plans_of_other_builds_and_kinds(
+    build: str, kind: str, tmp_path: Path, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]
+) -> None:
+    check_plans(Case(tmp_path, toy_tokenizer_files, len(toy_vocabulary), build, kind), tmp_path)
+
+
+def test_plans_are_made_of_the_size_that_was_planned(plain: Case, tmp_path: Path) -> None:
+    check_plans(plain, tmp_path)
+
+
+def check_plans(case: Case, tmp_path: Path) -> None:
+    # Layers that share matrices are told in the graph each by itself, which the table of blocks does not know.
+    near = 0.004 if case.loaded.config.layer_groups is None else 0.012
+    whole = case.space.whole(8)
+    made, files = case.maker.model(whole, case.serving)
+    assert len(content(made)) / 1e6 == pytest.approx(whole.mb, abs=near)
+    assert files["tokenizer.json"] == case.loaded.tokenizer_files["tokenizer.json"]
+    problem = case.space.problem()
+    least, most = problem.least[1], whole.mb
+    plans = [case.space.plan(c) for c in Planner(problem, mb=least + 0.5 * (most - least)).spread(3)]
+    assert plans
+    assert plans[0].mb < whole.mb
+    for plan in plans:
+        made, _ = case.maker.model(plan, case.serving)
+        assert made.config.depth == len(plan.layers)
+        assert made.config.vocabulary == plan.rows
+        assert len(content(made)) / 1e6 == case.maker.megabytes(plan, case.serving)
+        assert case.maker.megabytes(plan, case.serving) == pytest.approx(plan.mb, abs=2.5 * near)
+        assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+        assert plan.sentence(case.loaded.config)
+    note = DataNote(name="toy", fingerprint="0")
+    folder = case.maker.write(plans[0], case.serving, tmp_path / "made", note)
+    assert inspect(folder).meta.method == "fit"
+    judge = Judge(
+        case.loaded, case.serving, case.table.split("validation"), task=case.table.task, settings={}, max_length=24
+    )
+    judged = judge.judge("plan 1", plans[0], folder, 0.0)
+    assert judged.mb * 1e6 == (folder / "model.onnx").stat().st_size
+    assert judged.apart >= 0
+    assert json.dumps(as_json(case.study))
+
+
+def test_layers_that_go_are_made_good_by_those_after_them(plain: Case) -> None:
+    model, kept = plain.loaded.model, (0, 2)
+    fitted = plain.maker.narrow(kept, case_counts(plain))
+    bare = plain.maker.narrow(kept, case_counts(plain), fitted=False)
+    examples = plain.student.encoded(plain.student.train, plain.student.tokenizer)
+    whole, near, far = (answers(prepare(m), examples, "cpu") for m in (model, fitted, bare))
+    assert np.square(near - whole).mean() < 0.5 * np.square(far - whole).mean()
+
+
+def case_counts(plain: Case) -> Any:
+    from compress.prune_width.costs import Counts
+
+    return Counts.of(plain.loaded.config)
+
+
+def test_losses_of_probes_bend_what_layers_lose(plain: Case) -> None:
+    scales = plain.maker.scales()
+    assert scales.drops > 0
+    bent = Space(plain.study, plain.blocks, 2.0, scales)
+    assert bent.whole(8).ms == pytest.approx(2 * plain.space.whole(8).ms)
+    assert bent.problem().shape == scales.shape
+
+
+def test_which_plans_are_tried(plain: Case) -> None:
+    whole = plain.space.whole(8)
+    quality = Search(plain.space, Bounds(max_mb=0.9 * whole.mb), whole, 3)
+    assert 0 < len(quality.forecast()) <= 3
+    first = quality.next()
+    assert first is not None
+    assert quality.skip(first, 2 * whole.mb)
+    second = quality.next()
+    assert second is None or second.key != first.key
+    assert not quality.skip(whole, 2 * whole.mb), "the model in 8 bits is always made"
+    smallest = Search(plain.space, Bounds(max_drop=1.0), whole, 3)
+    plan = smallest.next()
+    assert plan is not None
+    assert plan.mb < whole.mb
+    assert smallest.forecast()
+    family = Search(plain.space, Bounds(max_mb=whole.mb), whole, 4, family=True)
+    members = family.forecast()
+    assert 1 < len(members) <= 4
+    assert len({m.key for m in members}) == len(members)
+
+
+def test_the_table_is_kept_and_read(plain: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
+    config, heads = plain.loaded.config, plain.loaded.heads
+    first, path = blocks.table(config, heads, plain.serving, Console(quiet=True))
+    monkeypatch.setattr(blocks, "measure", None)
+    assert blocks.table(config, heads, plain.serving, Console(quiet=True)) == (first, path)
+    path.write_text('{"blocks": {"ms": 1}}')
+    with pytest.raises(Exception, match="not a table of building blocks"):
+        blocks.table(config, heads, plain.serving, Console(quiet=True))
+
+
+def test_floats_stay_floats(plain: Case) -> None:
+    assert rounded(plain.loaded.model, Bits.alike(FLOAT), plain.serving) is plain.loaded.model
+    torch_alone = Serving("torch")
+    assert torch_alone.bits == torch_alone.table_bits == (FLOAT,)
