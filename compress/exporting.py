@@ -1,9 +1,13 @@
-"""`compress export`: a model folder in, one out that holds an ONNX file too, checked and timed before it is written."""
+"""`compress export`: a model folder in, one out for another program, checked before it is written."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,38 +16,51 @@ from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
 from compress.data.batches import evaluation_batches
 from compress.data.random_rows import mixed_lengths, random_rows
+from compress.durable import atomic
 from compress.encoder.inference import prepare
 from compress.errors import ExitCode, UserError
-from compress.export.check import ROWS, Check
+from compress.export.check import ROWS, Check, compare, file_answer, model_answer, quantization_error
 from compress.export.deployed import FILE
+from compress.export.openvino_session import FILES as OPENVINO
+from compress.export.openvino_session import OpenVinoSession, written_for_openvino
 from compress.export.precision import precision_of
 from compress.export.session import OnnxSession
+from compress.export.stock import stock_answer
 from compress.export.writing import Writer, head_asked, write
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.family import NATIVE, choose
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelnames import resolve
 from compress.predictor import MAX_TOKENS, Predictor
+from compress.serving import columns_of
 from compress.standalone import labelled
+from compress.tracking.pyfunc import write_pyfunc
 from evaluation.cost.latency import measure_interleaved
 
 TIMED_LENGTHS = (32, 128)
 
 
 def export_folder(
-    name: str, head: str | None, opset: int, split: str, options: RunOptions, *, portable: bool = False,
+    name: str,
+    head: str | None,
+    opset: int,
+    split: str,
+    options: RunOptions,
+    *,
+    portable: bool = False,
     by: Writer = "compress",
-) -> Check:  # fmt: skip
+    openvino: bool = False,
+) -> Check:
     """Write `options.output`: the model called `name` with `model.onnx` beside its weights.
+
+    openvino: with OpenVINO's own form of that file too, checked on the same rows.
 
     head: whose answer the file gives, "none" for the bare encoder's states, None for the task's where there is one.
     portable: see `encode`.  by: who writes the file.
     Raises UserError for a head that the model has not, for what the writer cannot express, when the file does not
     compute what the model computes, and when there is no output or it exists already.
     """
-    if options.output is None:
-        raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
-    if options.output.exists():
-        raise UserError("exists already", where=str(options.output), do="name another folder", code=ExitCode.REFUSED)
+    target = _target(options)
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
@@ -57,11 +74,114 @@ def export_folder(
     written = dataclasses.replace(written, record={**written.record, "latency_ms": times})
     notes = (*loaded.meta.notes, written.note)
     meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": notes})
+    beside = dict(written.files)
+    if openvino:
+        beside |= written_for_openvino(written.content)
+        _require_same(loaded, chosen, beside, batches, what, console)
     files = loaded.tokenizer_files
-    modelfolder.save_model(options.output, loaded.model, tokenizer_files=files, meta=meta, beside=written.files)
-    console.result(f"wrote {options.output / FILE}, {len(written.content) / 1e6:.1f} MB")
-    console.document({"folder": str(options.output), **written.record, "bytes": len(written.content)})
+    modelfolder.save_model(target, loaded.model, tokenizer_files=files, meta=meta, beside=beside)
+    console.result(f"wrote {target / FILE}, {len(written.content) / 1e6:.1f} MB")
+    if openvino:
+        console.result(f"wrote {target / OPENVINO[0]}")
+    console.document({"folder": str(target), **written.record, "bytes": len(written.content)})
     return written.check
+
+
+def export_stock(name: str, split: str, options: RunOptions) -> None:
+    """Write `options.output`: the model as a folder that transformers loads unmodified.
+
+    Where transformers is installed, its class answers the same rows and must agree. Raises UserError for a model that
+    no stock class computes (saying why), when they disagree, and when there is no output or it exists already.
+    """
+    target = _target(options)
+    console = Console(quiet=options.quiet, json=options.json)
+    folder = resolve(name)
+    loaded = modelfolder.load_model(folder)
+    family, objections = choose(loaded.config, loaded.heads, loaded.family)
+    if family.model_type == NATIVE:
+        first = objections.get(loaded.family) or objections.get("bert") or next(iter(objections.values()))
+        raise UserError(
+            "no class of transformers computes this model",
+            where=str(folder),
+            why=first,
+            do="--to onnx or --to pyfunc keeps it as it is",
+        )
+    kind, checked = _stock_checked(loaded, target.name, split, options, console)
+    files = loaded.tokenizer_files
+    modelfolder.save_model(target, loaded.model, tokenizer_files=files, meta=loaded.meta)
+    console.result(f"wrote {target}; transformers loads it as {kind}")
+    console.document({"folder": str(target), "class": kind, "check": checked})
+
+
+def _stock_checked(
+    loaded: LoadedModel, name: str, split: str, options: RunOptions, console: Console
+) -> tuple[str | None, dict[str, Any] | None]:
+    """(the class that transformers loads it as, what its answers were compared to), before anything is written."""
+    batches, what = _rows(loaded, split, options, console)
+    with tempfile.TemporaryDirectory() as scratch:
+        files = loaded.tokenizer_files
+        trial = modelfolder.save_model(Path(scratch) / name, loaded.model, tokenizer_files=files, meta=loaded.meta)
+        kind = modelfolder.inspect(trial).stock_class
+        try:
+            answer = stock_answer(trial, loaded)
+        except ImportError:
+            console.note("transformers is not installed, so its answers were not compared")
+            return kind, None
+        check = compare(model_answer(loaded.model, head_asked(loaded, None)), answer, batches, what)
+    if check.complaint is not None:
+        raise UserError(
+            f"{kind} is {check.complaint}", where=str(loaded.path), why="nothing was written", code=ExitCode.DATA
+        )
+    console.result(check.sentence())
+    return kind, vars(check)
+
+
+def export_pyfunc(name: str, options: RunOptions) -> None:
+    """Write `options.output`: an MLflow model of the flavour python_function, which holds a copy of the model's folder.
+
+    Raises UserError when there is no output or it exists already, and for a model without a task head.
+    """
+    target = _target(options)
+    console = Console(quiet=options.quiet, json=options.json)
+    folder = resolve(name)
+    columns = columns_of(folder)
+    write_pyfunc(folder, target, columns)
+    console.result(f"wrote {target}; it reads {', '.join(n if must else f'{n} (if any)' for n, must in columns)}")
+    console.result(f"serve it mlflow models serve -m {shlex.quote(str(target))} --env-manager local --port 5001")
+    console.document({"folder": str(target), "columns": [{"name": n, "required": must} for n, must in columns]})
+
+
+def _target(options: RunOptions) -> Path:
+    if options.output is None:
+        raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
+    if options.output.exists():
+        raise UserError("exists already", where=str(options.output), do="name another folder", code=ExitCode.REFUSED)
+    return options.output
+
+
+def _require_same(
+    loaded: LoadedModel,
+    head: str | None,
+    files: Mapping[str, bytes],
+    batches: Sequence[Batch],
+    what: str,
+    console: Console,
+) -> None:
+    """Raise UserError unless OpenVINO's own form of the file answers as the model does."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for part in OPENVINO:
+            atomic.write_bytes(Path(scratch) / part, files[part])
+        found = file_answer(OpenVinoSession(Path(scratch) / OPENVINO[0]))
+        error = quantization_error(loaded.model, head, batches)
+        check = compare(model_answer(loaded.model, head), found, batches, what, error=error)
+    if check.complaint is not None:
+        raise UserError(
+            f"OpenVINO's file is {check.complaint}",
+            where=str(loaded.path),
+            why="nothing was written",
+            code=ExitCode.DATA,
+        )
+    console.result(f"OpenVINO: {check.sentence()}")
 
 
 def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console) -> tuple[list[Batch], str]:

@@ -21,7 +21,9 @@ from compress.errors import UserError, did_you_mean, printable
 from compress.fastest import fastest, named, short_rows
 from compress.modelnames import resolve
 from compress.predictor import Predictor
+from compress.serving import roles_of
 
+JSON_LINES = (".jsonl", ".ndjson")
 AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough that a stream answers soon
 
 
@@ -124,15 +126,18 @@ def _given(
 
 
 def _read(file: Path, task: Task) -> Iterator[Asked]:
-    """A text a line; of a task whose texts have names of their own, such as question and context, a JSON object."""
-    named = {role: task.usual[role] for role in task.text_roles if role in task.usual}
-    if len(named) == 2:
-        return _objects(_lines(file), file, named)
+    """A text a line; in a file of JSON lines, and where a task's texts have names of their own such as question and
+    context, an object a line."""
+    named = len([role for role in task.text_roles if role in task.usual]) == 2
+    if named or file.suffix.lower() in JSON_LINES:
+        return _objects(_lines(file), file, task)
     return (Asked(line) for line in _lines(file))
 
 
-def _objects(lines: Iterable[str], file: Path, named: Mapping[str, Sequence[str]]) -> Iterator[Asked]:
-    """JSON lines, whose keys are usual names of the two roles; an `id` is kept. Blank lines are skipped."""
+def _objects(lines: Iterable[str], file: Path, task: Task) -> Iterator[Asked]:
+    """JSON lines, whose keys are usual names of the texts; an `id` is kept. Blank lines are skipped."""
+    first, second = roles_of(task)
+    paired = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
     for number, line in enumerate(lines, 1):
         if not line or line.isspace():
             continue
@@ -140,21 +145,27 @@ def _objects(lines: Iterable[str], file: Path, named: Mapping[str, Sequence[str]
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            needs = " and ".join(named)
+            needs = " and ".join([first[0], *([second[0]] if paired else [])])
             raise UserError(
                 "not JSON", where=where, why=printable(line, 60), do=f"give an object with {needs} a line"
             ) from error
         if not isinstance(row, dict):
             raise UserError("not a JSON object", where=where, why=printable(line, 60))
-        found = []
-        for role, usual in named.items():
-            key = next((key for key in usual if key in row), None)
-            if key is None:
-                raise UserError(f"the object has no {role}", where=where, do=did_you_mean(role, row))
-            if not isinstance(row[key], str) or not row[key].strip():
-                raise UserError(f"the {role} is empty", where=where, do="give a text")
-            found.append(row[key])
-        yield Asked(found[0], found[1], {"id": row["id"]} if "id" in row else {})
+        found = [_text_of(row, names, where, needed) for names, needed in ((first, True), (second, paired)) if names]
+        assert found[0] is not None
+        yield Asked(found[0], found[1] if len(found) > 1 else None, {"id": row["id"]} if "id" in row else {})
+
+
+def _text_of(row: Mapping[str, Any], names: Sequence[str], where: str, needed: bool) -> str | None:
+    """The text under the first of these names; None where it may be missing and is."""
+    key = next((name for name in names if name in row), None)
+    if key is None:
+        if not needed:
+            return None
+        raise UserError(f"the object has no {names[0]}", where=where, do=did_you_mean(names[0], row))
+    if not isinstance(row[key], str) or not row[key].strip():
+        raise UserError(f"the {names[0]} is empty", where=where, do="give a text")
+    return row[key]
 
 
 def _lines(file: Path) -> Iterator[str]:

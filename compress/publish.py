@@ -141,7 +141,8 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
             name=m.subject.name,
             model_type=method,
             params={
-                "role": m.subject.role, "layers": info.config.depth, "hidden": info.config.hidden, **_plain(context)
+                "role": m.subject.role, "layers": info.config.depth, "hidden": info.config.hidden,
+                "fingerprint": modelfolder.fingerprint(m.subject.folder), **_plain(context)
             },
             metrics=m.measurement.values,
             dataset=dataset,

@@ -23,7 +23,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),
     ("ensemble", "export"),  # several models that answer as one; a model for another runtime
     ("stages", "predictor", "modelnames", "report", "plots"),  # what several verbs or commands share
-    ("corpora", "calibration", "divergence", "fastest", "embedder", "timing"),
+    ("corpora", "calibration", "divergence", "fastest", "embedder", "timing", "serving"),
     ("originals",),
     VERBS,
     ("measure", "runfolder", "teachers", "deployment", "choice"),
@@ -36,7 +36,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ),  # one run from request to table; measuring and predicting without a recipe
     # several runs; a model for another runtime; a run on a few examples; several processes of one; models compared;
     # one model within a budget
-    ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis", "comparing", "fit"),
+    ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis", "comparing", "fit", "promotion"),
     ("flags",),
     # one cut or all of a contest; one conversion or all of a sweep; a recipe stage by stage
     ("pruning", "prunevocab", "sharing", "factorizing", "quantizing", "widths", "chains"),

@@ -27,7 +27,7 @@ INDEX = page("docs/README.md")
 OURS = sorted({(one.name, line) for one in WRITTEN for line in one.ours()})
 MENTIONED = sorted({(one.name, words[0]) for one in WRITTEN for words in one.mentioned()})
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-FOREIGN_FLAGS = {"--help", "--version", "--index-url", "--nproc-per-node"}
+FOREIGN_FLAGS = {"--env-manager", "--help", "--version", "--index-url", "--nproc-per-node"}
 """pip's and torchrun's own among them."""
 
 TOLD = {

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", type=ModelName())
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice(["onnx", "openvino", "hf", "pyfunc"]),
+    default="onnx",
+    show_default=True,
+    help="onnx: with a model.onnx; openvino: with that and its OpenVINO form; hf: a folder that transformers loads; "
+    "pyfunc: what `mlflow models serve` answers with.",
+)
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the folder goes.")
 @click.option(
     "--head",
@@ -46,6 +55,7 @@ if TYPE_CHECKING:
 def command(
     options: RunOptions,
     model: str,
+    kind: str,
     output: Path | None,
     head: str | None,
     opset: int,
@@ -54,19 +64,38 @@ def command(
     split: str,
     threads: int | None,
 ) -> None:
-    """Write MODEL with a `model.onnx` beside its weights, for onnxruntime and whatever else reads ONNX.
+    """Write MODEL for another program: with a `model.onnx` beside its weights, or as --to says.
 
     \b
       compress export runs/distilbert/student --data opinions --output runs/student-onnx
+      compress export runs/distilbert/student --to hf --output runs/student-hf
+      compress export runs/distilbert/student --to pyfunc --output runs/served
 
-    The file is compared with the model on 256 rows (of --data, else of random tokens) and refused where it differs;
-    then both are timed in turn. Of a quantized model the file holds integers and computes with them; it must answer as
-    the model does with its numbers rounded. Batch and length are dynamic. Needs the extra `onnx`.
+    The result is compared with the model on 256 rows (of --data, else of random tokens) and refused where it differs.
+    An ONNX file and the model are then timed in turn. Of a quantized model the file holds integers and computes with
+    them; it must answer as the model does with its numbers rounded. Batch and length are dynamic. Needs the extra
+    `onnx`, or `openvino` with --to openvino.
     """
     import dataclasses
 
     from compress.cli.options import resolve_device
-    from compress.exporting import export_folder
+    from compress.errors import UserError
+    from compress.exporting import export_folder, export_pyfunc, export_stock
 
     resolve_device("cpu", threads)
-    export_folder(model, head, opset, split, dataclasses.replace(options, output=output), portable=portable, by=writer)
+    options = dataclasses.replace(options, output=output)
+    if kind in ("onnx", "openvino"):
+        export_folder(model, head, opset, split, options, portable=portable, by=writer, openvino=kind == "openvino")
+        return
+    for flag, asked in (
+        ("--head", head is not None),
+        ("--opset", opset != 20),
+        ("--portable", portable),
+        ("--writer", writer != "compress"),
+    ):
+        if asked:
+            raise UserError("is of ONNX files", where=flag, do=f"leave it out with --to {kind}")
+    if kind == "hf":
+        export_stock(model, split, options)
+    else:
+        export_pyfunc(model, options)

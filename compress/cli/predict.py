@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts, one a line; of questions, JSON objects with question and context; - is stdin.",
+    help="Texts, one a line, or .jsonl with text (and text_pair); of questions, JSON objects; - is stdin.",
 )
 @click.option(
     "--no-answer-threshold",

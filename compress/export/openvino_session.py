@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +15,8 @@ from compress.export.runtimes import missing
 from compress.export.session import FileSession, Source, unreadable
 
 TELEMETRY = "openvino_telemetry"
+FILES = ("openvino_model.xml", "openvino_model.bin")
+"""Of OpenVINO's own form of a model, by the names that its tools look for."""
 HINTS = {"fp32": "f32", "bf16": "bf16"}
 
 
@@ -47,6 +51,19 @@ class OpenVinoSession(FileSession):
     def infer(self, feed: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
         found = self._request.infer(dict(feed), share_inputs=True)
         return [found[i] for i in range(len(self.outputs))]
+
+
+def written_for_openvino(content: bytes) -> dict[str, bytes]:
+    """OpenVINO's own form of an ONNX file: `FILES` by name, its numbers as they are. Raises UserError where openvino is
+    not installed or cannot read the file."""
+    openvino = _openvino()
+    with tempfile.TemporaryDirectory() as scratch:
+        first = Path(scratch) / FILES[0]
+        try:
+            openvino.serialize(openvino.Core().read_model(content), str(first))
+        except RuntimeError as error:
+            raise unreadable("openvino", content, error) from error
+        return {name: (Path(scratch) / name).read_bytes() for name in FILES}
 
 
 def _openvino() -> Any:

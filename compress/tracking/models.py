@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from compress.tracking.replay import Replay
+    from compress.tracking.store import Store
 
 KEY_TAG = "compress.key"
 FROM_TAG = "compress.imported_from"  # the id that an imported run or model had where it was exported
@@ -101,13 +102,14 @@ def register_model(replay: Replay, client: MlflowClient, record: Record) -> None
     if model_id is None:
         raise FileNotFoundError("the model to register was never logged")
     name = record["name"]
-    _ensure_name(client, name)
+    ensure_registered(client, name)
     version = _version_of(client, name, record["model"]) or _new_version(replay, client, record, model_id)
     if record["alias"]:
         client.set_registered_model_alias(name, record["alias"], version)
 
 
-def _ensure_name(client: MlflowClient, name: str) -> None:
+def ensure_registered(client: MlflowClient, name: str) -> None:
+    """The registered model of this name, made when it is not there."""
     try:
         client.create_registered_model(name)
     except Exception as error:
@@ -124,14 +126,25 @@ def _version_of(client: MlflowClient, name: str, key: str) -> str | None:
 
 
 def _new_version(replay: Replay, client: MlflowClient, record: Record, model_id: str) -> str:
+    return new_version(replay.store, client, record["name"], model_id, replay.run_id, {KEY_TAG: record["model"]})
+
+
+def new_version(
+    store: Store,
+    client: MlflowClient,
+    name: str,
+    model_id: str,
+    run_id: str | None,
+    tags: Mapping[str, str],
+    description: str | None = None,
+) -> str:
+    """A version of the registered model `name`, which is there, from a LoggedModel; its number."""
     model = client.get_logged_model(model_id)
     # A server finds a model by its id; a database opened directly would look for it in the process's default store.
-    source = f"models:/{model_id}" if replay.store.is_server else model.artifact_location
-    made = client.create_model_version(
-        record["name"], source=source, run_id=replay.run_id, tags={KEY_TAG: record["model"]}
-    )
+    source = f"models:/{model_id}" if store.is_server else model.artifact_location
+    made = client.create_model_version(name, source=source, run_id=run_id, tags=dict(tags), description=description)
     versions = json.loads(model.tags.get(VERSIONS_TAG) or "[]")
-    versions.append({"name": record["name"], "version": str(made.version)})
+    versions.append({"name": name, "version": str(made.version)})
     client.set_logged_model_tags(model_id, {VERSIONS_TAG: json.dumps(versions)})
     return str(made.version)
 

@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compress.errors import printable
+
 KEY_LIMIT = 250
 PARAM_LIMIT = 6000
 TAG_LIMIT = 8000
@@ -55,6 +57,11 @@ def clean_key(key: str) -> str:
     text = _BAD_KEY.sub("_", str(key))
     parts = [p for p in text.split("/") if p not in ("", ".", "..")]
     return "/".join(parts)[:KEY_LIMIT] or "unnamed"
+
+
+def model_name(name: str) -> str:
+    """MLflow allows no `/ : . % " '` in the name of a model."""
+    return "".join("-" if c in "/:.%\"'" else c for c in printable(clean_key(name), 200))
 
 
 def cut(text: str, limit: int) -> str:

@@ -21,9 +21,9 @@ from compress.tracking.models import relative_to
 from compress.tracking.names import (
     PARAM_LIMIT,
     TAG_LIMIT,
-    clean_key,
     colour,
     cut,
+    model_name,
     redact,
     split_metrics,
     text_values,
@@ -83,6 +83,7 @@ class TrackedRun:
         self.key: str = start["key"]
         self.name: str = start["name"]
         self.experiment: str = start["experiment"]
+        self._command = cut(str(start["tags"].get("mlflow.source.name", "")), 500)
         self._journal, self._written, self._sender, self._tell = journal, written, sender, warn
         self._nonfinite: set[str] = set()
         self._said: set[str] = set()
@@ -134,8 +135,9 @@ class TrackedRun:
         self._append({"op": "tags", "values": {TABLES: json.dumps(shown)}})
 
     def note(self, markdown: str) -> None:
-        """The description on the run's page."""
-        self._append({"op": "note", "text": cut(redact(markdown), TAG_LIMIT)})
+        """The description on the run's page, with the command that made it below."""
+        command = f"\n\n```sh\n{self._command}\n```" if self._command else ""
+        self._append({"op": "note", "text": cut(redact(markdown), TAG_LIMIT - len(command)) + command})
 
     def dataset(self, name: str, digest: str, source: str = "", context: str = "evaluation") -> None:
         """A data set the run reads. context: `training`, `validation`, `evaluation` …"""
@@ -164,7 +166,7 @@ class TrackedRun:
                 "op": "model",
                 "key": key,
                 "folder": place,
-                "name": _model_name(name),
+                "name": model_name(name),
                 "model_type": printable(model_type, 250),
                 "params": text_values(params or {}, PARAM_LIMIT),
                 "metrics": finite,
@@ -328,11 +330,6 @@ def _tags(folder: Path, method: str, role: str, command: str | None, more: Mappi
         "mlflow.user": rec.user_name(),
     }
     return text_values({**own, **(more or {})}, TAG_LIMIT)
-
-
-def _model_name(name: str) -> str:
-    """MLflow allows no `/ : . % " '` in the name of a model."""
-    return "".join("-" if c in "/:.%\"'" else c for c in printable(clean_key(name), 200))
 
 
 def _shell(folder: Path) -> str:

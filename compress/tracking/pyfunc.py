@@ -1,0 +1,86 @@
+"""A model folder as an MLflow model of the flavour `python_function`, for `mlflow models serve`.
+
+The model is code (a short file) and the folder itself: nothing is pickled. Who loads it runs that code, and needs this
+package.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from compress.durable import atomic
+from compress.tracking.store import import_mlflow
+
+CODE = '''"""How MLflow answers with this model: `compress` reads the model folder beside this file."""
+
+from pathlib import Path
+
+import pandas
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel
+
+
+class Model(PythonModel):
+    def load_context(self, context):
+        from compress.serving import Service
+
+        self.service = Service(Path(context.artifacts["model"]))
+
+    def predict(self, context, model_input: pandas.DataFrame, params=None):
+        return self.service.answer(model_input)
+
+
+set_model(Model())
+'''
+FILE, MLMODEL = "model_code.py", "MLmodel"
+
+
+def write_pyfunc(folder: Path, target: Path, columns: Sequence[tuple[str, bool]], *, replace: bool = False) -> Path:
+    """Write `target`: an MLflow model of the model folder `folder`, with a copy of it in `artifacts/<its name>`.
+
+    columns: (name, needed) of the texts it reads. Raises UserError when `target` exists, unless `replace` and it is a
+    folder that we wrote.
+    """
+    import_mlflow()
+    from mlflow.models import ModelSignature
+    from mlflow.pyfunc import save_model as fill
+    from mlflow.types import ColSpec, DataType, Schema
+
+    reads = Schema([ColSpec(DataType.string, name, required=needed) for name, needed in columns])
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        atomic.new_folder(target, replace=replace) as temp,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # mlflow's advice on type hints and examples
+        code = Path(scratch) / FILE
+        atomic.write_text(code, CODE)
+        fill(
+            path=str(temp),
+            python_model=str(code),
+            artifacts={"model": str(folder)},
+            signature=ModelSignature(inputs=reads),
+            pip_requirements=requirements(folder),
+        )
+        said = (temp / MLMODEL).read_text(encoding="utf-8")  # paths of this machine mean nothing on another
+        said = said.replace(str(code), FILE).replace(str(folder), Path(folder).name)
+        atomic.write_text(temp / MLMODEL, said)
+    return Path(target)
+
+
+def requirements(folder: Path) -> list[str]:
+    """What a fresh environment needs to answer: this package, and torch and MLflow as they are here."""
+    names = ["compress-bert", "torch", "mlflow"]
+    if (folder / "model.onnx").is_file():
+        names += ["onnx", "onnxruntime"]
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name}=={metadata.version(name).partition('+')[0]}")
+        except metadata.PackageNotFoundError:
+            found.append(name)  # run from a checkout
+    return found

@@ -1,0 +1,170 @@
+"""Versions of registered models: who holds an alias, and a model folder made into the version that holds it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.errors import ExitCode, UserError, printable
+from compress.tracking import records as rec
+from compress.tracking.listing import all_experiments
+from compress.tracking.models import ensure_registered, new_version
+from compress.tracking.names import cut, model_name
+from compress.tracking.run import open_run
+from compress.tracking.state import read_state
+from compress.tracking.store import Store, open_client, short
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+FINGERPRINT = "fingerprint"
+FINGERPRINT_TAG = "compress.fingerprint"
+FLAVOUR_TAG = "compress.flavour"
+DESCRIPTION_LIMIT = 5000
+_UPLOAD_SECONDS = 600.0
+_ALIAS = re.compile(r"[A-Za-z0-9_-]{1,250}")
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a registered model. fingerprint: of the model folder, empty where another tool made it."""
+
+    name: str
+    number: str
+    fingerprint: str
+    flavour: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model folder on its way to the registry. files: what is uploaded, the folder itself or its pyfunc form.
+
+    dataset: (name, digest) that the figures were measured on.  card: Markdown for people.  facts: tags of the version.
+    """
+
+    folder: Path
+    files: Path
+    fingerprint: str
+    flavour: str
+    method: str
+    figures: Mapping[str, float]
+    dataset: tuple[str, str] | None
+    card: str
+    facts: Mapping[str, str]
+
+
+def check_alias(alias: str) -> None:
+    """UserError for a word that MLflow does not take as an alias."""
+    if not _ALIAS.fullmatch(alias) or re.fullmatch(r"v?\d+", alias, re.IGNORECASE) or alias.lower() == "latest":
+        why = "letters, digits, _ and - are, but not 'latest' or a number of a version such as v1"
+        raise UserError(f"'{printable(alias, 60)}' is not allowed as an alias", where="--as", why=why)
+
+
+def registered_name(name: str) -> str:
+    """`name` as the registry takes it."""
+    return model_name(name)
+
+
+def holder(store: Store, name: str, alias: str) -> Version | None:
+    """The version of `name` that bears the alias; None when there is no such name or alias."""
+    client = open_client(store)
+    try:
+        return _version(client.get_model_version_by_alias(name, alias))
+    except Exception as error:
+        if getattr(error, "error_code", None) in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise _failed(store, error) from error
+
+
+def promote(store: Store, name: str, alias: str, candidate: Candidate, experiment: str, warn: Callable) -> Version:
+    """Give the alias to this model: to the version of it that is there, else to a new one.
+
+    Raises UserError when the store does not take it; then the alias is where it was.
+    """
+    client = open_client(store)
+    try:
+        found = _existing(client, name, candidate)
+        if found is None:
+            model_id, run_id = _logged(client, candidate) or _log(store, candidate, experiment, warn)
+            tags = {
+                **{key: cut(value, DESCRIPTION_LIMIT) for key, value in candidate.facts.items()},
+                FINGERPRINT_TAG: candidate.fingerprint,
+                FLAVOUR_TAG: candidate.flavour,
+            }
+            ensure_registered(client, name)
+            card = cut(candidate.card, DESCRIPTION_LIMIT)
+            number = new_version(store, client, name, model_id, run_id, tags, card)
+            found = Version(name, number, candidate.fingerprint, candidate.flavour, tags)
+        client.set_registered_model_alias(name, alias, found.number)
+    except UserError:
+        raise
+    except Exception as error:
+        raise _failed(store, error) from error
+    return found
+
+
+def _existing(client: MlflowClient, name: str, candidate: Candidate) -> Version | None:
+    quoted = name.replace("'", "\\'")
+    versions = [_version(v) for v in client.search_model_versions(f"name = '{quoted}'")]
+    same = (v for v in versions if (v.fingerprint, v.flavour) == (candidate.fingerprint, candidate.flavour))
+    return max(same, key=lambda v: int(v.number), default=None)
+
+
+def _version(found: ModelVersion) -> Version:
+    tags = dict(found.tags)
+    return Version(found.name, str(found.version), tags.get(FINGERPRINT_TAG, ""), tags.get(FLAVOUR_TAG, ""), tags)
+
+
+def _logged(client: MlflowClient, candidate: Candidate) -> tuple[str, str | None] | None:
+    """(model id, run id) of the LoggedModel that a run of ours made of this very folder."""
+    where = [e.experiment_id for e in all_experiments(client)]
+    query = f"params.{FINGERPRINT} = '{candidate.fingerprint}'"
+    for model in client.search_logged_models(where, filter_string=query, max_results=50) if where else []:
+        if model.tags.get(FLAVOUR_TAG, "") == candidate.flavour and str(model.status) == "READY":
+            return model.model_id, model.source_run_id
+    return None
+
+
+def _log(store: Store, candidate: Candidate, experiment: str, warn: Callable) -> tuple[str, str | None]:
+    """A run of its own for a folder that no run of this store made."""
+    label = candidate.folder.parent.name if candidate.folder.name in ("model", "student") else candidate.folder.name
+    with tempfile.TemporaryDirectory() as scratch:
+        run = open_run(
+            Path(scratch) / "run",
+            experiment=experiment,
+            name=f"promoted {label}",
+            method=candidate.method,
+            store=store,
+            tags={"compress.folder": str(candidate.folder), FLAVOUR_TAG: candidate.flavour},
+            warn=warn,
+        )
+        if candidate.dataset:
+            run.dataset(*candidate.dataset)
+        run.params({"method": candidate.method})
+        run.note(candidate.card)
+        key = run.model(
+            candidate.files,
+            name=label,
+            model_type=candidate.method,
+            params={FINGERPRINT: candidate.fingerprint},
+            metrics=candidate.figures,
+            dataset=candidate.dataset,
+        )
+        ending = run.finish(seconds=_UPLOAD_SECONDS)
+        state = read_state(rec.state_path(run.folder))
+        if ending.left or state is None or key not in state.models:
+            raise UserError("the store did not take the model", where=store.shown, code=ExitCode.ENVIRONMENT)
+        model_id = state.models[key]
+    if candidate.flavour:
+        open_client(store).set_logged_model_tags(model_id, {FLAVOUR_TAG: candidate.flavour})
+    return model_id, ending.run_id
+
+
+def _failed(store: Store, error: Exception) -> UserError:
+    return UserError("the registry refused", where=store.shown, why=short(error), code=ExitCode.ENVIRONMENT)

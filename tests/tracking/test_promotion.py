@@ -1,0 +1,231 @@
+"""A model gets an alias when it meets its gates; what is served answers as the model does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tracking_tools import Opener, Seen
+
+from compress.cli.main import main
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
+from compress.errors import UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import DataNote, MeasurementNote
+from compress.predictor import Predictor
+from compress.serving import Service
+from compress.tracking import Store
+from compress.tracking.download import download_model
+from compress.tracking.pyfunc import write_pyfunc
+from compress.tracking.registering import holder
+from evaluation.cost.device import describe
+
+Maker = Callable[..., Path]
+
+
+@pytest.fixture
+def made(tmp_path: Path, tiny_config: EncoderConfig, toy_tokenizer_files: dict[str, bytes]) -> Maker:
+    """Writes small classifiers with figures."""
+
+    def make(name: str, *, seed: int = 0, accuracy: float = 0.9, drop: float = 0.004, ms: float = 2.0) -> Path:
+        model = Model(tiny_config, {"task": HeadConfig(kind="classification", labels=2)}).initialize(seed).eval()
+        difference = "vs_teacher/accuracy_difference"
+        values = {"quality/accuracy": accuracy, "size/disk_mb": 3.0, "speed/latency_p50_ms": ms}
+        values |= {difference: -drop, f"{difference}_low": -drop - 0.01, f"{difference}_high": -drop + 0.01}
+        context = {"metric": "accuracy", "dataset": "opinions/test", "dataset_digest": "abc", "threads": "1"}
+        context |= {"device": describe("cpu")["device"], "device_kind": "cpu"}
+        meta = modelfolder.FolderMeta(
+            task="classification",
+            label_names=("bad", "good"),
+            measurement=MeasurementNote(values=values, context=context),
+            data=DataNote(name="embedded:opinions", fingerprint="abc"),
+        )
+        return modelfolder.save_model(tmp_path / name, model, tokenizer_files=toy_tokenizer_files, meta=meta)
+
+    return make
+
+
+def _promote(store: Store, *words: object) -> int:
+    return main(["promote", *map(str, words), "--tracking-uri", store.uri])
+
+
+def test_a_folder_becomes_a_version_with_card_figures_and_alias(
+    made: Maker, store: Store, seen: Seen, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = made("student")
+    assert _promote(store, folder, "--as", "champion", "--max-drop", "1", "--max-mb", "5", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["name"], told["version"], told["changed"]) == ("opinions", "1", True)
+    version = seen.client.get_model_version_by_alias("opinions", "champion")
+    assert version.description.startswith("# student")
+    assert version.tags["quality/accuracy"] == "0.9"
+    assert "drop of accuracy 0.4 [-0.60, 1.40] of at most 1 points" in version.tags["compress.gates"]
+    (run,) = seen.runs("compress")
+    model = seen.client.get_logged_model(run.outputs.model_outputs[0].model_id)
+    assert {m.key: m.dataset_name for m in model.metrics}["quality/accuracy"] == "opinions/test"
+    found = download_model("models:/opinions@champion", store.uri)
+    assert modelfolder.fingerprint(found) == modelfolder.fingerprint(folder)
+
+    assert _promote(store, folder, "--as", "champion") == 0
+    assert "is version 1 of 'opinions' and its champion already" in capsys.readouterr().out
+    assert _promote(store, folder, "--as", "stable") == 0
+    assert len(seen.client.search_model_versions("name = 'opinions'")) == 1, "one model is one version"
+
+
+def test_an_alias_that_is_taken_is_told_and_moved_on_request(
+    made: Maker, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = made("first"), made("second", seed=1)
+    assert _promote(store, first, "--as", "champion") == 0
+    assert _promote(store, second, "--as", "champion") == 3
+    said = capsys.readouterr().err
+    assert "error: --as champion: version 1 of 'opinions' holds it: accuracy 0.9" in said
+    assert "add --replace to move it" in said
+    assert _promote(store, second, "--as", "champion", "--replace", "--dry-run") == 0
+    assert "would make" in capsys.readouterr().out
+    held = holder(store, "opinions", "champion")
+    assert held is not None
+    assert held.number == "1"
+    assert _promote(store, second, "--as", "champion", "--replace") == 0
+    held = holder(store, "opinions", "champion")
+    assert held is not None
+    assert held.fingerprint == modelfolder.fingerprint(second)
+
+
+def test_the_model_of_a_run_is_not_logged_again(made: Maker, opened: Opener, store: Store, seen: Seen) -> None:
+    folder = made("run/model")
+    run = opened("run")
+    run.model(folder, name="m", model_type="distill", params={"fingerprint": modelfolder.fingerprint(folder)})
+    run_id = run.finish().run_id
+    assert _promote(store, folder, "--as", "champion", "--name", "toy") == 0
+    assert seen.client.get_model_version("toy", "1").run_id == run_id
+    assert seen.runs("compress") == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--max-mb", "2"], "it misses its gates: {model}: size on disk 3 over at most 2 MB"),
+        (
+            ["--max-ms", "1.5", "--max-mb", "5"],
+            "latency p50 2 ms (, , 1 threads) over at most 1.5 ms; size on disk 3 of",
+        ),
+        (["--max-drop", "1", "--sure"], "highest likely drop of accuracy 1.4 [-0.60, 1.40] over at most 1 points"),
+        (["--as", "v3"], "--as: 'v3' is not allowed as an alias"),
+        (["--against", "x"], "--against: is measured against on data; add --data DATA"),
+        (["--sure"], "--sure: says how --max-drop is kept; add --max-drop POINTS"),
+    ],
+)
+def test_gates_and_words_that_are_refused(
+    made: Maker, store: Store, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    folder = made("student")
+    assert _promote(store, folder, "--as", "champion", *flags) in (2, 3)
+    assert words.format(model=folder) in capsys.readouterr().err
+    assert holder(store, "opinions", "champion") is None
+
+
+def test_of_several_the_best_that_fits_or_the_nearest_is_told(
+    made: Maker, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = made("slow", seed=1, accuracy=0.95, ms=4.0)
+    good, fast = made("good", seed=2, accuracy=0.92, ms=2.0), made("fast", seed=3, accuracy=0.8, ms=1.0)
+    assert _promote(store, slow, good, fast, "--as", "champion", "--max-ms", "3") == 0
+    held = holder(store, "opinions", "champion")
+    assert held is not None
+    assert held.fingerprint == modelfolder.fingerprint(good)
+    capsys.readouterr()
+    assert _promote(store, slow, good, "--as", "other", "--max-ms", "1") == 3
+    assert f"none of 2 models meets the gates: the nearest is {good}: latency p50 2 ms" in capsys.readouterr().err
+
+
+def test_figures_that_are_not_known_are_asked_for(
+    made: Maker, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = made("student")
+    meta = modelfolder.inspect(folder).meta
+    assert meta.measurement is not None
+    elsewhere = {**meta.measurement.context, "device": "another processor"}
+    moved = meta.measurement.model_copy
+    modelfolder.annotate(folder, meta.model_copy(update={"measurement": moved(update={"context": elsewhere})}))
+    assert _promote(store, folder, "--as", "champion", "--max-ms", "5") == 2
+    assert "was measured on another processor: this is" in capsys.readouterr().err
+    modelfolder.annotate(folder, meta.model_copy(update={"measurement": None}))
+    for flag, asks in (("--max-ms", "add --data DATA"), ("--max-drop", "add --data DATA --against TEACHER")):
+        assert _promote(store, folder, "--as", "champion", flag, "5") == 2
+        assert f"was never measured; measure it: {asks}" in capsys.readouterr().err
+    assert _promote(store, folder, "--as", "champion", "--max-mb", "5", "--dry-run") == 0
+
+
+# --- serving ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::Warning")  # what MLflow says of its own code
+def test_mlflow_loads_what_is_promoted_for_serving(made: Maker, store: Store, tmp_path: Path) -> None:
+    import mlflow.pyfunc
+    import pandas as pd
+
+    folder = made("student")
+    assert _promote(store, folder, "--as", "served", "--pyfunc", "--name", "toy") == 0
+    texts = ["good bad good", "bad"]
+    expected = [a.as_json() for a in Predictor(folder).predict(texts)]
+    place = download_model("models:/toy@served", store.uri).parent.parent
+    said = (place / "MLmodel").read_text()
+    assert str(tmp_path) not in said, "no path of this machine"
+    assert not list(place.rglob("*.pkl"))
+    loaded = mlflow.pyfunc.load_model(str(place))
+    found = loaded.predict(pd.DataFrame({"text": texts}))
+    assert [f["label"] for f in found] == [e["label"] for e in expected]
+    ours = [list(e["probabilities"].values()) for e in expected]
+    np.testing.assert_allclose([list(f["probabilities"].values()) for f in found], ours, atol=1e-6)
+
+
+def test_a_pyfunc_folder_is_not_written_over(made: Maker, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("x")
+    with pytest.raises(UserError, match="exists already"):
+        write_pyfunc(made("student"), tmp_path / "there", [("text", True)])
+
+
+def test_rows_of_a_service(made: Maker) -> None:
+    service = Service(made("student"))
+    assert service.answer(["good", "bad"]) == service.answer([{"text": "good"}, {"sentence": "bad", "text_pair": None}])
+    with pytest.raises(UserError, match="row 1: has no text 'text'; did you mean 'txt'"):
+        service.answer([{"text": "good"}, {"txt": "bad"}])
+    with pytest.raises(UserError, match="row 0: is neither a text nor a row of named texts"):
+        service.answer([7])
+
+
+def test_export_to_the_stock_class_and_jsonl_in_and_out(
+    made: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers")
+    folder, out = made("student"), tmp_path / "hf"
+    assert main(["export", str(folder), "--to", "hf", "--output", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["class"] == "BertForSequenceClassification"
+    assert told["check"]["agreement"] == 1.0
+    assert main(["export", str(folder), "--to", "hf", "--head", "task", "--output", str(tmp_path / "x")]) == 2
+    assert "--head: is of ONNX files; leave it out with --to hf" in capsys.readouterr().err
+    (tmp_path / "rows.jsonl").write_text('{"id": 7, "text": "good"}\n\n{"text": "bad"}\n')
+    assert main(["predict", str(out), "--file", str(tmp_path / "rows.jsonl"), "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row.get("id"), row["text"]) for row in rows] == [(7, "good"), (None, "bad")]
+
+
+def test_a_model_that_no_stock_class_computes_is_refused_with_the_reason(
+    tmp_path: Path, tiny_config: EncoderConfig, toy_tokenizer_files: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    first, *rest = tiny_config.layers
+    uneven = dataclasses.replace(tiny_config, layers=(dataclasses.replace(first, feed_forward=8), *rest))
+    model = Model(uneven, {"task": HeadConfig(kind="classification", labels=2)})
+    modelfolder.save_model(tmp_path / "uneven", model, tokenizer_files=toy_tokenizer_files)
+    assert main(["export", str(tmp_path / "uneven"), "--to", "hf", "--output", str(tmp_path / "x")]) == 2
+    assert "no class of transformers computes this model: its layers differ in shape" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
