@@ -6,9 +6,11 @@ wait status: one import pays for all kills.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import traceback
@@ -86,8 +88,38 @@ def lock(folder: Path) -> None:
         pass
 
 
+def remove_tree(folder: Path) -> None:
+    """A folder that another program wrote."""
+    from compress.durable.trees import remove_tree
+
+    (folder / "run").mkdir(exist_ok=True)
+    (folder / "run" / "artifact").write_text(OLD)
+    remove_tree(folder / "run", folder)
+
+
+def copy_database(folder: Path) -> None:
+    from compress.durable.database import copy_database
+
+    with contextlib.closing(sqlite3.connect(folder / "store.db")) as store, store:
+        store.execute("CREATE TABLE IF NOT EXISTS content (text)")
+        store.execute("INSERT INTO content VALUES (?)", (OLD,))
+    copy_database(folder / "store.db", folder / "copy.db")
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {
-    f.__name__: f for f in (save, replace, replace_without_exchange, remove, write_file, clean, journal, lock)
+    f.__name__: f
+    for f in (
+        save,
+        replace,
+        replace_without_exchange,
+        remove,
+        write_file,
+        clean,
+        journal,
+        lock,
+        remove_tree,
+        copy_database,
+    )
 }
 
 

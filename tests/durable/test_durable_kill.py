@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -153,6 +155,24 @@ def test_a_kill_never_spoils_journal_or_lock(scenario: str, prepared: Path, tmp_
         with Journal(folder / "journal.jsonl") as again:
             again.append({"i": len(records)})
         assert read(folder / "journal.jsonl")[0] == [{"i": k} for k in range(len(records) + 1)]
+
+
+@pytest.mark.parametrize("scenario", ["remove_tree", "copy_database"])
+def test_a_kill_leaves_what_others_wrote_whole_or_not_at_all(
+    scenario: str, prepared: Path, tmp_path: Path, server: Server
+) -> None:
+    hits = passes(scenario, prepared, tmp_path / "recorded")
+    assert hits
+    for i, (name, nth) in enumerate(hits):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        assert server.run(scenario, folder, f"{name}:{nth}:kill") == -signal.SIGKILL
+        assert not (folder / "run").exists() or (folder / "run" / "artifact").read_text() == OLD
+        if (folder / "copy.db").exists():
+            with contextlib.closing(sqlite3.connect(folder / "copy.db")) as copy:
+                assert copy.execute("SELECT text FROM content").fetchall() == [(OLD,)]
+        atomic.write_text(folder / "other.txt", "the next write")
+        assert leftovers(folder) == []
 
 
 def test_every_declared_point_is_interrupted_somewhere(prepared: Path, tmp_path: Path) -> None:
