@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -65,17 +66,18 @@ def issue(
     False where the parent's answers stand for labels.  seen: plans were chosen on these rows, for want of others."""
     theirs, ours = (m.measurement for m in measured)
     metric = measured[1].metric
-    value = {key: ours.values.get(f"quality/{metric}{end}") for key, end in ENDS.items()}
-    difference = {key: ours.values.get(f"vs_teacher/{metric}_difference{end}") for key, end in ENDS.items()}
-    agreement = {key: ours.values.get(f"vs_teacher/agreement_pct{end}") for key, end in ENDS.items()}
+    told = {key: x for key, x in ours.values.items() if math.isfinite(x)}  # JSON has no others
+    value = {key: told.get(f"quality/{metric}{end}") for key, end in ENDS.items()}
+    difference = {key: told.get(f"vs_teacher/{metric}_difference{end}") for key, end in ENDS.items()}
+    agreement = {key: told.get(f"vs_teacher/agreement_pct{end}") for key, end in ENDS.items()}
     mb = sum(p.stat().st_size for p in deployed) / 1e6
     drop = None if difference["value"] is None else -100 * difference["value"]
     over = bounds.over(mb, timing.ms, drop)
     why = [] if timing.quiet else [BUSY]
     if seen:
         why.append("there are no test rows but those that plans were chosen on")
-    if bounds.max_drop is not None and drop is None:
-        why.append("the difference to the parent has no value")
+    if value["value"] is None or (bounds.max_drop is not None and drop is None):
+        why.append(f"these rows give no {metric}")
     status = INFEASIBLE if over else UNCERTIFIED if why else CERTIFIED
     return {
         "format": VERSION,
@@ -89,7 +91,7 @@ def issue(
         "latency": {**asdict(timing), "ms": timing.ms, "batch": serving.batch, "length": serving.length},
         "speedup": timing.speedup,
         "quality": {"metric": metric, **value, "labels": "given" if labelled else "the parent's answers"},
-        "difference": {**difference, "p_value": ours.values.get("vs_teacher/p_value")},
+        "difference": {**difference, "p_value": told.get("vs_teacher/p_value")},
         "agreement_pct": agreement,
         "rows": int(ours.context["rows"]),
         "dataset": ours.context["dataset"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,8 @@ def check_latency(found: Mapping[str, Any], ours: Latency, here: Mapping[str, st
 def check_quality(found: Mapping[str, Any], digest: str, value: float) -> Checked:
     """value: the main metric, measured now.  digest: of the data it was measured on."""
     q = found["quality"]
+    if q["value"] is None or not math.isfinite(value):
+        return Checked("quality", "open", f"these rows give no {q['metric']}")
     said = f"{q['metric']} {100 * value:.2f}, certified were {100 * q['value']:.2f}"
     if digest != found["dataset_digest"]:
         return Checked("quality", "open", f"{said} on other data; give the data that was certified on")

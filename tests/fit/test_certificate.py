@@ -98,6 +98,7 @@ def test_latency(bound: float | None, ours: Latency, device: str, verdict: str) 
 def test_quality() -> None:
     assert check_quality(content(), "d", 0.89).verdict == "holds"
     assert check_quality(content(), "d", 0.87).verdict == "fails"
+    assert check_quality(content(), "d", float("nan")).why == "these rows give no accuracy"
     other = check_quality(content(), "e", 0.89)
     assert other.verdict == "open"
     assert "other data" in other.why
