@@ -7,10 +7,8 @@ import dataclasses
 from compress import flags
 from compress.contracts import ChainOptions, Override, RunOptions
 from compress.errors import UserError
+from compress.pipeline.chain import MAKERS
 from compress.recipe import load_recipe
-
-STARTERS = ("tokenizer", "pretrain", "finetune")
-"""Kinds of a first stage that starts from a model which does not teach."""
 
 
 def asked(name: str, options: RunOptions, until: str | None, begin: str | None, cached: bool) -> RunOptions:
@@ -26,6 +24,6 @@ def asked(name: str, options: RunOptions, until: str | None, begin: str | None, 
     if model is None or named:
         return options
     recipe = load_recipe(name, overrides=flags.without_set(options))
-    if recipe.stages[0].kind in STARTERS or recipe.teachers is not None:
+    if recipe.stages[0].kind in MAKERS or recipe.teachers is not None:
         return options
     return flags.with_flags(options, [Override("teacher", model, f"--model {model}")])
