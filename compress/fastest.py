@@ -120,4 +120,5 @@ def _tell(tried: Sequence[Tried], best: Tried, shape: str, console: Console) -> 
             busy = " (busy machine)" if t.latency.contaminated else ""
             console.note(f"{t.runtime}: {t.latency.p50:.2f} ms for {shape}{busy}")
     threads = torch.get_num_threads()
-    console.note(f"runtime {best.runtime}: the fastest of {len(tried)} here, {threads} thread{'s' * (threads > 1)}")
+    timed = sum(t.latency is not None for t in tried)
+    console.note(f"runtime {best.runtime}: the fastest of {timed} here, {threads} thread{'s' * (threads > 1)}")
