@@ -56,6 +56,20 @@ class Duration(click.ParamType):
 @click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Texts at once.")
 @click.option("--time", "seconds", type=Duration(), help="Time to work in, such as 10m; not given: as the plans need.")
 @click.option("--plans", type=click.IntRange(1, 64), default=6, show_default=True, help="Most plans made and measured.")
+@click.option(
+    "--train",
+    type=click.Choice(["none", "heal"]),
+    default="none",
+    show_default=True,
+    help="heal: distil the parent into the best plans too, before they are rounded: four, then two, then one.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 1_000_000),
+    default=400,
+    show_default=True,
+    help="Of --train heal: steps of 32 rows of the last one; the others take a half and a quarter.",
+)
 @click.option("--family", is_flag=True, help="Models along the whole range of sizes and speeds, all measured.")
 @click.option("--plan-only", is_flag=True, help="Show the plans and what they would cost; make nothing.")
 @click.option(
@@ -67,8 +81,8 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
 
     Layers, heads, neurons, vocabulary, embeddings and bits are chosen together, by what they cost here and what the
     model loses without them; the best plans are made, written as the file that is deployed, and measured; the best of
-    them is measured once more on test rows. No training. Exit code 3 where no plan meets the bounds, or the machine was
-    too busy for a certificate; the best model found is left in any case.
+    them is measured once more on test rows. Nothing is trained unless --train asks for it. Exit code 3 where no plan
+    meets the bounds, or the machine was too busy for a certificate; the best model found is left in any case.
 
     \b
       compress fit FOLDER --data DATA --max-mb 20 --max-ms 5 --threads 1

@@ -1,5 +1,5 @@
 """A plan made: layers, heads and neurons cut, what is left fitted by least squares, vocabulary and tables cut, rounded,
-written. Nothing is trained."""
+written."""
 
 from __future__ import annotations
 
@@ -60,9 +60,25 @@ class Maker:
             refit(made, model, kept, self.study.width.batches, self.stop, layers)
         return made.eval()
 
-    def model(self, plan: Plan, serving: Serving, *, fitted: bool = True) -> tuple[Model, dict[str, bytes]]:
-        """The model as it will be rounded, and its tokenizer's files. fitted: False where its size alone matters."""
-        made = self.narrow(plan.layers, Counts(plan.heads, plan.neurons), fitted=fitted)
+    def narrowed(self, plan: Plan) -> bool:
+        """Whether a plan leaves out layers, heads or neurons."""
+        config = self.source.model.config
+        return len(plan.layers) < config.depth or Counts(plan.heads, plan.neurons) != Counts.of(config)
+
+    def save_narrow(self, plan: Plan, folder: Path, data: DataNote) -> None:
+        """A plan's model with what it keeps of layers, heads and neurons, nothing else cut and nothing rounded."""
+        made = self.narrow(plan.layers, Counts(plan.heads, plan.neurons))
+        files, meta = self.source.tokenizer_files, self._meta(plan, data)
+        modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+
+    def model(
+        self, plan: Plan, serving: Serving, *, fitted: bool = True, narrow: Model | None = None
+    ) -> tuple[Model, dict[str, bytes]]:
+        """The model as it will be rounded, and its tokenizer's files.
+
+        fitted: False where its size alone matters.  narrow: what `narrow` gave, trained meanwhile.
+        """
+        made = narrow or self.narrow(plan.layers, Counts(plan.heads, plan.neurons), fitted=fitted)
         vocabulary = self.space.vocabulary(plan.vocabulary)
         if plan.rank:
             made = self.student.factorized(made, plan.rank)
@@ -76,10 +92,15 @@ class Maker:
         made, _ = self.model(plan, serving, fitted=False)
         return (len(content(made)) if serving.writes else stored(made)) / MB
 
-    def write(self, plan: Plan, serving: Serving, folder: Path, data: DataNote) -> Path:
-        """The model folder of a plan, with its file where one is deployed, checked against the model."""
-        made, files = self.model(plan, serving)
-        meta = self._meta(plan, data)
+    def write(
+        self, plan: Plan, serving: Serving, folder: Path, data: DataNote, *, narrow: Model | None = None, steps: int = 0
+    ) -> Path:
+        """The model folder of a plan, with its file where one is deployed, checked against the model.
+
+        narrow, steps: as `model` takes it, trained for so many steps.
+        """
+        made, files = self.model(plan, serving, narrow=narrow)
+        meta = self._meta(plan, data, steps)
         modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
         if serving.writes:
             student = self.student
@@ -89,8 +110,9 @@ class Maker:
             write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), f"{Path(data.name).name}/validation")
         return folder
 
-    def _meta(self, plan: Plan, data: DataNote) -> FolderMeta:
+    def _meta(self, plan: Plan, data: DataNote, steps: int = 0) -> FolderMeta:
         source, table = self.source, self.student.table
+        how = f"healed by {steps} steps of distillation" if steps else "without training"
         parent = Parent(role="parent", name=source.path.name, fingerprint=modelfolder.fingerprint(source.path))
         return FolderMeta(
             family=source.family,
@@ -101,7 +123,7 @@ class Maker:
             max_length=self.student.max_length,
             lineage=(parent,),
             data=data,
-            notes=(*source.meta.notes, f"fitted to a budget without training: {plan.sentence(source.config)}"),
+            notes=(*source.meta.notes, f"fitted to a budget, {how}: {plan.sentence(source.config)}"),
         )
 
     def scales(self) -> Scales:

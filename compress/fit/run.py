@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
@@ -58,6 +58,7 @@ class Wanted:
 
     seconds: for planning and trying; None: until the plans are done.
     plans: most that are made, beside the model in 8 bits.  uncertified: a result is taken that cannot be certified.
+    train: heal: the best plans are distilled from the parent as well, the last of them for so many `steps`.
     """
 
     model: str
@@ -69,6 +70,8 @@ class Wanted:
     family: bool = False
     plan_only: bool = False
     uncertified: bool = False
+    train: Literal["none", "heal"] = "none"
+    steps: int = 400
 
     def digest(self) -> str:
         """What decides a result."""
@@ -100,6 +103,8 @@ class Fit:
         self.labelled = "label" in self.table.columns
         if not self.labelled:
             how = {"device": options.device, "settings": settings_asked(self.recipe)}
+            if wanted.train == "heal":
+                raise UserError("the data has no labels to heal with", where="--train heal", do="give labelled rows")
             self.table = answered(self.table, self.source, self.max_length, **how)
             console.note("the data has no labels: what is measured is agreement with the answers of the parent")
         self.loaded = modelfolder.load_model(self.source, require={"task"}, keep={"task"}, device=options.device)
@@ -216,6 +221,8 @@ class Fit:
         log.params({"method": "fit", "runtime": self.serving.runtime, **self.bounds.as_json()})
         try:
             self._try(search, log)
+            if self.wanted.train == "heal":
+                self._heal(search, log)
         except Stopped as stopped:
             self._leave(search)
             raise Stopped(stopped.reason, resume_command(self.path)) from None
@@ -253,6 +260,14 @@ class Fit:
                 return
             plan = search.next()
 
+    def _heal(self, search: Search, log: TrackedRun) -> None:
+        from compress.fit.healing import heal
+
+        healed = heal(self, search.tried, self.wanted.steps, log)
+        if not healed:
+            self.console.note("nothing was healed: no plan within the budgets cuts layers, heads or neurons")
+        search.tried += healed
+
     def _judged(self, plan: Plan, place: int, log: TrackedRun) -> Judged:
         work = self.path / PLANS / plan.key
         name = f"plan {place}" if place else f"{telling.bits(self.serving.bits[0])} alone"
@@ -261,7 +276,7 @@ class Fit:
         begun = time.monotonic()
         self.console.note(f"{name}: {plan.sentence(self.loaded.config)}; planned {telling.planned(plan)}")
         work.mkdir(parents=True, exist_ok=True)
-        self.maker.write(plan, self.serving, work / "model", self._data())
+        self.maker.write(plan, self.serving, work / "model", self.data_note())
         judged = self.judge.judge(name, plan, work / "model", begun)
         atomic.write_json(work / JUDGED, judged.as_json())
         with self._child(log, work, name, "stage") as run:
@@ -285,7 +300,8 @@ class Fit:
             how = "within the bounds" if met else "the closest to the bounds"
             self.console.warn(f"the best so far, {best.name}, {how}, is left in {self.path / 'model'}, not certified")
 
-    def _data(self) -> DataNote:
+    def data_note(self) -> DataNote:
+        """What the plans were made on, for their cards."""
         t = self.table
         return DataNote(name=t.name, fingerprint=t.fingerprint, rows={k: len(v) for k, v in t.splits.items()})
 

@@ -98,6 +98,9 @@ def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
     for split in ("train", "validation", "test"):
         rows = [json.loads(line) for line in (here / f"data/{split}.jsonl").read_text().splitlines()]
         write_rows(here / f"bare/{split}.jsonl", [{"text": row["text"]} for row in rows])
+    refused = compress("fit", TEACHER, "--data", "bare", "--max-mb", "0.05", "--train", "heal")
+    assert refused.code == 2
+    assert "--train heal: the data has no labels to heal with; give labelled rows" in refused.err
     asked = ("fit", TEACHER, "--data", "bare", "--threads", "1", *QUICK, "--max-mb", "0.05", "--uncertified")
     with monkeypatch.context() as patch:
         patch.setattr(Search, "next", stop_here)
@@ -114,6 +117,23 @@ def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
     assert found["quality"]["labels"] == "the parent's answers"
     assert found["parent"]["quality"] == 1
     assert min(p.stat().st_mtime_ns for p in (here / "runs/bare/plans").glob("*/judged.json")) == first
+
+
+def test_plans_are_healed_and_judged_beside_the_others(here: Path, compress: Cli) -> None:
+    asked = ("fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.03", "--uncertified", "--train", "heal", "--steps", "4")
+    done = compress(*asked, "--output", "runs/healed", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    plans = {row["name"]: row for row in told["plans"]}
+    healed = [name for name in plans if "healed for" in name]
+    assert [int(name.split()[-2]) for name in healed][-1] == 4, "the last rung takes all steps"
+    for name in healed:
+        plain = plans[name.partition(",")[0]]
+        assert plans[name]["mb"] == pytest.approx(plain["mb"], rel=0.01)
+        assert plans[name]["apart"] != plain["apart"], "it was trained"
+    cards = [path.read_text() for path in (here / "runs/healed/plans").glob("*/healing/rung-2/fitted/README.md")]
+    assert len(cards) == 1
+    assert "healed by 4 steps of distillation" in cards[0]
 
 
 def stop_here(search: Search) -> None:
