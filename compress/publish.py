@@ -13,7 +13,9 @@ from compress.data.tasks import task_of
 from compress.durable import atomic
 from compress.measure import Measured, kind_of
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import SlicesNote
 from compress.report import (
+    SLICES_NOTE,
     churn_sentence,
     churn_table,
     comparison,
@@ -21,11 +23,14 @@ from compress.report import (
     description,
     gain_sentence,
     slices_sentence,
+    slices_table,
     storage_sentence,
 )
 from compress.tracking import TrackedRun
+from evaluation.quality.slices import worse
 
 RESAMPLES = 1000
+WORST = 5  # groups in a card's table
 CHURN, SLICES, RESAMPLED = "churn.json", "slices.json", "resampled.json"
 """Artifacts of every measured run; RESAMPLED is what pairs two runs by their rows."""
 
@@ -101,7 +106,19 @@ def _storage(main: Measured) -> list[str]:
 def annotate(m: Measured, baseline: Measured | None) -> None:
     """Write the figures into the model's compress.json and card."""
     meta = modelfolder.inspect(m.subject.folder).meta
-    modelfolder.annotate(m.subject.folder, meta.measured(m.measurement, baseline.measurement if baseline else None))
+    theirs = baseline.measurement if baseline else None
+    modelfolder.annotate(m.subject.folder, meta.measured(m.measurement, theirs, slices_note(m)))
+
+
+def slices_note(m: Measured) -> SlicesNote | None:
+    """On which groups a model fails more than its parent, the worst of them in a table; None where none was tested."""
+    sentence = slices_sentence(m.slices)
+    if not sentence:
+        return None
+    lines = tuple(line.removeprefix("slices: ") for line in (*sentence, SLICES_NOTE))  # the heading says it
+    failing = worse(m.slices)[:WORST]
+    columns, rows = slices_table(failing, m.metric or "") if failing else ((), [])
+    return SlicesNote(lines=lines, columns=columns, rows=tuple(rows))
 
 
 def tell(console: Console, report: Any, log: TrackedRun) -> None:

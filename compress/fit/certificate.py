@@ -21,11 +21,12 @@ from compress.fit.judge import Judge, Timing
 from compress.fit.serving import Serving
 from compress.measure import Measured
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import CERTIFICATE
 from compress.modelfolder.opening import CONFIG, file_digest
 from compress.predictor import Predictor
 from evaluation.cost.device import describe
 
-FILE = "certificate.json"
+FILE = CERTIFICATE
 VERSION = 1
 HASHED = (ONNX, "model.safetensors", CONFIG, "tokenizer.json")
 ATTEMPTS = 3

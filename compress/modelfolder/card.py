@@ -1,4 +1,4 @@
-"""The model card, README.md: what was measured, where the model comes from, how to use it.
+"""The model card, README.md: what the model is for, what was measured and what not, where it comes from, how to use it.
 
 Label names, data names and parents' names are foreign text: they are escaped, so that a card cannot carry HTML, links
 or control characters that its author did not write.
@@ -32,7 +32,10 @@ _FIGURES: Sequence[tuple[str, str, str]] = (
 
 @dataclass(frozen=True)
 class Facts:
-    """What the card says about the model itself. stock_class: None when transformers cannot load the folder."""
+    """What the card says about the model itself. stock_class: None when transformers cannot load the folder.
+
+    certificate: whether the folder holds one.
+    """
 
     name: str
     parameters: int
@@ -42,6 +45,7 @@ class Facts:
     heads: tuple[str, ...]
     stock_class: str | None
     objections: Mapping[str, str]
+    certificate: bool = False
 
 
 def escape(text: str, limit: int = 200) -> str:
@@ -69,12 +73,21 @@ def render(meta: FolderMeta, facts: Facts) -> str:
         f"# {escape(facts.name)}",
         _summary(meta, facts),
         _loading(facts),
+        _section("Intended use", _intended(meta, facts)),
         _measured(meta.measurement, meta.baseline),
-        _origin(meta),
+        _slices(meta.measurement),
+        _section("Limits", _limits(meta, facts)),
+        _section("Training data", _data(meta)),
+        _section("Where it comes from", _origin(meta)),
+        _section("Notes", [escape(note, 500) for note in meta.notes]),
         _use(meta, facts),
-        "\n".join(f"- {escape(note, 500)}" for note in meta.notes),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    """A heading and a list under it; nothing where nothing is known."""
+    return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)]) if lines else ""
 
 
 def _front(meta: FolderMeta, facts: Facts) -> str:
@@ -96,16 +109,6 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
         "",
         f"- heads: {', '.join(heads.get(h, h) for h in facts.heads) or 'none'}",
     ]
-    if meta.method:
-        lines.append(f"- made by: {escape(meta.method)}")
-    if meta.task:
-        lines.append(f"- task: {escape(meta.task)}")
-    if meta.label_names:
-        shown = [escape(name, 60) for name in meta.label_names[:50]]
-        more = f" and {len(meta.label_names) - 50} more" if len(meta.label_names) > 50 else ""
-        lines.append(f"- labels: {', '.join(shown)}{more}")
-    if meta.max_length:
-        lines.append(f"- trained on sequences of up to {meta.max_length} tokens")
     return "\n".join(lines)
 
 
@@ -116,19 +119,99 @@ def _loading(facts: Facts) -> str:
     return f"**transformers cannot load this folder** ({reasons}). `compress` loads it."
 
 
+def _intended(meta: FolderMeta, facts: Facts) -> list[str]:
+    lines = []
+    if meta.task:
+        lines.append(f"task: {escape(meta.task)}")
+    elif "task" not in facts.heads:
+        fills = " and fills in masked words" if "mlm" in facts.heads else ""
+        lines.append(f"no task head: it gives hidden states{fills}, and answers no task until it is trained for one")
+    if meta.label_names:
+        shown = [escape(name, 60) for name in meta.label_names[:50]]
+        more = f" and {len(meta.label_names) - 50} more" if len(meta.label_names) > 50 else ""
+        lines.append(f"labels: {', '.join(shown)}{more}")
+    if meta.max_length:
+        lines.append(f"trained on sequences of up to {meta.max_length} tokens")
+    if meta.data:
+        lines.append(f"for texts like those of {escape(meta.data.name)}")
+    parents = ", ".join(f"{escape(p.name)} ({escape(p.role)})" for p in meta.lineage)
+    if meta.method or parents:
+        by, of = (f" by: {escape(meta.method)}" if meta.method else ""), (f" from: {parents}" if parents else "")
+        lines.append(f"made{by}{',' if by and of else ''}{of}")
+    return lines
+
+
+def _limits(meta: FolderMeta, facts: Facts) -> list[str]:
+    """What was not measured, or holds only under a condition."""
+    lines, note = [], meta.measurement
+    if note is None:
+        lines.append("not measured: no figure of its quality, size or speed is recorded here")
+    else:
+        if "dataset" in note.context:
+            rows = f"{escape(note.context['rows'])} rows of " if "rows" in note.context else ""
+            lines.append(
+                f"measured on {rows}{escape(note.context['dataset'])} only: nothing is known of texts of other domains"
+            )
+        if any(name.startswith(FAKE) for name in note.values):
+            lines.append(
+                "figures marked as simulated come from integers that were computed in floats: they are not those of a "
+                "deployed file"
+            )
+        missing = [what for what, prefixes in _ASKED if not any(name.startswith(prefixes) for name in note.values)]
+        missing += [] if note.slices else ["on which groups of rows it fails more than a parent"]
+        if missing:
+            lines.append(f"not recorded: {', '.join(missing)}")
+    if not meta.data:
+        lines.append("what it was trained on is not recorded")
+    lines.append("the language of its texts is not recorded")
+    if meta.max_length:
+        parts = meta.task == QUESTION_ANSWERING or meta.task_settings.get("long_text") == "chunk"
+        fate = "read in parts" if parts else "cut there"
+        lines.append(f"texts of more than {meta.max_length} tokens are {fate}")
+    if not facts.certificate:
+        lines.append("uncertified: the folder holds no certificate of what it keeps and costs")
+    return lines
+
+
+# What a measurement can tell, and how the names of such figures begin.
+_ASKED: Sequence[tuple[str, tuple[str, ...]]] = (
+    ("quality", ("quality/", FAKE)),
+    ("size", ("size/",)),
+    ("latency", ("speed/latency",)),
+    ("memory", ("memory/",)),
+    ("the difference to a teacher", ("vs_teacher/", f"{FAKE}vs_teacher/")),
+)
+
+
+def _slices(note: MeasurementNote | None) -> str:
+    found = None if note is None else note.slices
+    if found is None:
+        return ""
+    text = _section("Slices", [escape(line, 1000) for line in found.lines])
+    if not found.rows:
+        return text
+    rule = "|---" * len(found.columns) + "|"
+    head, *rows = (f"| {' | '.join(escape(cell) for cell in row)} |" for row in (found.columns, *found.rows))
+    return "\n".join([text, "", head, rule, *rows])
+
+
 def _measured(model: MeasurementNote | None, teacher: MeasurementNote | None) -> str:
     if model is None:
         return ""
     names = ["", "this model", "teacher", "ratio"] if teacher else ["", "this model"]
     rows = [f"| {' | '.join(names)} |", "|---" + "|--:" * (len(names) - 1) + "|"]
     quality = sorted(n for n in model.values if n.startswith(("quality/", FAKE)) and not n.endswith(("_low", "_high")))
-    for metric, title, form in [*((n, escape(n.partition("/")[2]), ".4f") for n in quality), *_FIGURES]:
+    for metric, title, form in [*((n, _title(n), ".4f") for n in quality), *_FIGURES]:
         if metric in model.values:
             rows.append(_row(metric, title, form, model, teacher))
     rest = sorted(n for n in model.values if n.startswith("vs_teacher/"))
     rows += [f"| {escape(n)} | {model.values[n]:.2f}{' | | ' if teacher else ' '}|" for n in rest]
     context = ", ".join(f"{escape(k)}: {escape(v)}" for k, v in sorted(model.context.items()))
     return "\n".join(["## Measured", "", *rows, *(["", f"Measured with {context}."] if context else [])])
+
+
+def _title(metric: str) -> str:
+    return escape(metric.partition("/")[2]) + (" (simulated)" if metric.startswith(FAKE) else "")
 
 
 def _row(metric: str, title: str, form: str, model: MeasurementNote, teacher: MeasurementNote | None) -> str:
@@ -149,21 +232,25 @@ def _cell(metric: str, form: str, note: MeasurementNote) -> str:
     return f"{value:{form}}{interval}"
 
 
-def _origin(meta: FolderMeta) -> str:
+def _data(meta: FolderMeta) -> list[str]:
+    if meta.data is None:
+        return []
+    rows = ", ".join(f"{escape(split)} {count:,}" for split, count in meta.data.rows.items())
+    told = [f"rows: {rows}"] if rows else []
+    return [f"name: {escape(meta.data.name)}", *told, f"fingerprint: {_digest(meta.data.fingerprint)}"]
+
+
+def _origin(meta: FolderMeta) -> list[str]:
     lines = []
     for parent in meta.lineage:
-        lines.append(f"- {escape(parent.role)}: {escape(parent.name)} ({_digest(parent.fingerprint)})")
+        lines.append(f"{escape(parent.role)}: {escape(parent.name)} ({_digest(parent.fingerprint)})")
     if meta.recipe:
         stage = f", stage {escape(meta.recipe.stage)}" if meta.recipe.stage else ""
         digest = f" ({_digest(meta.recipe.sha256)})" if meta.recipe.sha256 else ""
-        lines.append(f"- recipe: {escape(meta.recipe.name)}{stage}{digest}; in full in `compress.json`")
-    if meta.data:
-        rows = ", ".join(f"{escape(split)} {count:,}" for split, count in meta.data.rows.items())
-        rows = f", rows: {rows}" if rows else ""
-        lines.append(f"- data: {escape(meta.data.name)} ({_digest(meta.data.fingerprint)}){rows}")
+        lines.append(f"recipe: {escape(meta.recipe.name)}{stage}{digest}; in full in `compress.json`")
     if meta.software:
-        lines.append("- software: " + ", ".join(f"{escape(k)} {escape(v)}" for k, v in sorted(meta.software.items())))
-    return "\n".join(["## Where it comes from", "", *lines]) if lines else ""
+        lines.append("software: " + ", ".join(f"{escape(k)} {escape(v)}" for k, v in sorted(meta.software.items())))
+    return lines
 
 
 def _use(meta: FolderMeta, facts: Facts) -> str:

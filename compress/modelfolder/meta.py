@@ -13,6 +13,8 @@ from compress.durable import safe
 from compress.errors import UserError, did_you_mean, printable
 
 FILE = "compress.json"
+CERTIFICATE = "certificate.json"
+"""What a folder was measured to keep and to cost, beside FILE; `compress fit` writes it."""
 FORMAT_VERSION = 1
 MAX_BYTES = 64 * 2**20
 
@@ -51,11 +53,23 @@ class DataNote(_Note):
     """Rows of each split."""
 
 
+class SlicesNote(_Note):
+    """On which groups of rows the model measurably fails more than its parent, as people read it."""
+
+    lines: tuple[str, ...]
+    """Sentences: the finding, then how it was found."""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    """A table of the worst groups; empty where it fails more on none."""
+
+
 class MeasurementNote(_Note):
     """What was measured, under the names used in MLflow, and on what."""
 
     values: dict[str, float]
     context: dict[str, str] = Field(default_factory=dict)
+    slices: SlicesNote | None = None
+    """null: no groups of rows were compared with a parent's."""
 
 
 class FolderMeta(_Note):
@@ -86,15 +100,17 @@ class FolderMeta(_Note):
     """Plain statements for the model card."""
     software: dict[str, str] = Field(default_factory=dict)
 
-    def measured(self, model: Measurement, baseline: Measurement | None = None) -> FolderMeta:
-        """The same, with what was measured; a figure that is not a finite number is left out."""
+    def measured(
+        self, model: Measurement, baseline: Measurement | None = None, slices: SlicesNote | None = None
+    ) -> FolderMeta:
+        """The same, with what was measured; a figure that is not a finite number is left out. slices: of the model."""
 
-        def note(m: Measurement) -> MeasurementNote:
+        def note(m: Measurement, slices: SlicesNote | None = None) -> MeasurementNote:
             finite = {name: value for name, value in m.values.items() if math.isfinite(value)}  # JSON has no others
-            return MeasurementNote(values=finite, context=dict(m.context))
+            return MeasurementNote(values=finite, context=dict(m.context), slices=slices)
 
         return self.model_copy(
-            update={"measurement": note(model), "baseline": None if baseline is None else note(baseline)}
+            update={"measurement": note(model, slices), "baseline": None if baseline is None else note(baseline)}
         )
 
 

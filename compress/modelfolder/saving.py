@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,12 @@ def save_model(
     family, objections = families.choose(model.config, model.head_configs, meta.family or None)
     meta = _completed(meta, model, family, tokenizer_files, str(target))
     values = _config_values(model, family, meta, state)
-    facts = _facts(target.name, model, values, objections)
     names = family.names(model.config, model.head_configs)
     fused = family.fused(model.config, model.head_configs)
     tensors = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
     tensors |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}
     given = {**tokenizer_files, **(beside or {})}
+    facts = _facts(target.name, model, values, objections, given)
     needed = sum(t.numel() * t.element_size() for t in tensors.values()) + sum(map(len, given.values()))
     with atomic.new_folder(target, replace=replace, needed=needed) as temp:
         atomic.write_safetensors(temp / weights.SINGLE, tensors, {"format": "pt"})
@@ -95,13 +95,14 @@ def annotate(
         "software": meta.software or opened.meta.software,
     }
     meta = meta.model_copy(update=update)
+    kept = [name for name in atomic.read_manifest(folder) if name not in (metas.FILE, README, *(beside or {}))]
     if card is None:
         config, heads = opened.description.encoder, opened.description.heads
         _, objections = families.choose(config, heads, opened.family.model_type)
         with torch.device("meta"):
             model = Model(config, heads)
-        card = cards.render(meta, _facts(folder.name, model, opened.values, objections))
-    kept = [name for name in atomic.read_manifest(folder) if name not in (metas.FILE, README, *(beside or {}))]
+        facts = _facts(folder.name, model, opened.values, objections, (*kept, *(beside or {})))
+        card = cards.render(meta, facts)
     with atomic.new_folder(folder, replace=True) as temp:
         for name in kept:
             _carry(folder / name, temp / name)
@@ -183,7 +184,9 @@ def _config_values(model: Model, family: Family, meta: FolderMeta, state: Mappin
     return values if task is None else values | labels.write_names(meta.label_names, task.problem)
 
 
-def _facts(name: str, model: Model, values: Mapping[str, Any], objections: Mapping[str, str]) -> cards.Facts:
+def _facts(
+    name: str, model: Model, values: Mapping[str, Any], objections: Mapping[str, str], files: Collection[str]
+) -> cards.Facts:
     config, heads = model.config, model.head_configs
     count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
     return cards.Facts(
@@ -195,6 +198,7 @@ def _facts(name: str, model: Model, values: Mapping[str, Any], objections: Mappi
         heads=tuple(heads),
         stock_class=None if values["model_type"] == NATIVE else values["architectures"][0],
         objections=objections,
+        certificate=metas.CERTIFICATE in files,
     )
 
 

@@ -6,14 +6,21 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.contracts import Measurement
+from compress.contracts import FAKE, Measurement
 from compress.encoder.model import Model
+from compress.measure import Measured, Subject
 from compress.modelfolder import card
-from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, load_model, save_model
+from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
+from compress.modelfolder.meta import CERTIFICATE, SlicesNote
+from compress.publish import slices_note
+from evaluation.quality.draws import of_mean
+from evaluation.quality.slices import Answers, by_value, slices
 
 EVIL = "x](javascript:alert(1)) <script>alert(2)</script> `|\n# you\x1b[2J & ~~now~~ <!-- https://evil.example"
 
@@ -71,7 +78,9 @@ def test_where_it_comes_from_and_how_to_use_it(tiny_model: Model, tmp_path: Path
         "The folder loads unmodified with transformers' `BertForSequenceClassification`.",
         "- teacher: bert-base (`abababababababab`)",
         "- recipe: distilbert, stage task (`cdcdcdcdcdcdcdcd`); in full in `compress.json`",
-        "- data: opinions (`efefefefefefefef`), rows: train 12,000, test 900",
+        "- name: opinions",
+        "- rows: train 12,000, test 900",
+        "- fingerprint: `efefefefefefefef`",
         "- trained with half of the steps",
         'output = model(**tokenizer("a text", return_tensors="pt", truncation=True, max_length=24))',
     ):
@@ -122,3 +131,138 @@ def test_a_model_that_answers_questions_says_how_it_is_asked(tiny_model: Model, 
     assert "pipeline_tag: question-answering" in text
     assert 'compress predict <this folder> --question "…" --context "…"' in text
     assert 'tokenizer("a question", "a context", return_tensors="pt", truncation="only_second", max_length=384)' in text
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """Heading → its lines, without empty ones."""
+    head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert head.startswith("---\n")
+    assert yaml.safe_load(head.split("---\n")[1])["tags"][0] == "compress"
+    return {p.partition("\n")[0]: [line for line in p.splitlines()[1:] if line] for p in parts}
+
+
+def failing(broken: float, kinds: str = "ab", rows: int = 100) -> Measured:
+    """A student that fails a share of the rows of the first half of the kinds, and no other."""
+    kind = np.repeat(list(kinds), rows)
+    place = np.tile(np.arange(rows) / rows, len(kinds))
+    theirs = place < 0.9
+    ours = theirs & ~(np.isin(kind, list(kinds[: len(kinds) // 2])) & (place < broken))
+    found = slices(by_value("kind", kind), Answers(of_mean(ours), ours), Answers(of_mean(theirs), theirs), seed=0)
+    return Measured(Subject("s", Path("s"), "student"), Measurement({}, {}), metric="accuracy", slices=found)
+
+
+def test_a_model_without_any_measurement_says_only_what_is_known(tiny_model: Model, tmp_path: Path) -> None:
+    found = sections(rendered(tmp_path, tiny_model))
+    assert list(found) == ["Intended use", "Limits", "Where it comes from", "Use"]
+    assert found["Intended use"] == ["- labels: LABEL\\_0, LABEL\\_1, LABEL\\_2"]
+    assert found["Limits"] == [
+        "- not measured: no figure of its quality, size or speed is recorded here",
+        "- what it was trained on is not recorded",
+        "- the language of its texts is not recorded",
+        "- uncertified: the folder holds no certificate of what it keeps and costs",
+    ]
+
+
+def test_intended_use_training_data_and_limits_are_what_the_folder_holds(tiny_model: Model, tmp_path: Path) -> None:
+    values = {"quality/accuracy": 0.9, "size/disk_mb": 3.0, "speed/latency_p50_ms": 2.0}
+    known = FolderMeta(
+        task="classification",
+        label_names=("bad", "mixed", "good"),
+        method="distilbert",
+        max_length=24,
+        lineage=(Parent(role="teacher", name="bert-base", fingerprint="ab" * 32),),
+        data=DataNote(name="opinions", fingerprint="ef" * 32, rows={"train": 12000, "test": 900}),
+        notes=("quantized by int8, without training",),
+    ).measured(Measurement(values, {"dataset": "opinions/test", "rows": "900"}))
+    folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=known)
+    found = sections((folder / "README.md").read_text())
+    assert list(found) == [
+        "Intended use", "Measured", "Limits", "Training data", "Where it comes from", "Notes", "Use",
+    ]  # fmt: skip
+    assert found["Intended use"] == [
+        "- task: classification",
+        "- labels: bad, mixed, good",
+        "- trained on sequences of up to 24 tokens",
+        "- for texts like those of opinions",
+        "- made by: distilbert, from: bert-base (teacher)",
+    ]
+    assert found["Limits"] == [
+        "- measured on 900 rows of opinions/test only: nothing is known of texts of other domains",
+        "- not recorded: memory, the difference to a teacher, on which groups of rows it fails more than a parent",
+        "- the language of its texts is not recorded",
+        "- texts of more than 24 tokens are cut there",
+        "- uncertified: the folder holds no certificate of what it keeps and costs",
+    ]
+    assert found["Training data"] == [
+        "- name: opinions", "- rows: train 12,000, test 900", "- fingerprint: `efefefefefefefef`",
+    ]  # fmt: skip
+    assert found["Notes"] == ["- quantized by int8, without training"]
+
+    chunked = known.model_copy(update={"task_settings": {"long_text": "chunk"}})
+    annotate(folder, chunked, beside={CERTIFICATE: b"{}"})
+    limits = sections((folder / "README.md").read_text())["Limits"]
+    assert limits[-1] == "- texts of more than 24 tokens are read in parts"
+
+
+def test_simulated_figures_are_marked(tiny_model: Model, tmp_path: Path) -> None:
+    values = {f"{FAKE}accuracy": 0.9, f"{FAKE}vs_teacher/accuracy_difference": -0.01}
+    measured = FolderMeta().measured(Measurement(values, {}))
+    found = sections(rendered(tmp_path, tiny_model, measurement=measured.measurement))
+    assert "| accuracy (simulated) | 0.9000 |" in found["Measured"]
+    assert found["Limits"][:2] == [
+        "- figures marked as simulated come from integers that were computed in floats: they are not those of a "
+        "deployed file",
+        "- not recorded: size, latency, memory, on which groups of rows it fails more than a parent",
+    ]
+
+
+def test_the_groups_on_which_it_fails_more_than_its_parent(tiny_model: Model, tmp_path: Path) -> None:
+    note = slices_note(failing(0.4))
+    meta = FolderMeta().measured(Measurement({"quality/accuracy": 0.5}, {}), slices=note)
+    folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta)
+    found = sections((folder / "README.md").read_text())
+    drop = "-40.00 \\[-50.00, -30.00\\]"
+    assert found["Slices"] == [
+        f"- fails more than its parent on 1 of 2 groups: kind a {drop}",
+        "- intervals are 95 % each, paired row by row; p is corrected for the number of groups \\(Holm\\); fewer than "
+        "30 rows are not tested",
+        "| slice | rows | accuracy | parent | difference, points | adjusted p |  |",
+        "|---|---|---|---|---|---|---|",
+        f"| kind: a | 100 | 50.00 % \\[40.00, 60.02\\] | 90.00 % | {drop} | 3.64e-12 | fails more |",
+    ]
+    assert not any("groups of rows" in line for line in found["Limits"])
+    kept = load_model(folder).meta.measurement
+    assert kept is not None
+    assert kept.slices == note, "it is in compress.json too"
+
+
+def test_only_the_worst_groups_are_in_the_table() -> None:
+    many = slices_note(failing(0.4, "abcdefghijklmnop"))
+    assert many is not None
+    assert many.lines[0].startswith("fails more than its parent on 8 of 16 groups: kind a")
+    assert many.lines[0].endswith("and 5 more")
+    assert len(many.rows) == 5
+    none = slices_note(failing(0.0))
+    assert none is not None
+    assert (none.lines[0], none.rows) == (
+        "on none of 2 groups of rows does it measurably fail more than its parent", (),
+    )  # fmt: skip
+    assert slices_note(failing(0.4, rows=20)) is None, "too few rows: nothing was tested"
+
+
+def test_names_of_groups_stay_text(tiny_model: Model, tmp_path: Path) -> None:
+    note = SlicesNote(lines=(EVIL,), columns=("slice",), rows=((EVIL,),))
+    measured = FolderMeta().measured(Measurement({}, {}), slices=note)
+    text = rendered(tmp_path, tiny_model, measurement=measured.measurement)
+    for forbidden in ("<script", "<!--", "\x1b", "\n# you", "](javascript", "https://"):
+        assert forbidden not in text
+
+
+def test_a_model_without_a_task_head_is_for_training() -> None:
+    facts = card.Facts("m", 9, 5, 1, 8, heads=("mlm",), stock_class="BertForMaskedLM", objections={})
+    found = sections(card.render(FolderMeta(data=DataNote(name="wiki", fingerprint="ab")), facts))
+    assert found["Intended use"] == [
+        "- no task head: it gives hidden states and fills in masked words, and answers no task until it is trained for "
+        "one",
+        "- for texts like those of wiki",
+    ]
