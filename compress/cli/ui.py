@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--experiment", metavar="NAME", help="Experiment to open; not given: the one of the newest run.")
+@click.option(
+    "--view",
+    type=click.Choice(["tradeoffs", "lineage", "contest"]),
+    default="tradeoffs",
+    show_default=True,
+    help="tradeoffs: quality against latency and size, of all runs. lineage: one model's run and its stages. "
+    "contest: the cuts of `compress prune-layers --criterion all` by criterion, depth and seed.",
+)
+@click.option(
+    "--run",
+    metavar="NAME",
+    help="Run whose lineage or contest to open: its name, or the first characters of its id; not given: the newest.",
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on; not given: 5000 or the next free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option("--expose", is_flag=True, help="Allow a --host that other machines reach. The page has no login.")
@@ -23,20 +36,29 @@ if TYPE_CHECKING:
     "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
 )
 @debug_option
-def command(experiment: str | None, port: int | None, host: str, expose: bool, tracking_uri: str | None) -> None:
+def command(
+    experiment: str | None,
+    view: str,
+    run: str | None,
+    port: int | None,
+    host: str,
+    expose: bool,
+    tracking_uri: str | None,
+) -> None:
     """Serve the MLflow page of the runs until Ctrl-C, and print the link that opens it.
 
-    The link opens quality against latency and megabytes, not MLflow's start page.
+    The link opens quality against latency and megabytes, not MLflow's start page; with --view, the table of one model's
+    lineage or of a contest.
     """
     from compress.console import Console
-    from compress.tracking.listing import find_page
+    from compress.tracking.families import find_view
     from compress.tracking.server import check_host
     from compress.tracking.store import resolve_store
 
     check_host(host, expose)
     store = resolve_store(tracking_uri)
     console = Console()
-    page = find_page(store, experiment)
+    page = find_view(store, view, run, experiment)
     if page is None:
         console.note(f"no run in {store.shown} yet; one is made by: compress distill --recipe distilbert")
     if store.is_server:
@@ -71,7 +93,7 @@ def _link(host: str, port: int | None, page: Page | None) -> str:
 
     if page is None:
         return f"{host}/#/experiments?workflowType=machine_learning"
-    return deep_link(host, port, page.experiment_id, page.view)
+    return deep_link(host, port, page.experiment_id, page.view, charts=page.charts)
 
 
 def _interrupt(*_: object) -> None:

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Page:
-    """What a deep link needs: the experiment, and our saved view in it if there is one."""
+    """What a deep link needs: the experiment, and our saved view in it if there is one.
+
+    charts: whether the view opens on its charts, not on its table.
+    """
 
     experiment_id: str
     experiment: str
     view: str | None
+    charts: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,9 @@ def list_runs(store: Store, experiment: str | None = None, limit: int = 50, *, d
     return [row_of(run, names) for run in runs]
 
 
-def find_run(store: Store, name: str) -> RunRow:
-    """The newest run with this id, or this name. UserError when there is none."""
-    rows = list_runs(store, limit=1000)
+def find_run(store: Store, name: str, experiment: str | None = None) -> RunRow:
+    """The newest run with this id, or this name, of the experiment if one is named. UserError when there is none."""
+    rows = list_runs(store, experiment, limit=1000)
     for row in rows:
         ids = [one for one in (row.run_id, row.imported_from) if one]
         if name in ids or row.name == name or (len(name) >= 6 and any(one.startswith(name) for one in ids)):

@@ -1,7 +1,8 @@
-"""The page people open: a saved view of the experiment, the address that opens it, the lines that lead there.
+"""The page people open: saved views of the experiment, the address that opens one, the lines that lead there.
 
-A saved view is an experiment tag `mlflow.sharedViewState.<key>` holding the state of MLflow's runs page. The format is
-MLflow's own and undocumented (read from version 3.17): it is best effort, and a run never fails over it.
+Three views: the trade-offs of all runs, one model's lineage, one contest of criteria. A saved view is an experiment tag
+`mlflow.sharedViewState.<key>` holding the state of MLflow's runs page. The format is MLflow's own and undocumented
+(read from version 3.17): it is best effort, and a run never fails over it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import shlex
 import time
 import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -48,11 +50,17 @@ def view_key(quality: str = DEFAULT_QUALITY) -> str:
     return PREFIX + slug(quality.rsplit("/", 1)[-1])
 
 
-def deep_link(host: str, port: int | None, experiment_id: str, view: str | None = view_key()) -> str:
-    """Address of the runs page with our charts; `host` may be a whole address of a server (then `port` is None)."""
+def deep_link(
+    host: str, port: int | None, experiment_id: str, view: str | None = view_key(), *, charts: bool = True
+) -> str:
+    """Address of the runs page with a saved view; `host` may be a whole address of a server (then `port` is None).
+
+    charts: opened on its charts, not on its table.
+    """
     base = host.rstrip("/") if "://" in host else f"http://{f'[{host}]' if ':' in host else host}:{port}"
     share = f"&viewStateShareKey={quote(view)}" if view else ""
-    page = f"experiments/{quote(experiment_id)}/runs?workflowType=machine_learning{share}&compareRunsMode=CHART"
+    page = f"experiments/{quote(experiment_id)}/runs?workflowType=machine_learning{share}"
+    page += "&compareRunsMode=CHART" if charts else ""
     return f"{base}/#/{page}"
 
 
@@ -68,15 +76,20 @@ def ui_lines(store: Store, experiment: str) -> list[str]:
 
 
 def ensure_view(client: MlflowClient, experiment_id: str, quality: str) -> None:
-    """Writes the saved view unless it is there as we would write it."""
+    """Writes the view of trade-offs unless it is there as we would write it; a failure is only logged."""
     try:
-        tag = TAG + view_key(quality)
-        old = client.get_experiment(experiment_id).tags.get(tag)
-        state = view_state(quality)
-        if old is None or json.loads(old).get("state") != state:
-            client.set_experiment_tag(experiment_id, tag, view_tag(state))
+        write_view(client, experiment_id, view_key(quality), page_state(quality), NAME)
     except Exception as error:
         log.info("the saved view was not written: %s", error)
+
+
+def write_view(client: MlflowClient, experiment_id: str, key: str, page: dict[str, Any], name: str) -> None:
+    """Writes a saved view unless it is there as we would write it. Raises what the client raises."""
+    tag = TAG + key
+    old = client.get_experiment(experiment_id).tags.get(tag)
+    state = packed(page)
+    if old is None or json.loads(old).get("state") != state:
+        client.set_experiment_tag(experiment_id, tag, view_tag(state, name))
 
 
 def view_tag(state: str, name: str = NAME) -> str:
@@ -86,13 +99,17 @@ def view_tag(state: str, name: str = NAME) -> str:
 
 
 def view_state(quality: str = DEFAULT_QUALITY) -> str:
-    """The packed state of the runs page; the same text for the same quality."""
-    packed = zlib.compress(json.dumps(page_state(quality)).encode())
-    return "deflate;" + base64.b64encode(packed).decode()
+    """The packed state of the view of trade-offs; the same text for the same quality."""
+    return packed(page_state(quality))
+
+
+def packed(page: dict[str, Any]) -> str:
+    """A state of the runs page as the tag holds it."""
+    return "deflate;" + base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
 
 
 def page_state(quality: str = DEFAULT_QUALITY) -> dict[str, Any]:
-    """The runs page: columns, order, and the charts in four sections."""
+    """The view of trade-offs: columns, order, and the charts in four sections."""
     sections = [
         _section("Trade-offs", columns=2, height=420),
         _section("All at once", columns=1, height=360),
@@ -116,15 +133,62 @@ def page_state(quality: str = DEFAULT_QUALITY) -> dict[str, Any]:
         *(_curve(curves, key) for key in ("train/loss", f"val/{short}")),
     ]
     columns = [_column("params", k) for k in PARAMS] + [_column("metrics", k) for k in (quality, *COLUMNS)]
+    return _page([*columns, "attributes.`Models`"], sections, cards, order=_column("metrics", quality))
+
+
+def lineage_state(quality: str, run_ids: Sequence[str]) -> dict[str, Any]:
+    """The view of one model's lineage: these runs from the largest model to the smallest, and what each step cost."""
+    section = _section("Step by step", columns=3, height=300)
+    cards = [_card("BAR", section["uuid"], key, metricKey=key) for key in (quality, "size/params_m", *BARS)]
+    columns = [
+        *(_column("metrics", k) for k in (quality, SIZE, LATENCY, "vs_teacher/quality_kept_pct")),
+        *(_column("params", k) for k in ("student.layers", "student.hidden")),
+        _column("tags", "compress.method"),
+    ]
+    which = ", ".join(f"'{run_id}'" for run_id in run_ids)
+    search = f"attributes.run_id IN ({which})"
+    # Not by the time they began: the page then folds stages into the run above them, where they are not seen.
+    return _page(columns, [section], cards, order=_column("metrics", SIZE), search=search)
+
+
+def contest_state(quality: str, run_id: str) -> dict[str, Any]:
+    """The view of a contest: every cut that was recovered, the best first, by criterion, depth and seed.
+
+    run_id: of the contest's own run, which those of the cuts hang below.
+    """
+    section = _section("Quality by depth", columns=2, height=420)
+    short = quality.rsplit("/", 1)[-1]
+    layers = {"key": "student.layers", "type": "PARAM"}
+    cards = [
+        _card("SCATTER", section["uuid"], f"{short} vs layers", xaxis=layers, yaxis=_metric(quality)),
+        _card("SCATTER", section["uuid"], f"{short} vs latency", xaxis=_metric(LATENCY), yaxis=_metric(quality)),
+    ]
+    columns = [  # few: the page shows metrics first, and the criterion would be out of sight
+        *(_column("metrics", k) for k in (quality, "vs_teacher/quality_kept_pct")),
+        *(_column("params", k) for k in ("student.layers", "seed")),
+        _column("tags", "compress.criteria"),
+    ]
+    search = f"tags.`compress.parent_run` = '{run_id}'"
+    return _page(columns, [section], cards, order=_column("metrics", quality), search=search)
+
+
+def _page(
+    columns: list[str],
+    sections: list[dict[str, Any]],
+    cards: list[dict[str, Any]],
+    *,
+    order: str,
+    search: str = "",
+) -> dict[str, Any]:
     return {
-        "searchFilter": "",
-        "orderByKey": _column("metrics", quality),
+        "searchFilter": search,
+        "orderByKey": order,
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": [*columns, "attributes.`Models`"],
+        "selectedColumns": columns,
         "columnOrder": [],
         "columnWidths": {},
         "runsHiddenMode": "SHOWALL",

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import zlib
 from pathlib import Path
 
 import pytest
+from tracking_tools import Opener, Seen
 
+from compress.cli.main import main
+from compress.errors import UserError
 from compress.tracking import Store, deep_link, ui_lines, view
+from compress.tracking.families import MOST, find_view
+from compress.tracking.listing import find_page
 
 
 def _charts(quality: str, kind: str) -> list[dict]:
@@ -74,3 +80,77 @@ def test_ui_lines_name_the_store_exactly(tmp_path: Path) -> None:
 def test_ui_lines_hide_passwords() -> None:
     for line in ui_lines(Store("postgresql://me:canary@db/x"), "toy") + ui_lines(Store("http://me:canary@h"), "toy"):
         assert "canary" not in line
+
+
+def _family(opened: Opener) -> None:
+    """A chain with a stage, and a contest with two cuts, one of which has a stage."""
+    chain = opened("chain")
+    opened("chain-stage", parent=chain.parent, role="stage").finish()
+    contest = opened("contest", role="summary")
+    for place, criterion in enumerate(("cka", "taylor")):
+        cut = opened(f"cut-{place}", parent=contest.parent, tags={"compress.criteria": criterion})
+        cut.tags({"measured.metric": "f1"})
+        if place == 0:
+            opened("cut-stage", parent=cut.parent, role="stage").finish()
+        cut.finish()
+    contest.finish()
+    chain.finish()
+
+
+def _state(seen: Seen, key: str | None) -> tuple[str, dict]:
+    """(name, state) of the saved view as the page reads it."""
+    tag = json.loads(seen.client.get_experiment_by_name("toy").tags[f"{view.TAG}{key}"])  # pyright: ignore
+    return tag["name"], json.loads(zlib.decompress(base64.b64decode(tag["state"].removeprefix("deflate;"))))
+
+
+def _shown(seen: Seen, state: dict) -> set[str]:
+    """Names of the runs that the view's search finds."""
+    number = seen.client.get_experiment_by_name("toy").experiment_id  # pyright: ignore
+    return {str(r.info.run_name) for r in seen.client.search_runs([number], state["searchFilter"])}
+
+
+def test_views_of_a_lineage_and_of_a_contest(
+    opened: Opener, store: Store, seen: Seen, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _family(opened)
+    before = find_page(store)
+    for asked, runs in (
+        ("chain", {"chain", "chain-stage"}),
+        ("chain-stage", {"chain", "chain-stage"}),
+        ("cut-stage", {"cut-0", "cut-stage"}),  # a contest is several models
+    ):
+        page = find_view(store, "lineage", asked)
+        assert page is not None
+        assert not page.charts
+        assert _shown(seen, _state(seen, page.view)[1]) == runs
+    for asked in (None, "contest", "cut-1", "cut-stage"):
+        page = find_view(store, "contest", asked, "toy")
+        assert page is not None
+        name, state = _state(seen, page.view)
+        assert name == "Contest contest"
+        assert _shown(seen, state) == {"cut-0", "cut-1"}
+        assert {"tags.`compress.criteria`", "params.`student.layers`", "params.`seed`"} <= set(state["selectedColumns"])
+        assert state["orderByKey"] == "metrics.`quality/f1`"
+    assert find_page(store) == before == find_view(store, "tradeoffs"), "the experiment opens as before"
+
+    with pytest.raises(UserError) as caught:
+        find_view(store, "contest", "chain-stage")
+    assert "run chain-stage: it is no contest with recovered cuts, and no part of one" in caught.value.line()
+    with pytest.raises(UserError, match="did you mean 'chain'"):
+        find_view(store, "lineage", "chian")
+    assert main(["ui", "--run", "chain", "--tracking-uri", store.uri]) == 2
+    assert "--run: is for the view of one run; add --view lineage, or --view contest" in capsys.readouterr().err
+
+
+def test_views_of_a_store_without_runs(store: Store) -> None:
+    assert find_view(store, "lineage") is None
+    assert find_view(store, "contest") is None
+
+
+def test_a_lineage_of_the_most_runs_fits_in_a_tag() -> None:
+    ids = [hashlib.sha256(str(n).encode()).hexdigest()[:32] for n in range(MOST)]
+    assert len(view.view_tag(view.packed(view.lineage_state("quality/accuracy", ids)))) < 20_000
+
+
+def test_a_view_can_open_on_its_table() -> None:
+    assert deep_link("h", 1, "7", "lineage-0", charts=False).endswith("&viewStateShareKey=lineage-0")
