@@ -62,7 +62,7 @@ def write(
     for a quantized one is the model with rounded numbers, not the float one that it came from.
     """
     source = modelfolder.fingerprint(loaded.path)
-    notes = {"compress.version": __version__, "compress.source": source, "compress.head": head or BARE}
+    notes = notes_of(source, head)
     if by == "torch":
         made = traced(loaded.model, head, opset=opset, notes=notes)
     else:
@@ -80,6 +80,11 @@ def write(
         "precision": precision_of(loaded.model), "model": source, "check": vars(check), "writer": by,
     }  # fmt: skip
     return Written(content, record, check)
+
+
+def notes_of(source: str, head: str | None) -> dict[str, str]:
+    """What stands in the file itself. source: the fingerprint of the model's folder."""
+    return {"compress.version": __version__, "compress.source": source, "compress.head": head or BARE}
 
 
 def head_asked(loaded: LoadedModel, asked: str | None) -> str | None:

@@ -16,6 +16,7 @@ from compress.export.runtimes import Runtime, versions
 from compress.predictor import fixed_batch
 
 FLOAT = 32
+FINGERPRINT = 64  # characters
 WEIGHTS: Mapping[int, Mapping[str, object]] = {8: ROW8, 4: GROUP4}
 """Bits → how a matrix is rounded; its input is rounded to 8 bits, a scale for each token. Of 4 bits, groups of numbers
 have scales of their own: there is no integer product of those, so that they save bytes and no time."""
@@ -98,10 +99,11 @@ def _table(pattern: str, bits: int) -> Rule:
 
 
 def content(model: Model) -> bytes:
-    """The file of a model that is rounded as it will be."""
+    """The file of a model that is rounded as it will be, as long as the one that will be written to the byte."""
     from compress.export.encoder import encode
+    from compress.export.writing import notes_of
 
-    return encode(model, "task").SerializeToString()
+    return encode(model, "task", notes=notes_of("0" * FINGERPRINT, "task")).SerializeToString()
 
 
 def answering(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[], object]:

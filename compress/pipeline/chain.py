@@ -153,7 +153,7 @@ def traits_of(config: EncoderConfig | None) -> list[Trait]:
 def check_order(recipe: Recipe, indices: Sequence[int], start: EncoderConfig | None) -> None:
     """Raise UserError, before anything runs, for a stage that cannot take what those before it make, and for one whose
     work a later one throws away. start: the shape of the model that the chain starts from, None while it is unknown."""
-    given = traits_of(start)
+    given, first = traits_of(start), next((i for i in indices if recipe.stages[i].kind != "tokenizer"), None)
     after: dict[int, list[Trait]] = {}
     now = given
     for index in indices:
@@ -167,7 +167,8 @@ def check_order(recipe: Recipe, indices: Sequence[int], start: EncoderConfig | N
             who = tutor(recipe, indices, index)
             now = [] if spec.student.model is not None else after[who] if isinstance(who, int) else given
         reason = _objection(spec, now)
-        if reason is not None:
+        # What the first stage cannot take of the model that it is given, it says itself, and with its figures.
+        if reason is not None and not (index == first and reason[0].by is None):
             trait, why, do = reason
             raise _refused(recipe, index, trait, why, do)
         now = after[index] = [*now, *(Trait(name, index) for name in _made(spec))]
