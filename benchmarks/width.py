@@ -23,6 +23,7 @@ from compress.data.randomness import spread
 from compress.data.sources import open_table
 from compress.data.tasks import task_of
 from compress.data.tokenizer import Tokenizer
+from compress.divergence import divergence
 from compress.encoder.cutting import cut
 from compress.encoder.inference import PreparedModel, prepare
 from compress.modelfolder.folder import load_model
@@ -30,7 +31,7 @@ from compress.prune_width import selection
 from compress.prune_width.costs import operations
 from compress.prune_width.refit import refit
 from compress.prune_width.spec import Spec
-from compress.prune_width.study import ANSWERS, Target, WidthStudy, divergence
+from compress.prune_width.study import ANSWERS, Target, WidthStudy
 from compress.prune_width.subject import PACKAGE, STEP_ROWS
 from compress.prune_width.targets import ratio_counts
 

@@ -29,3 +29,10 @@ class ReferenceAnswers:
                 total += float(self.measure(model(batch, self.needs), known, batch)) * terms
                 count += terms
         return max(0.0, total / max(1.0, count))
+
+
+def divergence(
+    model: Teacher, reference: Teacher, batches: Sequence[Batch], on: Literal["task", "vocabulary"] = "task"
+) -> float:
+    """Mean KL(reference ‖ model) of the answers, in nats; of a score the squared difference."""
+    return ReferenceAnswers(reference, batches, on).divergence(model)

@@ -23,6 +23,7 @@ from compress.data.randomness import spread
 from compress.data.table import Rows, Table
 from compress.data.task import Task
 from compress.data.tokenizer import Tokenizer
+from compress.divergence import divergence
 from compress.encoder.cutting import units
 from compress.encoder.inference import PreparedModel, prepare
 from compress.encoder.model import Model
@@ -42,7 +43,7 @@ from compress.prune_vocab.rebuilding import rebuilt
 from compress.prune_vocab.spec import Spec as VocabularySpec
 from compress.prune_width.importance.reconstruction import Importance
 from compress.prune_width.search import losses
-from compress.prune_width.study import WidthStudy, divergence
+from compress.prune_width.study import WidthStudy
 from compress.share.factorization import apply, count, factorize
 
 ROWS, COMPARED = 512, 192

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compress.contracts import WidthScores
+from compress.divergence import divergence
 from compress.encoder.cutting import Kept, cut
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
@@ -22,7 +23,6 @@ from compress.prune_width.dependency import cut_channels
 from compress.prune_width.refit import refit
 from compress.prune_width.report import Report, Tried
 from compress.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
-from compress.prune_width.study import divergence
 from compress.prune_width.subject import Subject, check
 from compress.stages import Finished, Outline, Prepared, StageContext, folder_meta
 from compress.timing import timed

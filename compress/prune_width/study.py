@@ -202,15 +202,3 @@ class WidthStudy:
                 do="use on: labels here; on: teacher is for the later steps of a schedule",
             )
         return self._soft(output, self.teacher(batch, ANSWERS), batch) * self._soft.count(batch)
-
-
-def divergence(model: Teacher, reference: Teacher, batches: Sequence[Batch]) -> float:
-    """Mean KL(reference ‖ model) of the answers, in nats; of a score the squared difference."""
-    measure = SoftTargets(on="task", temperature=1.0)
-    total = count = 0.0
-    with torch.inference_mode():
-        for batch in batches:
-            terms = measure.count(batch)
-            total += float(measure(model(batch, ANSWERS), reference(batch, ANSWERS), batch)) * terms
-            count += terms
-    return max(0.0, total / max(1, count))

@@ -10,6 +10,7 @@ import torch
 from test_widths import batches, importance, model
 
 from compress.contracts import Batch, Needs, WidthScores
+from compress.divergence import divergence
 from compress.encoder.cutting import Kept, cut
 from compress.encoder.gates import Widths, gated
 from compress.encoder.hardconcrete import chance, draw, settled
@@ -19,7 +20,7 @@ from compress.errors import UserError
 from compress.prune_width import search, selection
 from compress.prune_width.costs import Counts
 from compress.prune_width.learning import Learning
-from compress.prune_width.study import Target, WidthStudy, divergence
+from compress.prune_width.study import Target, WidthStudy
 
 KINDS = ("l0", "movement")
 

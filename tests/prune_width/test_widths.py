@@ -15,6 +15,7 @@ from torch import Tensor
 
 from compress import registry
 from compress.contracts import Batch, Needs, WidthScores
+from compress.divergence import divergence
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.cutting import Kept, cut
 from compress.encoder.gates import Widths, gated
@@ -27,7 +28,7 @@ from compress.prune_width import search, selection
 from compress.prune_width.answers import drawn
 from compress.prune_width.costs import Costs, Counts, operations, parameters
 from compress.prune_width.refit import refit
-from compress.prune_width.study import WidthStudy, divergence
+from compress.prune_width.study import WidthStudy
 from compress.prune_width.subject import PACKAGE, build
 from evaluation.cost.flops import count_flops
 from evaluation.cost.size import count_parameters
