@@ -33,7 +33,9 @@ stages:
     training: {epochs: 1}
 """
 
-KINDS = "distill, factorize, finetune, pretrain, prune_layers, prune_vocab, prune_width, quantize, share, tokenizer"
+KINDS = (
+    "distill, export, factorize, finetune, pretrain, prune_layers, prune_vocab, prune_width, quantize, share, tokenizer"
+)
 RULES = "every-other, first, last, uniform or a list of layer numbers"
 
 # (text in BASE, what replaces it, the whole message)
