@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -24,6 +25,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PORT = 5000
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
+STARTS = 5
+_MARK = "X-Compress-Server"
 
 
 @dataclass
@@ -33,7 +36,11 @@ class Server:
     process: subprocess.Popen[bytes]
     host: str
     port: int
+    mark: str
     said: deque[str] = field(default_factory=lambda: deque(maxlen=50))
+
+    def __post_init__(self) -> None:
+        self.listener = threading.Thread(target=self.listen, daemon=True)
 
     @property
     def address(self) -> str:
@@ -60,6 +67,13 @@ class Server:
                 self.process.wait(STOP_SECONDS)
         self._signal(signal.SIGKILL)
         self.process.wait()
+
+    def end(self) -> None:
+        """Stops it and lets go of what it said."""
+        self.stop()
+        self.listener.join(STOP_SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):  # the whole group has ended
@@ -111,31 +125,51 @@ def _free(host: str, port: int) -> bool:
 
 
 @contextmanager
-def serving(store: Store, host: str, port: int) -> Iterator[Server]:
-    """A server that answers; it ends with the block. UserError with its last words when it does not start."""
+def serving(store: Store, host: str, wanted: int | None) -> Iterator[Server]:
+    """A server that answers on the port `wanted`, or on a free one; it ends with the block.
+
+    Raises UserError when the port is taken, or with the server's last words when it does not start.
+    """
+    server = _start(store, host, wanted)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def _start(store: Store, host: str, wanted: int | None) -> Server:
+    for start in range(1, STARTS + 1):
+        server = _launch(store, host, choose_port(host, wanted))
+        try:
+            _await_answer(server)
+            return server
+        except BaseException as error:
+            server.end()
+            # another program took the port between our look and the server's start: the next free one will do
+            lost = isinstance(error, UserError) and wanted is None and "in use" in str(error)
+            if not lost or start == STARTS:
+                raise
+    raise AssertionError
+
+
+def _launch(store: Store, host: str, port: int) -> Server:
+    mark = secrets.token_hex(8)
     process = subprocess.Popen(
-        _command(store, host, port),
+        _command(store, host, port, mark),
         env=_environment(store),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C reaches us, and we end it and its helpers in order
     )
-    server = Server(process, host, port)
-    listener = threading.Thread(target=server.listen, daemon=True)
-    listener.start()
-    try:
-        _await_answer(server)
-        yield server
-    finally:
-        server.stop()
-        listener.join(STOP_SECONDS)
-        assert process.stdout is not None
-        process.stdout.close()
+    server = Server(process, host, port, mark)
+    server.listener.start()
+    return server
 
 
-def _command(store: Store, host: str, port: int) -> list[str]:
+def _command(store: Store, host: str, port: int, mark: str) -> list[str]:
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+    command += ["--uvicorn-opts", f"--header {_MARK}:{mark}"]
     if store.database is not None:
         # for experiments that others make through the page; ours carry their own place
         command += ["--default-artifact-root", (store.database.parent / "artifacts").as_uri()]
@@ -160,22 +194,29 @@ def _await_answer(server: Server) -> None:
     while True:
         if server.process.poll() is not None:
             raise _did_not_start(f"it ended with code {server.process.returncode}", server)
-        if healthy(server.address):
+        if _mark_at(server.address) == server.mark:  # another's server may answer on a port that both wanted
             return
         if time.monotonic() > deadline:
             raise _did_not_start(f"no answer after {START_SECONDS:.0f} s", server)
         time.sleep(0.1)
 
 
-def healthy(address: str) -> bool:
-    """True when an MLflow server answers there."""
+def _mark_at(address: str) -> str | None:
+    """The mark of the healthy server there, empty for one that is not ours; None without an answer."""
     try:
         with urllib.request.urlopen(f"{address}/health", timeout=2) as answer:
-            return answer.status == 200
+            return (answer.headers.get(_MARK) or "") if answer.status == 200 else None
     except (urllib.error.URLError, OSError, ValueError):
-        return False
+        return None
+
+
+def healthy(address: str) -> bool:
+    """True when an MLflow server answers there."""
+    return _mark_at(address) is not None
 
 
 def _did_not_start(why: str, server: Server) -> UserError:
-    last = printable(redact(server.said[-1]), 300) if server.said else "it said nothing"
-    return UserError("the MLflow server did not start", why=f"{why}; its last line: {last}", code=ExitCode.ENVIRONMENT)
+    server.listener.join(1.0)
+    said = [printable(redact(line), 300) for line in server.said]
+    telling = [line for line in said if "ERROR" in line] or said or ["nothing"]
+    return UserError("the MLflow server did not start", why=f"{why}; it said: {telling[-1]}", code=ExitCode.ENVIRONMENT)

@@ -14,7 +14,7 @@ import pytest
 from tracking_tools import Opener, Seen
 
 from compress.tracking import Store, sync
-from compress.tracking.server import choose_port, serving
+from compress.tracking.server import serving
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +30,8 @@ def server_port(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
     folder = tmp_path_factory.mktemp("served")
     store = Store(f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}")
-    port = choose_port("127.0.0.1", None)
-    with serving(store, "127.0.0.1", port):
-        yield port
+    with serving(store, "127.0.0.1", None) as server:
+        yield server.port
 
 
 class Proxy:

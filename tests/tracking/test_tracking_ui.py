@@ -52,29 +52,78 @@ def test_a_server_that_does_not_start_says_why(store: Store, monkeypatch: pytest
     with pytest.raises(UserError) as caught, server.serving(store, "127.0.0.1", 5999):
         pass
     line = caught.value.line()
-    assert "the MLflow server did not start: it ended with code 3; its last line: http://***@h is broken" in line
+    assert "the MLflow server did not start: it ended with code 3; it said: http://***@h is broken" in line
+
+
+_SMALL_SERVER = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("X-Compress-Server", sys.argv[2])
+        self.end_headers()
+    def log_message(self, *_): ...
+
+try:
+    HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+except OSError as error:
+    print("ERROR:", error, flush=True)
+    print("shut down", flush=True)
+"""
+
+
+def test_a_port_that_another_takes_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that start at once and saw the same port free, neither takes the other's server for its own."""
+    monkeypatch.setattr(
+        server, "_command", lambda _, __, port, mark: [sys.executable, "-c", _SMALL_SERVER, str(port), mark]
+    )
+    with server.serving(store, "127.0.0.1", None) as first:
+        looks: list[int] = []
+
+        def free_at_first(host: str, port: int) -> bool:
+            looks.append(port)
+            return looks.count(first.port) == 1 or is_free(host, port)
+
+        is_free = server._free
+        monkeypatch.setattr(server, "PORT", first.port)
+        monkeypatch.setattr(server, "_free", free_at_first)
+        with server.serving(store, "127.0.0.1", None) as second:
+            assert first.port < second.port < first.port + 50
+            assert server.healthy(first.address)
+            assert server.healthy(second.address)
+        assert looks.count(first.port) > 1
+        looks.clear()
+        with (
+            pytest.raises(UserError, match=r"it ended with code 0; it said: ERROR: .* Address already in use"),
+            server.serving(store, "127.0.0.1", first.port),
+        ):
+            pass
 
 
 def test_ui_prints_the_link_and_ends_with_ctrl_c(store: Store, tmp_path: Path) -> None:
     log_toy_runs(tmp_path / "runs", store, "opinions", rows=1)
-    port = server.choose_port("127.0.0.1", None)
     code = "import sys; from compress.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "ui", "--port", str(port), "--tracking-uri", store.uri]
+    command = [sys.executable, "-c", code, "ui", "--tracking-uri", store.uri]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True)
     assert process.stdout is not None
     link = process.stdout.readline()
     try:
         page = find_page(store)
         assert page is not None
-        assert link.startswith(f"http://127.0.0.1:{port}/#/experiments/{page.experiment_id}/runs?")
+        address, _, rest = link.partition("/#/")
+        assert address.startswith("http://127.0.0.1:")
+        assert rest.startswith(f"experiments/{page.experiment_id}/runs?")
         assert "viewStateShareKey=compress-accuracy" in link
-        assert server.healthy(f"http://127.0.0.1:{port}")
+        mark = server._mark_at(address)
+        assert mark
     finally:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert errors.splitlines()[-1] == "ended"
-    assert not server.healthy(f"http://127.0.0.1:{port}"), "the server ended too"
+    assert server._mark_at(address) != mark, "the server ended too"
 
 
 def test_ui_of_an_unknown_experiment_names_the_nearest(
