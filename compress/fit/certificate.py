@@ -115,7 +115,10 @@ def issue(
 
 
 ENDS = {"value": "", "low": "_low", "high": "_high"}
-BUSY = "the machine was busy: something else used the processor, or times spread by more than 10 %"
+BUSY = (
+    "the machine was busy: something else used the processor, times spread by more than 10 %, or the parent was slower "
+    "than before"
+)
 
 
 def read(folder: Path) -> Mapping[str, Any]:

@@ -24,13 +24,16 @@ from evaluation.cost.size import MB, weights_bytes
 JUDGED = 2000
 """Validation rows that plans are judged on, at most."""
 REPEATS, SECONDS = 30, 3.0
+STEADY = 1.07
+"""Over the least that the parent took, what its least may be now: what shares caches with us slows both, and the
+processor's share does not show it."""
 Timer = Callable[..., list[Latency]]
 
 
 @dataclass(frozen=True)
 class Timing:
     """Milliseconds of a batch, and of the parent in the same runtime, in turn. quiet: whether nothing else used the
-    processor.  parent_least: the least that the parent took in all of a fit."""
+    processor, and the parent was as fast as before.  parent_least: the least that the parent took in all of a fit."""
 
     p50: float
     p95: float
@@ -57,8 +60,8 @@ class Timing:
     @classmethod
     def of(cls, ours: Latency, parent: Latency, least: float | None = None) -> Timing:
         """least: of the parent so far, where it is known."""
-        quiet = not (ours.contaminated or parent.contaminated)
         least = parent.minimum if least is None else min(least, parent.minimum)
+        quiet = not (ours.contaminated or parent.contaminated) and parent.minimum <= STEADY * least
         return cls(
             ours.p50, ours.p95, ours.minimum, ours.repeats, ours.cpu_share, ours.spread, quiet, parent.p50,
             parent.minimum, least,

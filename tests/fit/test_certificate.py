@@ -43,6 +43,10 @@ def test_times_on_a_quiet_and_on_a_busy_machine() -> None:
     later = Timing.of(latency(8.0, cpu_share=0.5), latency(24.0), least=0.95 * 12.0)  # all takes twice as long now
     assert later.ms == pytest.approx(0.95 * 4.0)
     assert later.speedup == pytest.approx(3.0)
+    unseen = Timing.of(latency(8.0), latency(24.0), least=0.95 * 12.0)  # the same, by what shares caches with us
+    assert not unseen.quiet
+    assert unseen.ms == pytest.approx(0.95 * 4.0)
+    assert Timing.of(latency(), latency(12.0), least=0.92 * 12.0).quiet
 
 
 FOLDER_FILES = {"model.onnx": b"1" * 4000, "config.json": b"{}"}
