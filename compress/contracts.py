@@ -127,7 +127,8 @@ class RunOptions:
     device: str = "cpu"
     precision: str = "auto"
     runtime: Literal[
-        "torch", "torch-int8", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime", "openvino", "auto"
+        "torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime",
+        "openvino", "auto",
     ] | None = None  # fmt: skip
     onnx: bool | None = None
     threads: int | None = None
@@ -591,7 +592,7 @@ class SharedStart(Protocol):
 
 @dataclass(frozen=True)
 class Seen:
-    """A matrix that is to be split in two, and what is known of it on real input, fp64.
+    """A matrix that is to be split in two, or to lose half of its weights, and what is known of it, fp64.
 
     weight: (out, in).  inputs: (in, in) mean of x xᵀ over tokens.  mean: (in,) of x, None where the layer has no bias
     that could take it up.  fisher: (out, in) mean squared gradient. None where the method does not read it.
@@ -623,6 +624,21 @@ class FactorMethod(Protocol):
     reads: ClassVar[str]
 
     def __call__(self, seen: Seen) -> Factors: ...
+
+
+@dataclass(frozen=True)
+class Zeroed:
+    """weight: (out, in) with two zeros in every four neighbours of a row, fp64.  centred: the bias takes up the mean of
+    what is lost."""
+
+    weight: Tensor
+    centred: bool = False
+
+
+class SparseMethod(Protocol):
+    """A way to choose which two of every four weights go, and what becomes of the others. Given `inputs` and `mean`."""
+
+    def __call__(self, seen: Seen) -> Zeroed: ...
 
 
 @dataclass(frozen=True)

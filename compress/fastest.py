@@ -67,17 +67,19 @@ def fastest(
 
 
 def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
-    """Raise UserError unless torch's integers answer rows of these as the quantized model does, by the rules that an
-    exported file is held to. what: the rows are, for people. Nothing is asked of another runtime, nor of fewer rows
-    than a file is checked on, of which one answer would be too large a share."""
-    if predictor.runtime != "torch-int8" or len(examples) < ROWS:
+    """Raise UserError unless torch's integers answer rows of these as the quantized model does, and its sparse products
+    as the dense ones do, by the rules that an exported file is held to. what: the rows are, for people. Nothing is
+    asked of another runtime, nor of fewer rows than a file is checked on, of which one answer would be too large a
+    share."""
+    if predictor.runtime not in ("torch-int8", "torch-sparse") or len(examples) < ROWS:
         return
+    tolerance = TOLERANCE if predictor.runtime == "torch-int8" else BF16_TOLERANCE
     batches = list(evaluation_batches(examples.take(np.arange(ROWS)), MAX_TOKENS))
     error = quantization_error(predictor.reference, "task", batches)
-    check = compare(_answer(predictor.using("torch")), _answer(predictor), batches, what, TOLERANCE, error)
+    check = compare(_answer(predictor.using("torch")), _answer(predictor), batches, what, tolerance, error)
     if check.complaint is not None:
         raise UserError(
-            f"torch-int8 is {check.complaint}",
+            f"{predictor.runtime} is {check.complaint}",
             where=str(predictor.folder),
             do="use --runtime torch",
             code=ExitCode.DATA,

@@ -261,6 +261,7 @@ def _answer(
     examples = predictor.encode_rows(rows, max_length=max_length)
     for note in examples.notes:
         say(f"{subject.name}: {note}")
+    require_alike(predictor, examples, "the data")
     logits = predictor.logits(examples)
     return _Answered(examples, logits, predictor.task.score(logits, predictor.label_names, examples, rows))
 
@@ -320,7 +321,6 @@ def fake_quantized(predictor: Predictor, examples: Examples, rows: Rows) -> dict
     floats, under names of its own; nothing of others."""
     if predictor.runtime == "torch" or predictor.config.quantization is None:
         return {}
-    require_alike(predictor, examples, "the data")
     logits = predictor.using("torch").logits(examples)
     scored = predictor.task.score(logits, predictor.label_names, examples, rows)
     return {f"fake_quantized/{name}": scored.value(name) for name in scored.metrics}

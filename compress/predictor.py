@@ -25,6 +25,7 @@ from compress.encoder.config import EncoderConfig
 from compress.encoder.inference import prepare
 from compress.encoder.integers import prepare_integers, products
 from compress.encoder.model import Model
+from compress.encoder.semistructured import SparseModel, prepare_sparse, require_device
 from compress.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
 from compress.errors import UserError
 from compress.export import deployed
@@ -42,9 +43,10 @@ class Predictor:
     precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
     folder of another tool says nothing, a kind that its head is for.  settings: of the task, in place of the folder's.
     runtime: "torch" computes in floats, which of a quantized folder simulates its integers; "torch-int8" computes with
-    them; "torch-compile" is torch compiled, "torchao-int8" and "torchao-fp8" the same with products of eight bits;
-    "onnxruntime" and "openvino" answer with the folder's exported file, which like torch-int8 is for the CPU and, in
-    onnxruntime, has its own precision. None: as the folder is meant to be run, which for a quantized one is its file.
+    them; "torch-sparse" multiplies 2:4 matrices without their zeros, on GPUs that can; "torch-compile" is torch
+    compiled, "torchao-int8" and "torchao-fp8" the same with products of eight bits; "onnxruntime" and "openvino" answer
+    with the folder's exported file, which like torch-int8 is for the CPU and, in onnxruntime, has its own precision.
+    None: as the folder is meant to be run, which for a quantized one is its file.
     Raises UserError when the folder has no task head.
     """
 
@@ -93,6 +95,8 @@ class Predictor:
         """The model prepared for inference, or its exported file; made on first use."""
         if self.runtime == "torch-int8":
             return prepare_integers(self._own)
+        if self.runtime == "torch-sparse":
+            return prepare_sparse(self._own)
         if self.runtime in COMPILED:
             return prepare_compiled(self._own, self.precision, PRODUCTS[self.runtime])
         if self.runtime != "torch":
@@ -108,6 +112,11 @@ class Predictor:
             able, total = products(self._own)
             some = "" if able == total else f" in {able} of {total} matrices"
             return f"torch {torch.__version__}, integers{some}, packed"
+        if self.runtime == "torch-sparse":
+            run = self.run
+            assert isinstance(run, SparseModel)
+            some = "" if run.able == run.total else f" in {run.able} of {run.total} matrices"
+            return f"torch {torch.__version__}, 2:4 sparse products{some}, packed"
         if self.runtime in COMPILED:
             by = f"torchao {metadata.version('torchao')}, " if self.runtime in TORCHAO else ""
             return f"{by}torch {torch.__version__}, compiled, packed"
@@ -123,6 +132,8 @@ class Predictor:
         """The precision, written beside every speed: of a file, what its record says."""
         if self.runtime in TORCHAO:
             return "int8 per-token" if self.runtime == "torchao-int8" else "fp8 per-token"
+        if self.runtime == "torch-sparse":
+            return "bf16"
         if self.runtime in ("torch", "torch-compile") or self.precision != "fp32":
             return self.precision
         if self.runtime == "torch-int8":
@@ -223,7 +234,9 @@ def _usual_runtime(folder: Path, device: str) -> Runtime:
 
 
 def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
-    if runtime == "torch" or runtime in COMPILED:
+    if runtime == "torch-sparse":
+        require_device(torch.device(device))
+    if runtime in ("torch", "torch-sparse") or runtime in COMPILED:
         return
     if device != "cpu":
         raise UserError(f"{runtime} computes on the CPU here", where=f"--device {device}", do="use --device cpu")

@@ -45,6 +45,7 @@ PARTS = {
     "compress.share.patterns": "Which layers become one: `pattern:` of share.",
     "compress.share.starts": "Where shared weights start from: `start:` of share.",
     "compress.factorize.methods": "How a matrix is split in two: `method:` of factorize.",
+    "compress.sparsify.methods": "Which two of every four weights go: `method:` of sparsify.",
     "compress.quantizers": "How numbers become integers: `rules:` of quantize.",
     "compress.data.tasks": "What a row asks: `data.task`.",
     "compress.modelfolder.families": "Which model folders are read and written, by their `model_type`.",

@@ -33,6 +33,7 @@ PACKAGES = (
     "compress.share.patterns",
     "compress.share.starts",
     "compress.factorize.methods",
+    "compress.sparsify.methods",
     "compress.quantizers",
 )
 PARTS = [(package, kind) for package in PACKAGES for kind in registry.parts(package)]
@@ -233,7 +234,7 @@ def test_a_command_reads_every_option_it_has(name: str) -> None:
 def test_the_flags_of_a_command_mean_something_to_it() -> None:
     """Flags come in groups; a group must not bring a command a flag that it cannot heed."""
     stages = {"distill", "finetune", "pretrain", "tokenizer", "run", "share", "factorize", "quantize"}
-    stages |= {"prune-layers", "prune-vocab", "prune-width", "fit"}
+    stages |= {"prune-layers", "prune-vocab", "prune-width", "sparsify", "fit"}
     for name, command in COMMANDS.items():
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
         assert ("--resume" in flags) == (name in stages), name

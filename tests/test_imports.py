@@ -39,7 +39,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("repeats", "sweep", "exporting", "overfit", "followers", "contest", "analysis", "comparing", "fit", "promotion"),
     ("flags",),
     # one cut or all of a contest; one conversion or all of a sweep; a recipe stage by stage
-    ("pruning", "prunevocab", "sharing", "factorizing", "quantizing", "widths", "chains"),
+    ("pruning", "prunevocab", "sharing", "factorizing", "sparsifying", "quantizing", "widths", "chains"),
     ("cli",),
     ("__main__",),
 )

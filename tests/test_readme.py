@@ -34,6 +34,7 @@ TOLD = {
     "compress.prune_layers.criteria": "docs/methods/layers.md",
     "compress.prune_width.importance": "docs/methods/width.md",
     "compress.factorize.methods": "docs/methods/low-rank.md",
+    "compress.sparsify.methods": "docs/methods/sparsity.md",
     "compress.data.tasks": "docs/howto/own-data.md",
 }
 

@@ -13,7 +13,7 @@ from compress.recipe import load_recipe
 from compress.recipe.library import folder, names
 
 REQUIRED = {"teacher", "distilbert", "distilbert-task", "smoke"}
-VERBS = "run|distill|finetune|pretrain|tokenizer|share|prune-layers|prune-vocab|prune-width|factorize|quantize"
+VERBS = "run|distill|finetune|pretrain|tokenizer|share|prune-layers|prune-vocab|prune-width|factorize|sparsify|quantize"
 COMMAND = re.compile(rf"# (compress (?:{VERBS}) .+)")
 
 

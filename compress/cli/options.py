@@ -88,14 +88,16 @@ _OVERRIDES = (
 )
 
 
-RUNTIMES = ("torch", "torch-int8", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime", "openvino")
+RUNTIMES = ("torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8")
+RUNTIMES += ("onnxruntime", "openvino")
 
 
 def _runtime(choices: Sequence[str], more: str) -> Any:
     """torch, or what reads the model.onnx of a folder."""
     text = (
         "What computes the answers. torch: floats, which simulate a quantized model; torch-int8: a quantized model's "
-        "integers, on the CPU; torch-compile: compiled first; torchao-int8, torchao-fp8: compiled, with products in "
+        "integers, on the CPU; torch-sparse: a 2:4 sparse model without its zeros, in bf16, on CUDA capability 8.0 or "
+        "more; torch-compile: compiled first; torchao-int8, torchao-fp8: compiled, with products in "
         "eight bits; onnxruntime, openvino: the model.onnx of `compress export`"
     )
     usual = "Not given: torch, of a quantized model its file."

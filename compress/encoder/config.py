@@ -16,6 +16,7 @@ from compress.encoder.lowrank import check_ranks
 from compress.encoder.pattern import AttentionPattern, check_windows
 from compress.encoder.quantization import Quantization
 from compress.encoder.sharing import Sharing, check_sharing, count_layers
+from compress.encoder.sparsity import check_sparse
 from compress.encoder.wiring import check_groups, check_rotary
 from compress.errors import UserError
 
@@ -32,20 +33,25 @@ class LayerShape:
 
     Zero heads or a zero feed-forward width is refused: a layer that lost a whole part is removed, not emptied.
     ranks: (matrix, rank r) of those of its matrices that are products (out, r)(r, in), named as `attention.query`.
+    sparse: those of its matrices that are 2:4 sparse.
     """
 
     heads: int
     head_width: int
     feed_forward: int
     ranks: tuple[tuple[str, int], ...] = ()
+    sparse: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if checks.is_list(self.sparse):
+            object.__setattr__(self, "sparse", tuple(self.sparse))
         rows = self.ranks.items() if isinstance(self.ranks, Mapping) else self.ranks
         if checks.is_list(rows) or isinstance(self.ranks, Mapping):
             object.__setattr__(self, "ranks", tuple(tuple(row) if checks.is_list(row) else row for row in rows))
 
     def __repr__(self) -> str:
-        known = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "ranks" or self.ranks}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        known = {name: value for name, value in values.items() if name not in ("ranks", "sparse") or value}
         return f"LayerShape({', '.join(f'{name}={value!r}' for name, value in known.items())})"
 
     @property
@@ -234,8 +240,9 @@ class EncoderConfig:
         """Plain values for JSON; `from_dict` gives the same config back."""
         values = dataclasses.asdict(dataclasses.replace(self, quantization=None))
         for shape in values["layers"]:
-            if not shape["ranks"]:
-                del shape["ranks"]  # as before there were any
+            for name in ("ranks", "sparse"):
+                if not shape[name]:
+                    del shape[name]  # as before there were any
         quantization = None if self.quantization is None else self.quantization.to_dict()
         return {**values, "quantization": quantization}
 
@@ -293,6 +300,7 @@ def _check_sizes(config: EncoderConfig) -> None:
         for name in ("heads", "head_width", "feed_forward"):
             checks.positive(name, getattr(shape, name), where=f"encoder.layers.{index}")
         check_ranks(config, index)
+        check_sparse(config, index)
 
 
 def _check_choices(config: EncoderConfig) -> None:

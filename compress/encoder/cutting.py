@@ -18,6 +18,7 @@ from compress.encoder.layers import Attention, FeedForward
 from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
+from compress.encoder.sparsity import refuse_sparse
 from compress.encoder.students import part_of_layer, rebuilt
 from compress.errors import UserError
 
@@ -83,10 +84,11 @@ def unit_modules(model: Model, part: str) -> list[tuple[int, Attention | FeedFor
 def cut(model: Model, kept: Kept) -> Model:
     """A model of what stays alone; nothing is shared with `model`. What layers share, they share still.
 
-    Raises UserError for a part that keeps nothing, for a quantized model and one of low rank.
+    Raises UserError for a part that keeps nothing, for a quantized model one of low rank and a 2:4 sparse one.
     """
     refuse_quantized(model.config, "cutting it", "width")
     refuse_low_rank(model.config, "cutting it", "width")
+    refuse_sparse(model.config, "cutting it", "width")
     config = kept.shape(model.config)
     heads, neurons = _by_layer(model.config, kept)
 

@@ -17,6 +17,7 @@ from compress.encoder.config import EncoderConfig
 from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
+from compress.encoder.sparsity import refuse_sparse
 from compress.errors import UserError
 from compress.factorize import allocation, conversion, sensitivity, timing
 from compress.factorize.allocation import Candidate, Ranks
@@ -106,6 +107,9 @@ class Stage:
         """What can be told before anything is computed."""
         refuse_quantized(config, "factorizing it", where)
         refuse_low_rank(config, "factorizing it", where, "start from the model that it was made of")
+        refuse_sparse(
+            config, "factorizing it", where, "start from the model that it was made of: one of both is possible"
+        )
         conversion.refuse_apart(config, where)
 
     # --- ranks ------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from compress.durable.lock import run_lock
 from compress.durable.signals import StopFlag
 from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.quantization import refuse_quantized
+from compress.encoder.sparsity import refuse_sparse
 from compress.errors import ExitCode, Stopped, UserError
 from compress.fit import certificate, telling
 from compress.fit.blocks import table as blocks_of
@@ -97,6 +98,7 @@ class Fit:
             )
         refuse_quantized(info.config, "fitting it", str(self.source))
         refuse_low_rank(info.config, "fitting it", str(self.source))
+        refuse_sparse(info.config, "fitting it", str(self.source))
         self.recipe, self.table = labelled(info, options, console, bare=True)
         assert self.recipe.data is not None
         self.max_length = min(self.recipe.data.max_length, info.config.max_positions)

@@ -34,7 +34,7 @@ _FIGURES: Sequence[tuple[str, str, str]] = (
 class Facts:
     """What the card says about the model itself. stock_class: None when transformers cannot load the folder.
 
-    certificate: whether the folder holds one.
+    certificate: whether the folder holds one.  sparse: matrices that are 2:4 sparse.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Facts:
     stock_class: str | None
     objections: Mapping[str, str]
     certificate: bool = False
+    sparse: int = 0
 
 
 def escape(text: str, limit: int = 200) -> str:
@@ -109,6 +110,11 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
         "",
         f"- heads: {', '.join(heads.get(h, h) for h in facts.heads) or 'none'}",
     ]
+    if facts.sparse:
+        lines.append(
+            f"- {facts.sparse} matrices are 2:4 sparse: zeros that GPUs of compute capability 8.0 or more can skip "
+            "(`--runtime torch-sparse`); everywhere else it is as large and as slow as with all weights"
+        )
     return "\n".join(lines)
 
 

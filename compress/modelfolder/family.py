@@ -15,6 +15,7 @@ from compress import registry
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.lowrank import is_low_rank
 from compress.encoder.sharing import Sharing
+from compress.encoder.sparsity import dense
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.fields import Fields
 
@@ -166,7 +167,7 @@ def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None
     shape = config.layers[0]
     if is_low_rank(config):
         return "matrices of its layers are products of two"
-    if any(other != shape for other in config.layers):
+    if any(dense(other) != dense(shape) for other in config.layers):
         return "its layers differ in shape"
     if shape.attention_width != config.hidden:
         return f"its {shape.heads} heads of width {shape.head_width} do not make up the hidden size {config.hidden}"

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from compress.encoder.config import HEAD_NAMES, EncoderConfig, HeadConfig
 from compress.encoder.layers import fill
+from compress.encoder.masks import require_pattern
 from compress.encoder.model import Model
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder import vocabulary, weights
@@ -128,6 +129,7 @@ def load_model(
     left = [name for name in opened.description.heads if name not in kept and name not in fresh]
     notes += [f"the checkpoint's '{name}' head was left behind" for name in left]
     model = _build(config, heads, weights.read(opened.description, opened.stored), fresh, seed)
+    require_pattern(model, str(opened.path))
     meta = opened.meta if "task" in kept else opened.meta.model_copy(update={"label_names": ()})
     return LoadedModel(
         model=model.to(device).eval(),

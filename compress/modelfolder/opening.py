@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 from compress.durable import safe
 from compress.durable.atomic import is_ours, read_manifest
+from compress.encoder.sparsity import SPARSITY, with_values
 from compress.errors import UserError, nearest, printable
 from compress.modelfolder import family as families
 from compress.modelfolder import labels, meta, vocabulary, weights
@@ -61,6 +63,9 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
     stored = weights.canonical(weights.read_headers(files), family)
     with _said_of(str(config)):
         description = family.describe(fields, {name: entry.shape for name, entry in stored.items()})
+        if SPARSITY in values and family.model_type != families.NATIVE:
+            encoder = with_values(description.encoder, values[SPARSITY], SPARSITY)
+            description = dataclasses.replace(description, encoder=encoder)
     notes = told + weights.check(description, stored, str(files[0]))
     if "auto_map" in values:
         notes.append("config.json asks for code of its own (auto_map); it was not run")

@@ -14,7 +14,9 @@ from torch import Tensor
 import compress
 from compress.durable import atomic, safe
 from compress.encoder.config import HeadConfig
+from compress.encoder.masks import require_pattern, sparse_parts
 from compress.encoder.model import Model
+from compress.encoder.sparsity import SPARSITY, to_values
 from compress.encoder.tied import check_tied
 from compress.errors import UserError
 from compress.modelfolder import card as cards
@@ -50,10 +52,12 @@ def save_model(
     class without a pooler reports one as unexpected).
     tokenizer_files, beside: by name, written as given; of beside also in folders, as `folder/file`.  card: README.md;
     None for the card made from `meta`.
-    replace: allows a folder that we wrote to be replaced. Raises UserError for numbers that are not finite, label names
-    that do not fit, a tokenizer that does not fit the word table, an existing target.
+    replace: allows a folder that we wrote to be replaced. Raises UserError for numbers that are not finite, a matrix
+    that is called 2:4 sparse and is not, label names that do not fit, a tokenizer that does not fit the word table, an
+    existing target.
     """
     target, meta = Path(path), meta or FolderMeta()
+    require_pattern(model, str(target))
     state = _state(model, str(target))
     family, objections = families.choose(model.config, model.head_configs, meta.family or None)
     meta = _completed(meta, model, family, tokenizer_files, str(target))
@@ -180,6 +184,8 @@ def _label_names(meta: FolderMeta, task: HeadConfig | None, where: str) -> tuple
 def _config_values(model: Model, family: Family, meta: FolderMeta, state: Mapping[str, Tensor]) -> dict[str, Any]:
     values = family.config_values(model.config, model.head_configs)
     values["dtype"] = _DTYPES[next(iter(state.values())).dtype]
+    if family.model_type != NATIVE and (sparsity := to_values(model.config)):
+        values[SPARSITY] = sparsity  # which stock classes pass over: they load a dense model with zeros
     task = model.head_configs.get("task")
     return values if task is None else values | labels.write_names(meta.label_names, task.problem)
 
@@ -199,6 +205,7 @@ def _facts(
         stock_class=None if values["model_type"] == NATIVE else values["architectures"][0],
         objections=objections,
         certificate=metas.CERTIFICATE in files,
+        sparse=len(sparse_parts(model)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from compress.encoder.config import EncoderConfig
 from compress.encoder.lowrank import is_low_rank
+from compress.encoder.sparsity import is_sparse
 from compress.errors import UserError, did_you_mean, nearest, printable
 from compress.recipe import Recipe
 
@@ -116,13 +117,15 @@ def asks_teacher(recipe: Recipe, indices: Sequence[int]) -> bool:
 
 # --- orders -----------------------------------------------------------------------------------------------------
 
-QUANTIZED, LOW_RANK, SHARED, APART, TABLES = "quantized", "low rank", "shared", "apart", "tables"
+QUANTIZED, LOW_RANK, SPARSE, SHARED = "quantized", "low rank", "sparse", "shared"
+APART, TABLES = "apart", "tables"
 CUTS = {
     "prune_layers": "cutting it",
     "prune_width": "cutting it",
     "prune_vocab": "cutting its vocabulary",
     "share": "sharing its layers",
     "factorize": "factorizing it",
+    "sparsify": "making it sparse",
     "quantize": "quantizing it again",
 }
 """What a stage does that takes a model apart."""
@@ -143,6 +146,7 @@ def traits_of(config: EncoderConfig | None) -> list[Trait]:
     found = {
         QUANTIZED: config.quantization is not None,
         LOW_RANK: is_low_rank(config),
+        SPARSE: is_sparse(config),
         SHARED: config.sharing is not None or config.layer_groups is not None,
         APART: config.sharing is not None,
         TABLES: config.width != config.hidden,
@@ -216,6 +220,8 @@ def _made(spec: Any) -> list[str]:
         return [QUANTIZED]
     if spec.kind == "factorize":
         return [LOW_RANK]
+    if spec.kind == "sparsify":
+        return [SPARSE]
     if spec.kind == "share":
         shares = spec.pattern.kind != "none"
         apart = shares and (spec.own_vectors or spec.residual_rank > 0)
@@ -229,13 +235,18 @@ def _objection(spec: Any, traits: Sequence[Trait]) -> tuple[Trait, str, str] | N
     doing = CUTS.get(spec.kind, "quantizing it again" if getattr(spec, "quantize", None) is not None else None)
     if doing is not None and QUANTIZED in known:
         return known[QUANTIZED], f"the model is quantized already, and {doing} reads float layers", "quantize last"
-    whole = spec.kind in ("factorize", "prune_width") or (spec.kind == "share" and spec.pattern.kind != "none")
+    takes_apart = ("factorize", "prune_width", "sparsify")
+    whole = spec.kind in takes_apart or (spec.kind == "share" and spec.pattern.kind != "none")
+    if whole and SPARSE in known:
+        why = f"the model's matrices are 2:4 sparse, and {doing} would break the pattern"
+        return known[SPARSE], why, "use one of both" if spec.kind == "factorize" else "sparsify afterwards, and once"
     if whole and LOW_RANK in known:
         why = f"the model's matrices are of low rank already, and {doing} reads whole ones"
-        return known[LOW_RANK], why, "factorize afterwards, and once"
-    if spec.kind == "factorize" and APART in known:
-        why = "its layers share matrices and keep something of their own, which products cannot stand for"
-        return known[APART], why, "factorize alone, or share whole layers (own_vectors: false, residual_rank: 0)"
+        return known[LOW_RANK], why, "use one of both" if spec.kind == "sparsify" else "factorize afterwards, and once"
+    if spec.kind in ("factorize", "sparsify") and APART in known:
+        what = "products cannot stand for" if spec.kind == "factorize" else "zeros cannot be taken out of"
+        why = f"its layers share matrices and keep something of their own, which {what}"
+        return known[APART], why, f"{spec.kind} alone, or share whole layers (own_vectors: false, residual_rank: 0)"
     if spec.kind == "prune_width" and (spec.hidden or spec.head_width) and APART in known:
         why = "its layers share matrices and keep something of their own, so channels cannot go"
         return known[APART], why, "make it narrower first and share it then"

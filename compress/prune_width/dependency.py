@@ -31,6 +31,7 @@ from compress.encoder.model import Model
 from compress.encoder.narrowheads import most_read
 from compress.encoder.narrowing import check_narrowable
 from compress.encoder.quantization import refuse_quantized
+from compress.encoder.sparsity import refuse_sparse
 from compress.errors import UserError
 
 Places = dict[str, dict[int, Tensor]]
@@ -51,6 +52,7 @@ def cut_channels(model: Model, channels: Sequence[int]) -> Model:
     check_narrowable(config)
     refuse_quantized(config, "cutting it", "hidden")
     refuse_low_rank(config, "cutting it", "hidden")
+    refuse_sparse(config, "cutting it", "hidden")
     _check(channels, config.hidden)
     narrow = dataclasses.replace(
         config,

@@ -14,6 +14,7 @@ from compress.encoder.config import EncoderConfig
 from compress.encoder.inference import prepare
 from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.quantization import refuse_quantized
+from compress.encoder.sparsity import refuse_sparse
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel, load_model
@@ -127,6 +128,7 @@ def check(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> None:
     """Raise UserError for what can be told from the shape alone."""
     refuse_quantized(config, "cutting it", "the model")
     refuse_low_rank(config, "cutting it", "the model")
+    refuse_sparse(config, "cutting it", "the model")
     targets.check_counts(spec, origin)
     if targets.narrowed(spec, config, origin) != config and config.sharing is not None:
         raise UserError(

@@ -22,6 +22,7 @@ from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
 from compress.encoder.sharing import check_rank
+from compress.encoder.sparsity import refuse_sparse
 from compress.encoder.tied import check_tied
 from compress.originals import Original
 from compress.share import calibration, factorization
@@ -149,6 +150,7 @@ class Stage:
         refuse_quantized(config, "sharing its layers", where)
         if s.pattern.kind != "none":
             refuse_low_rank(config, "sharing its layers", where)
+            refuse_sparse(config, "sharing its layers", where)
         check_rank(s.residual_rank, config, "residual_rank")
         if s.embedding is None:
             return

@@ -34,6 +34,7 @@ _COLOURS = {
     "prune-layers": "#dc2626",
     "prune-width": "#db2777",
     "factorize": "#0d9488",
+    "sparsify": "#854d0e",
     "quantize": "#16a34a",
     "fit": "#65a30d",
 }

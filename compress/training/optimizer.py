@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from compress.contracts import TrainingPlan
+from compress.encoder.masks import masks
 from compress.errors import ExitCode, UserError
 from compress.training.lamb import Lamb
 
@@ -20,7 +21,8 @@ class Optimizer:
     """AdamW (Loshchilov and Hutter, arXiv 1711.05101) or LAMB over the parameters of `module` that ask for a gradient.
 
     Weights decay; biases and norms, which are the vectors, do not. A tensor shared by several modules is one
-    parameter. Raises UserError when nothing is left to train.
+    parameter. What is zero in a 2:4 sparse matrix of a model in `module` stays zero: its gradient is, and so are its
+    moments, and decay takes nothing from it. Raises UserError when nothing is left to train.
     """
 
     def __init__(self, module: nn.Module, plan: TrainingPlan) -> None:
@@ -28,6 +30,7 @@ class Optimizer:
         if not self.parameters:
             raise UserError("nothing to train: every weight is frozen")
         self.clip_norm = plan.clip_norm
+        self.masks = masks(module)
         groups = [
             {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": plan.weight_decay},
             {"params": [p for p in self.parameters.values() if p.ndim < 2], "weight_decay": 0.0},
@@ -53,6 +56,9 @@ class Optimizer:
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         if not gradients:  # a batch in which no objective had anything to count
             return torch.zeros_like(loss)
+        for parameter, mask in self.masks:
+            if parameter.grad is not None:
+                parameter.grad.mul_(mask)
         norm = get_total_norm(gradients)
         for group in self.rule.param_groups:
             group["lr"] = learning_rate

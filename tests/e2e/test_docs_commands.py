@@ -66,7 +66,7 @@ QUICK = {
     "stages.*.training.validate_every": "2",
 }
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32, "max_positions": 64}
-TRAINS = ("finetune", "distill", "prune-layers", "prune-width", "share", "factorize", "pretrain", "run")
+TRAINS = ("finetune", "distill", "prune-layers", "prune-width", "share", "factorize", "sparsify", "pretrain", "run")
 
 
 def toy(line: str) -> list[str]:

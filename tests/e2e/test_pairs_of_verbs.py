@@ -26,6 +26,7 @@ from compress.durable import atomic
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.lowrank import is_low_rank
 from compress.encoder.model import Model
+from compress.encoder.sparsity import is_sparse
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, LoadedModel, inspect, load_model, save_model
 from compress.recipe import load_recipe
@@ -49,6 +50,7 @@ VERBS: dict[str, dict[str, Any]] = {
         "residual_rank": 2,
         "embedding": {"size": 8},
     },
+    "sparsify": {"method": {"kind": "reconstruct"}},
 }
 """What each stage is asked for; tests/test_contracts.py sees to it that no compression is missing."""
 TWICE: Mapping[str, dict[str, Any]] = {
@@ -70,7 +72,14 @@ REFUSED = {
     ("quantize", "prune_width"): "quantized already, and cutting it",
     ("quantize", "quantize"): "quantized already, and quantizing it again",
     ("quantize", "share"): "quantized already, and sharing its layers",
-    ("share", "share"): "the embeddings are factorized already, 8 x 16",
+    ("share", "share"): "the embeddings are factorized already, 8 x 32",
+    ("share", "sparsify"): "share matrices and keep something of their own",
+    ("factorize", "sparsify"): "of low rank already, and making them sparse",
+    ("quantize", "sparsify"): "quantized already, and making them sparse",
+    ("sparsify", "factorize"): "2:4 sparse, and factorizing it would break the pattern",
+    ("sparsify", "prune_width"): "2:4 sparse, and cutting it would break the pattern",
+    ("sparsify", "share"): "2:4 sparse, and sharing its layers would break the pattern",
+    ("sparsify", "sparsify"): "2:4 sparse, and cutting them again would break the pattern",
 }
 """Pairs that make no sense → what is said."""
 PAIRS = [(first, second) for first in VERBS for second in VERBS]
@@ -85,6 +94,7 @@ def made_by(kind: str, before: EncoderConfig, after: EncoderConfig) -> bool:
         "prune_vocab": after.vocabulary < before.vocabulary,
         "prune_width": sum(s.feed_forward for s in after.layers) < sum(s.feed_forward for s in before.layers),
         "quantize": after.quantization is not None,
+        "sparsify": is_sparse(after),
         "share": after.width < before.hidden and (after.sharing is not None or after.depth == 1),
     }[kind]
 
@@ -96,7 +106,7 @@ class Workshop:
         self.folder = folder
         data = toy.write_data(folder / "data")
         config = EncoderConfig.uniform(
-            vocabulary=rows, hidden=16, layers=4, heads=2, feed_forward=24, max_positions=32, initializer_range=0.3
+            vocabulary=rows, hidden=32, layers=4, heads=2, feed_forward=32, max_positions=32, initializer_range=0.3
         )
         heads = {"task": HeadConfig("classification", labels=2), "mlm": HeadConfig("masked_lm")}
         meta = FolderMeta(task="classification", label_names=("negative", "positive"))

@@ -43,7 +43,15 @@ def command(name: str) -> list[str]:
         head = head.replace(word, toy)
     words = shlex.split(head)
     recipe = load_recipe(name)
-    starts_from_a_model = words[0] in ("prune-layers", "prune-vocab", "prune-width", "share", "factorize", "quantize")
+    starts_from_a_model = words[0] in (
+        "prune-layers",
+        "prune-vocab",
+        "prune-width",
+        "share",
+        "factorize",
+        "sparsify",
+        "quantize",
+    )
     if recipe.teacher is not None and not {"--teacher", "--model"} & {*words} and not starts_from_a_model:
         words += ["--teacher", "mine"]
     if "--data" not in words:

@@ -19,6 +19,7 @@ WIDTH = {"kind": "prune_width", "ratio": 0.5}
 VOCABULARY = {"kind": "prune_vocab", "coverage": 99.9}
 SHARE = {"kind": "share", "pattern": {"kind": "all"}, "embedding": {"size": 8}}
 FACTORIZE = {"kind": "factorize", "ratio": 0.5}
+SPARSIFY = {"kind": "sparsify"}
 QUANTIZE = {"kind": "quantize", "scheme": "per-token"}
 EXPORT = {"kind": "export"}
 FINETUNE = {"kind": "finetune", "training": TRAINING}
@@ -121,6 +122,13 @@ REFUSED = [
     ((FACTORIZE, FACTORIZE), "1-factorize cannot come after 0-factorize", "of low rank already"),
     ((FACTORIZE, SHARE), "1-share cannot come after 0-factorize", "of low rank already"),
     ((FACTORIZE, WIDTH), "1-prune_width cannot come after 0-factorize", "of low rank already"),
+    ((SPARSIFY, WIDTH), "1-prune_width cannot come after 0-sparsify", "break the pattern; sparsify afterwards"),
+    ((SPARSIFY, FACTORIZE), "1-factorize cannot come after 0-sparsify", "break the pattern; use one of both"),
+    ((FACTORIZE, SPARSIFY), "1-sparsify cannot come after 0-factorize", "of low rank already"),
+    ((SPARSIFY, SPARSIFY), "1-sparsify cannot come after 0-sparsify", "break the pattern; sparsify afterwards, and"),
+    ((SPARSIFY, SHARE), "1-share cannot come after 0-sparsify", "sharing its layers would break the pattern"),
+    ((SHARE, SPARSIFY), "1-sparsify cannot come after 0-share", "keep something of their own"),
+    ((QUANTIZE, SPARSIFY), "1-sparsify cannot come after 0-quantize", "making it sparse"),
     ((SHARE, FACTORIZE), "1-factorize cannot come after 0-share", "keep something of their own"),
     ((SHARE, SHARE), "1-share cannot come after 0-share", "factorized already"),
     ((EXPORT, QUANTIZE), "1-quantize cannot come after 0-export", "export last"),

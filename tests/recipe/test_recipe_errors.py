@@ -34,7 +34,8 @@ stages:
 """
 
 KINDS = (
-    "distill, export, factorize, finetune, pretrain, prune_layers, prune_vocab, prune_width, quantize, share, tokenizer"
+    "distill, export, factorize, finetune, pretrain, prune_layers, prune_vocab, prune_width, quantize, share, "
+    "sparsify, tokenizer"
 )
 RULES = "every-other, first, last, uniform or a list of layer numbers"
 

@@ -1,0 +1,1 @@
+"""How the two of every four weights that go are chosen, one file each."""
