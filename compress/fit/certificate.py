@@ -35,14 +35,9 @@ CERTIFIED, UNCERTIFIED, INFEASIBLE = "certified", "uncertified", "infeasible"
 
 
 def latency(judge: Judge, folder: Path, repeats: int, seconds: float) -> Timing:
-    """Of the deployed model, beside the parent; again where something else used the processor, the last one counts."""
+    """Of the deployed model, beside the parent."""
     predictor = Predictor(folder, runtime=judge.runtime(folder), **judge.how)
-    found = judge.timed(predictor, repeats, seconds)
-    for _ in range(ATTEMPTS - 1):
-        if found.quiet:
-            break
-        found = judge.timed(predictor, repeats, seconds)
-    return found
+    return judge.timed(predictor, repeats, seconds, ATTEMPTS)
 
 
 def files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -73,7 +68,7 @@ def issue(
     agreement = {key: told.get(f"vs_teacher/agreement_pct{end}") for key, end in ENDS.items()}
     mb = sum(p.stat().st_size for p in deployed) / 1e6
     drop = None if difference["value"] is None else -100 * difference["value"]
-    over = bounds.over(mb, timing.ms, drop)
+    over = bounds.over(mb, timing.certain, drop)
     why = [] if timing.quiet else [BUSY]
     if seen:
         why.append("there are no test rows but those that plans were chosen on")
@@ -89,7 +84,7 @@ def issue(
         "deployed": [p.name for p in deployed],
         "files": files(folder),
         "size_mb": mb,
-        "latency": {**asdict(timing), "ms": timing.ms, "batch": serving.batch, "length": serving.length},
+        "latency": {**asdict(timing), "ms": timing.certain, "batch": serving.batch, "length": serving.length},
         "speedup": timing.speedup,
         "quality": {"metric": metric, **value, "labels": "given" if labelled else "the parent's answers"},
         "difference": {**difference, "p_value": told.get("vs_teacher/p_value")},

@@ -39,14 +39,18 @@ def test_times_on_a_quiet_and_on_a_busy_machine() -> None:
     assert quiet.speedup == 3.0
     for busy in (timing(cpu_share=0.5), timing(spread=0.3), Timing.of(latency(), latency(12.0, cpu_share=0.5))):
         assert not busy.quiet
-        assert busy.ms == pytest.approx(0.95 * 4.0)
-    later = Timing.of(latency(8.0, cpu_share=0.5), latency(24.0), least=0.95 * 12.0)  # all takes twice as long now
-    assert later.ms == pytest.approx(0.95 * 4.0)
+        assert busy.ms == busy.certain == pytest.approx(4.0)
+    before = {"least": 0.95 * 12.0, "typical": 12.0}
+    later = Timing.of(latency(8.0, cpu_share=0.5), latency(24.0), **before)  # all takes twice as long now
+    assert later.certain == pytest.approx(4.0)
     assert later.speedup == pytest.approx(3.0)
-    unseen = Timing.of(latency(8.0), latency(24.0), least=0.95 * 12.0)  # the same, by what shares caches with us
+    unseen = Timing.of(latency(8.0), latency(24.0), **before)  # the same, by what shares caches with us
     assert not unseen.quiet
-    assert unseen.ms == pytest.approx(0.95 * 4.0)
-    assert Timing.of(latency(), latency(12.0), least=0.92 * 12.0).quiet
+    assert unseen.certain == pytest.approx(4.0)
+    little = Timing.of(latency(4.2), latency(12.6), **before)
+    assert little.quiet
+    assert little.certain == 4.2, "what is certified is what was measured"
+    assert little.ms == pytest.approx(4.0), "plans are compared at one pace"
 
 
 FOLDER_FILES = {"model.onnx": b"1" * 4000, "config.json": b"{}"}
