@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,14 +12,30 @@ from typing import Literal
 from compress.contracts import Batch, BatchSource, MaskingSpec, Objective, TrainingPlan
 from compress.corpora import corpus_batches
 from compress.data.tokenizer import Tokenizer
+from compress.encoder.config import EncoderConfig
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.modelfolder.meta import FolderMeta
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.objectives.masked_lm import Objective as MaskedLM
-from compress.stages import StageContext, TaskData, check_same_labels, folder_meta, require_folder
+from compress.stages import Outline, StageContext, TaskData, check_same_labels, folder_meta, require_folder
 
 Level = Literal["corpus", "task"]
 """Which text: the corpus, of a general teacher; the labelled rows, of a fine-tuned one."""
+
+
+def outlined(
+    level: Level,
+    start: Outline | None,
+    teacher: Outline | None,
+    general: Outline | None,
+    check: Callable[[EncoderConfig, str], None],
+) -> Outline | None:
+    """What a stage makes that changes matrices alone: its config is not known before. check: of what it is given."""
+    made = start or (general if level == "corpus" else teacher)
+    if made is None or made.config is None:
+        return made
+    check(made.config, "the model")
+    return dataclasses.replace(made, config=None)
 
 
 @dataclass(frozen=True)

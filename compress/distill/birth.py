@@ -19,6 +19,7 @@ from compress.encoder.config import EncoderConfig
 from compress.encoder.model import Model
 from compress.encoder.narrowing import check_narrowable, check_narrower, narrow
 from compress.encoder.shapes import resized
+from compress.encoder.sparsity import dense, is_sparse
 from compress.encoder.statistics import collect
 from compress.encoder.students import take_layers
 from compress.modelfolder import folder as modelfolder
@@ -93,12 +94,15 @@ def born(source: Origin, context: StageContext, head: str | None, sample: Sample
     config = _resized(how, student.config)
     if how.start == "random":
         context.say("the student starts from random weights, as the recipe says")
+        config = dataclasses.replace(config, layers=tuple(dense(shape) for shape in config.layers))
         return Model(config, student.head_configs).initialize(context.seed).to(context.device)
     if config != student.config:
         method = NARROWING if how.start == "teacher" else how.start
         statistics = collect(student, sample()) if method == "svd" else None
         context.say(f"the student is narrowed by {method}: {_shape(student.config)} to {_shape(config)}")
         student = narrow(student, config, method, seed=context.seed, statistics=statistics)
+    if is_sparse(student.config):
+        context.say("its matrices are 2:4 sparse as those that it takes, and their zeros stay")
     if how.head == "new" and head == "task":
         context.say("the student's task head starts from random weights, as the recipe says")
         fresh = Model(student.config, student.head_configs).initialize(context.seed)
@@ -137,6 +141,9 @@ def _kept(config: EncoderConfig, keep: list[int]) -> dict[str, object]:
 
 
 def _resized(how: StudentSpec, config: EncoderConfig) -> EncoderConfig:
+    """The config itself where no width is named: what its matrices are besides, thin or sparse, stays then."""
+    if not how.names_widths():
+        return config
     return resized(config, hidden=how.hidden, heads=how.heads, feed_forward=how.feed_forward, embedding=how.embedding)
 
 

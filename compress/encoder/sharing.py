@@ -158,6 +158,18 @@ def check_rank(rank: int, config: EncoderConfig, where: str) -> None:
         )
 
 
+def refuse_apart(config: EncoderConfig, where: str, why: str, verb: str) -> None:
+    """Raise UserError for layers that share matrices apart from each other, which an operation on matrices cannot take.
+    verb: what the command of that operation does."""
+    if config.sharing is not None:
+        raise UserError(
+            "this model's layers share matrices and keep something of their own",
+            where=where,
+            why=why,
+            do=f"{verb} the model first and leave its layers apart, or share whole layers (--shared-vectors)",
+        )
+
+
 def check_shapes(layers: Sequence[LayerShape], groups: Sequence[int], part: str, where: str) -> None:
     """Raise UserError where two layers of a group have different shapes of this part."""
     for layer, group in enumerate(groups):

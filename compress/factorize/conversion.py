@@ -9,25 +9,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from compress.contracts import FactorMethod, Factors, Seen
-from compress.encoder.config import EncoderConfig
 from compress.encoder.model import Model
 from compress.encoder.students import part_of_layer, rebuilt
-from compress.errors import UserError
 from compress.factorize.allocation import Candidate, Ranks
 
 Name = str
 """`0.attention.query`: of a group of layers (of a layer, where every one has its own), and its matrix."""
-
-
-def refuse_apart(config: EncoderConfig, where: str) -> None:
-    """Raise UserError for layers that share matrices apart from each other, which products cannot stand for."""
-    if config.sharing is not None:
-        raise UserError(
-            "this model's layers share matrices and keep something of their own",
-            where=where,
-            why="a product would have to be shared as well",
-            do="factorize the model first and leave its layers apart, or share whole layers (--shared-vectors)",
-        )
 
 
 def matrices(model: Model) -> dict[Name, Any]:

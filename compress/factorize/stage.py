@@ -6,7 +6,6 @@ costs in quality is won back by distilling the model as it was into what it beca
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -17,12 +16,13 @@ from compress.encoder.config import EncoderConfig
 from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
+from compress.encoder.sharing import refuse_apart
 from compress.encoder.sparsity import refuse_sparse
 from compress.errors import UserError
 from compress.factorize import allocation, conversion, sensitivity, timing
 from compress.factorize.allocation import Candidate, Ranks
 from compress.factorize.spec import Spec
-from compress.originals import Original
+from compress.originals import Original, outlined
 from compress.stages import Finished, Outline, Prepared, StageContext
 from compress.tracking import TrackedRun
 
@@ -38,11 +38,7 @@ class Stage:
         self.spec, self.context = spec, context
 
     def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        made = start or (general if self.spec.level == "corpus" else teacher)
-        if made is None or made.config is None:
-            return made
-        self._check(made.config, "the model")
-        return dataclasses.replace(made, config=None)
+        return outlined(self.spec.level, start, teacher, general, self._check)
 
     def plan(self) -> list[str]:
         s = self.spec
@@ -110,7 +106,7 @@ class Stage:
         refuse_sparse(
             config, "factorizing it", where, "start from the model that it was made of: one of both is possible"
         )
-        conversion.refuse_apart(config, where)
+        refuse_apart(config, where, "a product would have to be shared as well", "factorize")
 
     # --- ranks ------------------------------------------------------------------------------------------------
 

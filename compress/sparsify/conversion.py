@@ -15,6 +15,7 @@ from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.masks import follows
 from compress.encoder.model import Model
 from compress.encoder.quantization import refuse_quantized
+from compress.encoder.sharing import refuse_apart
 from compress.encoder.sparsity import MULTIPLE, PATTERN, fits, fitting, refuse_sparse
 from compress.encoder.students import part_of_layer, rebuilt
 from compress.errors import UserError
@@ -39,13 +40,7 @@ def refuse(config: EncoderConfig, where: str) -> None:
     refuse_quantized(config, doing, where)
     refuse_low_rank(config, doing, where, "sparsify the model that it was made of: a product's thin matrices hold less")
     refuse_sparse(config, "cutting them again", where, "train it on, or start from the model that it was made of")
-    if config.sharing is not None:
-        raise UserError(
-            "this model's layers share matrices and keep something of their own",
-            where=where,
-            why="a matrix would have to be sparse for all of them, and what is their own would not be",
-            do="sparsify the model before its layers are shared, or share whole layers (--shared-vectors)",
-        )
+    refuse_apart(config, where, "what they share would be sparse, and what is their own not", "sparsify")
     if not any(fitting(shape, config.hidden, gated=config.gated) for shape in config.layers):
         sizes = sorted({size for shape in config.layers for size in _sizes(config, shape).values()})
         raise UserError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -12,7 +11,7 @@ from compress.encoder import statistics
 from compress.encoder.model import Model
 from compress.encoder.semistructured import skips_zeros
 from compress.encoder.sparsity import PATTERN
-from compress.originals import Original
+from compress.originals import Original, outlined
 from compress.sparsify import conversion
 from compress.sparsify.conversion import Cut
 from compress.sparsify.spec import Spec
@@ -32,11 +31,7 @@ class Stage:
         self.spec, self.context = spec, context
 
     def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        made = start or (general if self.spec.level == "corpus" else teacher)
-        if made is None or made.config is None:
-            return made
-        conversion.refuse(made.config, "the model")
-        return dataclasses.replace(made, config=None)
+        return outlined(self.spec.level, start, teacher, general, conversion.refuse)
 
     def plan(self) -> list[str]:
         return [f"set two of every four weights of the layers' matrices to zero, by {self.spec.method.kind}"]

@@ -15,7 +15,7 @@ from compress import registry
 from compress.contracts import Batch, FactorMethod, Factors, Needs, RunOptions, Seen
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.model import Model
-from compress.encoder.sharing import Sharing
+from compress.encoder.sharing import Sharing, refuse_apart
 from compress.encoder.statistics import inputs as inputs_of
 from compress.errors import UserError
 from compress.factorize import allocation, conversion, sensitivity, timing
@@ -211,7 +211,7 @@ def test_the_bias_takes_up_the_mean() -> None:
 def test_refused_where_matrices_are_shared_apart() -> None:
     config = dataclasses.replace(CONFIG, sharing=Sharing((0, 0, 1), (0, 1, 1)))
     with pytest.raises(UserError, match=r"share matrices and keep something of their own.*factorize the model first"):
-        conversion.refuse_apart(config, "here")
+        refuse_apart(config, "here", "so", "factorize")
 
 
 def test_timing_of_a_hopeless_and_a_sure_case() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from compress import registry
 from compress.contracts import Batch, PartRow, RunOptions, Seen, SparseMethod, TrainingPlan
+from compress.distill.birth import Origin, born
+from compress.distill.studentspec import StudentSpec
 from compress.encoder import semistructured
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.inference import prepare
@@ -231,6 +234,22 @@ def test_zeros_stay_zeros_in_training_and_the_rest_is_trained_as_ever(optimizer:
     again = Optimizer(made, plan)
     again.load(rule.state())
     assert all(torch.equal(one, other) for (_, one), (_, other) in zip(rule.masks, again.masks, strict=True))
+
+
+def test_students_of_a_sparse_model() -> None:
+    """Layers that are taken bring their zeros; a student of other widths, or of random weights, has none."""
+    donor: Any = SimpleNamespace(model=sparse(parent()), config=sparse(parent()).config)
+    context: Any = SimpleNamespace(say=lambda text: None, seed=0, device="cpu")
+
+    def made(**asked: Any) -> Model:
+        how = StudentSpec(**asked)
+        return born(Origin(donor, how), context, "task", lambda: pytest.fail("no sample"))
+
+    taken = made(layers=[1])
+    require_pattern(taken, "here")
+    assert len(sparse_parts(taken)) == 6
+    assert not sparse_parts(made(layers=[1], start="random"))
+    assert not sparse_parts(made(layers=[1], feed_forward=16, start="selection"))
 
 
 def test_quantizers_keep_zeros() -> None:
