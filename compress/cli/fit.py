@@ -58,17 +58,32 @@ class Duration(click.ParamType):
 @click.option("--plans", type=click.IntRange(1, 64), default=6, show_default=True, help="Most plans made and measured.")
 @click.option(
     "--train",
-    type=click.Choice(["none", "heal"]),
+    type=click.Choice(["none", "heal", "full"]),
     default="none",
     show_default=True,
-    help="heal: distil the parent into the best plans too, before they are rounded: four, then two, then one.",
+    help="heal: distil the parent into the best plans too, before they are rounded: four, then two, then one. full: "
+    "also train the best model then with its numbers rounded.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1, 1_000_000),
     default=400,
     show_default=True,
-    help="Of --train heal: steps of 32 rows of the last one; the others take a half and a quarter.",
+    help="Of --train: steps of 32 rows of the last plan that is healed (the others take a half and a quarter), and as "
+    "many rounded.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(0, 100_000),
+    default=0,
+    help="Of --train: heal the best plan so many times more with other rates, temperatures, weights and steps, chosen "
+    "by optuna (extra search).",
+)
+@click.option(
+    "--study",
+    metavar="ADDRESS",
+    help="Where the trials are kept, for several machines at once: sqlite:///FILE, journal:///FILE, postgresql://...; "
+    "not given: the output folder.",
 )
 @click.option("--family", is_flag=True, help="Models along the whole range of sizes and speeds, all measured.")
 @click.option("--plan-only", is_flag=True, help="Show the plans and what they would cost; make nothing.")
@@ -90,7 +105,8 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
       compress fit FOLDER --data DATA --max-ms 3 --plan-only
     """
     from compress.fit.bounds import Bounds
-    from compress.fit.run import Wanted, fit
+    from compress.fit.run import fit
+    from compress.fit.wanted import Wanted
     from compress.flags import listening
 
     given["plan_only"] |= options.dry_run

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -27,6 +28,9 @@ _SHOW_CURSOR = b"\x1b[?25h"  # a progress display hides it, and nobody else will
 
 _active: StopFlag | None = None
 
+OUT_OF_TIME = "the end of its time"
+"""What a flag shows that is up by its clock alone."""
+
 
 class StopFlag:
     """Context manager; `requested` is the name of the signal that asked to stop, or None.
@@ -38,13 +42,25 @@ class StopFlag:
 
     def __init__(self) -> None:
         self._requested: str | None = None
+        self._deadline: float | None = None
         self._outer: StopFlag | None = None
         self._previous: dict[signal.Signals, Any] = {}
         self._watcher: _Watcher | None = None
 
     @property
     def requested(self) -> str | None:
-        return self._requested or (self._outer.requested if self._outer is not None else None)
+        late = self._deadline is not None and time.monotonic() >= self._deadline
+        own = self._requested or (OUT_OF_TIME if late else None)
+        return own or (self._outer.requested if self._outer is not None else None)
+
+    @contextlib.contextmanager
+    def until(self, moment: float | None) -> Iterator[None]:
+        """Inside, the flag is also up from this moment of the monotonic clock on; None: of no moment."""
+        before, self._deadline = self._deadline, moment
+        try:
+            yield
+        finally:
+            self._deadline = before
 
     def request(self, reason: str) -> None:
         """Ask to stop, as a signal does; the first reason stays."""

@@ -1,45 +1,22 @@
-"""What each part of a model costs where it will be served: milliseconds and bytes of building blocks, measured once on
-this device and kept.
+"""What each part of a model costs where it will be served: milliseconds and bytes of building blocks.
 
-Models of one and two layers with random weights are written and timed in turn as whole models are, each with fewer
-heads or fewer neurons than the first; differences are what a layer, a head and a neuron cost. What a whole model takes
-is the sum, times one factor that a real model gives. Milliseconds are the least of many rounds: what else runs on the
-machine only ever adds.
+What a whole model takes is the sum, times one factor that a real model gives; how far such a sum may be off is known
+from larger models that it was checked against.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import compress
-from compress.console import Console
-from compress.data.tokenstore import cache_folder
-from compress.durable import atomic, safe
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
+from compress.encoder.config import EncoderConfig
 from compress.errors import UserError
-from compress.export.runtimes import versions
-from compress.fit.serving import FLOAT, Bits, Serving, answering, content, rounded, stored
-from evaluation.cost.device import describe
-from evaluation.cost.latency import measure_interleaved
-
-HEAD_SIZES, NEURON_SIZES = 5, 6
-"""Sizes of each kind that are timed; between them time is taken to grow evenly, bytes do."""
-ROUNDS, PATIENCE, NEAR = 8, 30.0, 0.03
-"""Rounds at a time, until the two best times of nearly all samples are within so much of each other, for at most so
-many seconds."""
-MORE_ROWS = 1024
-"""Of a word table, by which two files differ that tell what a row takes."""
-MB = 1e6
+from evaluation.quality.intervals import mean_interval
 
 
 @dataclass(frozen=True)
@@ -69,7 +46,8 @@ class TableCost:
 @dataclass(frozen=True)
 class Blocks:
     """attention, feed_forward: bits → of one layer, by heads and by neurons.  embeddings: (bits, rank or 0) of the word
-    table.  ms, mb: of all else.  busy: whether something else used the processor while it was measured."""
+    table.  ms, mb: of all else.  busy: whether something else used the processor while it was measured.  checks:
+    measured milliseconds of larger models, of other shapes, over the sum of their blocks."""
 
     attention: Mapping[int, Curve]
     feed_forward: Mapping[int, Curve]
@@ -77,13 +55,21 @@ class Blocks:
     ms: float
     mb: float
     busy: bool
+    checks: tuple[float, ...] = ()
+
+    @property
+    def margin(self) -> float:
+        """By how many times a model whose sum was corrected by one factor may be faster or slower than that, in 95 of
+        100 cases: from how the checks scatter about their own mean, with Student's quantile for so few."""
+        found = mean_interval(np.log(self.checks))
+        return math.exp((found.high - found.low) / 2 * math.sqrt(len(self.checks) + 1))
 
     def as_json(self) -> dict[str, Any]:
         return {
             "attention": {str(k): dataclasses.asdict(v) for k, v in self.attention.items()},
             "feed_forward": {str(k): dataclasses.asdict(v) for k, v in self.feed_forward.items()},
             "embeddings": {f"{b}/{r}": dataclasses.asdict(v) for (b, r), v in self.embeddings.items()},
-            "ms": self.ms, "mb": self.mb, "busy": self.busy,
+            "ms": self.ms, "mb": self.mb, "busy": self.busy, "checks": list(self.checks),
         }  # fmt: skip
 
     @classmethod
@@ -98,7 +84,9 @@ class Blocks:
             for name, row in found["embeddings"].items():
                 bits, rank = name.split("/")
                 tables[int(bits), int(rank)] = TableCost(float(row["ms"]), float(row["mb"]), float(row["row_mb"]))
-            return cls(curves[0], curves[1], tables, float(found["ms"]), float(found["mb"]), bool(found["busy"]))
+            checks = tuple(map(float, found["checks"]))
+            ms, mb, busy = float(found["ms"]), float(found["mb"]), bool(found["busy"])
+            return cls(curves[0], curves[1], tables, ms, mb, busy, checks)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UserError(
                 "not a table of building blocks", where=where, do="remove the file; it is measured anew"
@@ -112,177 +100,3 @@ def ranks(config: EncoderConfig) -> tuple[int, ...]:
         return ()
     found = {int(config.hidden * part / 32) * 32 for part in (2 / 3, 1 / 2, 1 / 3)}
     return tuple(sorted((n for n in found if 32 <= n < config.hidden), reverse=True))
-
-
-def table(
-    config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving, console: Console
-) -> tuple[Blocks, Path]:
-    """The table for models of this width, and where it is kept: read, or measured now and written."""
-    key = _key(config, heads, serving)
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    path = cache_folder() / "blocks" / f"{digest[:32]}.json"
-    if path.is_file():
-        return Blocks.from_json(safe.read_json(path).get("blocks"), str(path)), path
-    console.note(f"measuring building blocks: {serving}")
-    made = measure(config, heads, serving)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_json(path, {"made_for": key, "blocks": made.as_json()})
-    return made, path
-
-
-def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving) -> dict[str, object]:
-    """All that a table depends on."""
-    return {
-        "version": compress.__version__,
-        "device": describe(serving.device),
-        "runtime": [serving.runtime, versions()[serving.runtime]],
-        "batch": serving.batch,
-        "length": min(serving.length, config.max_positions),
-        "encoder": {**config.to_dict(), "dropout": 0, "attention_dropout": 0, "vocabulary": 0},
-        "heads": {name: head.to_dict() for name, head in heads.items() if name == "task"},
-    }
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """A small model to write and to time."""
-
-    depth: int
-    heads: int
-    neurons: int
-    bits: int
-    word: int
-    rank: int = 0
-
-
-@dataclass(frozen=True)
-class _Found:
-    ms: float
-    mb: float
-
-
-def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving) -> Blocks:
-    """Write and time the samples, in turn."""
-    most_heads = max(shape.heads for shape in config.layers)
-    most_neurons = max(shape.feed_forward for shape in config.layers)
-    counts = [_sizes(most_heads, HEAD_SIZES), _sizes(most_neurons, NEURON_SIZES)]
-    first = serving.bits[0]
-    words = serving.table_bits[0]
-    samples: list[_Sample] = []
-    for bits in serving.bits:
-        samples += [_Sample(2, h, most_neurons, bits, words) for h in counts[0]]
-        samples += [_Sample(2, most_heads, f, bits, words) for f in counts[1]]
-        samples.append(_Sample(1, most_heads, most_neurons, bits, words))
-    one = _Sample(1, most_heads, most_neurons, first, words)
-    for rank in (0, *ranks(config)):
-        samples += [dataclasses.replace(one, word=word, rank=rank) for word in serving.table_bits]
-    made = {sample: _built(sample, config, heads, serving) for sample in dict.fromkeys(samples)}
-    least, busy = _least([call for call, _ in made.values()])
-    found = {s: _Found(ms, size / MB) for (s, (_, size)), ms in zip(made.items(), least, strict=True)}
-    curves = [_curves(found, bits, most_heads, most_neurons, words, counts) for bits in serving.bits]
-    attention = {bits: curve[0] for bits, curve in zip(serving.bits, curves, strict=True)}
-    feed_forward = {bits: curve[1] for bits, curve in zip(serving.bits, curves, strict=True)}
-    whole = found[one]
-    rows, small = {}, _vocabulary(config)
-    for (word, rank), sample in {(s.word, s.rank): s for s in found if s.depth == 1 and s.bits == first}.items():
-        more = _bytes(sample, config, heads, serving, small + MORE_ROWS) / MB
-        row = (more - found[sample].mb) / MORE_ROWS
-        rows[word, rank] = TableCost(
-            max(0.0, found[sample].ms - whole.ms) if rank else 0.0, found[sample].mb - whole.mb, row
-        )
-    layer = [float(attention[first].at(np.array([most_heads]))[i][0]) for i in (0, 1)]
-    inner = [float(feed_forward[first].at(np.array([most_neurons]))[i][0]) for i in (0, 1)]
-    ms, mb = (max(0.0, w - a - b) for w, a, b in zip((whole.ms, whole.mb), layer, inner, strict=True))
-    # The word rows of the samples are counted with those of the plan.
-    tables = {
-        k: TableCost(v.ms, v.mb - small * v.row_mb + small * rows[words, 0].row_mb, v.row_mb) for k, v in rows.items()
-    }
-    return Blocks(attention, feed_forward, tables, ms, mb - small * rows[words, 0].row_mb, busy)
-
-
-def _least(calls: Sequence[Callable[[], object]]) -> tuple[list[float], bool]:
-    """The least milliseconds of each call, and whether they came out otherwise now and then."""
-    begin, minima = time.monotonic(), np.zeros((0, len(calls)))
-    while True:
-        found = measure_interleaved(calls, warmup=0 if len(minima) else 2, repeats=ROUNDS)
-        minima = np.sort(np.vstack([minima, [t.minimum for t in found]]), axis=0)
-        if len(minima) > 1:
-            settled = float(np.mean(minima[1] <= (1 + NEAR) * minima[0])) >= 0.9
-            if settled or time.monotonic() - begin > PATIENCE:
-                return minima[0].tolist(), not settled
-
-
-def _curves(
-    found: Mapping[_Sample, _Found], bits: int, heads: int, neurons: int, word: int, counts: Sequence[list[int]]
-) -> tuple[Curve, Curve]:
-    """Of one layer: what its attention takes by heads, norms and all else of it included, and its neurons alone."""
-    two, one = found[_Sample(2, heads, neurons, bits, word)], found[_Sample(1, heads, neurons, bits, word)]
-
-    def each(name: str) -> tuple[list[float], list[float]]:
-        layer = getattr(two, name) - getattr(one, name)
-        by_neurons = [(getattr(found[_Sample(2, heads, f, bits, word)], name)) / 2 for f in counts[1]]
-        least, size = by_neurons[0], counts[1]
-        slope = (by_neurons[-1] - least) / max(1, size[-1] - size[0])
-        inner = [max(0.0, x - least + slope * size[0]) for x in by_neurons]
-        by_heads = [
-            (getattr(found[_Sample(2, h, neurons, bits, word)], name) - getattr(two, name)) / 2 for h in counts[0]
-        ]
-        return [max(0.0, layer - inner[-1] + x) for x in by_heads], inner
-
-    (ms_heads, ms_inner), (mb_heads, mb_inner) = each("ms"), each("mb")
-    return (
-        Curve(tuple(counts[0]), tuple(ms_heads), tuple(mb_heads)),
-        Curve(tuple(counts[1]), tuple(ms_inner), tuple(mb_inner)),
-    )
-
-
-def _sizes(most: int, count: int) -> list[int]:
-    return np.unique(np.linspace(1, most, min(most, count)).round().astype(int)).tolist()
-
-
-def _vocabulary(config: EncoderConfig) -> int:
-    return config.pad_id + 8
-
-
-def _model(sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], vocabulary: int) -> Model:
-    shape = LayerShape(sample.heads, config.layers[0].head_width, sample.neurons)
-    small = dataclasses.replace(
-        config,
-        layers=(shape,) * sample.depth,
-        vocabulary=vocabulary,
-        embedding=sample.rank or config.embedding,
-        project_first=bool(sample.rank) or config.project_first,
-        layer_groups=None,
-        sharing=None,
-        windows=None,
-        global_tokens=0,
-        first_norm=True,
-        rotary_bases=None if config.rotary_bases is None else (config.rotary_bases[0],) * sample.depth,
-    )
-    return Model(small, {k: v for k, v in heads.items() if k == "task"}).initialize(0).eval()
-
-
-def _built(
-    sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving
-) -> tuple[Callable[[], object], int]:
-    """A call, and the bytes that are deployed."""
-    made = rounded(_model(sample, config, heads, _vocabulary(config)), _bits(sample), serving).to(serving.device)
-    if not serving.writes:
-        return answering(made, serving), stored(made)
-    written = content(made)
-    return answering(made, serving, written), len(written)
-
-
-def _bytes(
-    sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving, vocabulary: int
-) -> int:
-    made = rounded(_model(sample, config, heads, vocabulary), _bits(sample), serving)
-    return len(content(made)) if serving.writes else stored(made)
-
-
-def _bits(sample: _Sample) -> Bits:
-    # Tables are rounded alike whatever the matrices are, so that these alone make the difference.
-    return Bits({"encoder.layers.*": sample.bits}, sample.word, FLOAT if sample.word == FLOAT else 8)
-
-
-__all__ = ["Blocks", "Curve", "TableCost", "measure", "ranks", "table"]

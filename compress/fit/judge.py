@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 
 from compress.data.table import Rows
 from compress.data.task import Scored
+from compress.durable import atomic, safe
+from compress.errors import UserError
 from compress.fit.plans import Plan
 from compress.fit.serving import Serving, answering, content
 from compress.fit.study import apart
@@ -21,9 +23,13 @@ from compress.modelfolder.folder import LoadedModel
 from compress.predictor import Predictor, fixed_batch
 from evaluation.cost.latency import Latency, measure_interleaved
 from evaluation.cost.size import MB, weights_bytes
+from evaluation.frontier import Candidate
+from evaluation.quality.pairing import Resampled, kept
 
 JUDGED = 2000
 """Validation rows that plans are judged on, at most."""
+RECORD = "judged.json"
+"""What was found of a made model, beside it."""
 REPEATS, SECONDS = 30, 3.0
 STEADY = 1.07
 """Over what the parent took at its best, what it may take now: what shares caches with us slows both, and the
@@ -80,7 +86,9 @@ class Timing:
 @dataclass(frozen=True)
 class Judged:
     """A plan that was made. mb: of what is deployed.  value: the main metric on validation.  drop: points lost against
-    the parent, with the 95 % interval of the paired difference.  apart: nats from the parent's answers."""
+    the parent, with the 95 % interval of the paired difference.  apart: nats from the parent's answers.  steps: that
+    it was trained for.  figures: the metric on resamples of the rows, by which two models are paired; None where it is
+    undefined."""
 
     name: str
     plan: Plan
@@ -93,10 +101,42 @@ class Judged:
     drop_high: float
     apart: float
     seconds: float
+    steps: int = 0
+    figures: Resampled | None = field(default=None, repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        return {**found, "folder": self.folder.name, "plan": self.plan.as_json()}
+        """Without the figures."""
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "figures"}
+        return {**found, "folder": self.folder.name, "plan": self.plan.as_json(), "timing": asdict(self.timing)}
+
+    def write(self, path: Path) -> None:
+        """All of it; `judged_from` reads it."""
+        figures = None if self.figures is None else self.figures.text()
+        atomic.write_json(path, {**self.as_json(), "figures": figures})
+
+    @property
+    def candidate(self) -> Candidate:
+        """For the frontier of those that one fit judged: on the same rows, beside the same parent."""
+        up, down = (self.drop - self.drop_low) / 100, (self.drop_high - self.drop) / 100
+        return Candidate(
+            self.value, self.value - down, self.value + up, self.mb, self.timing.ms, "validation", figures=self.figures
+        )
+
+
+def judged_from(path: Path, folder: Path) -> Judged:
+    """What was written of a model, whose folder this is. Raises UserError for what is no such file."""
+    found = safe.read_json(path, 1 << 22)
+    try:
+        return _judged(found, folder)
+    except (KeyError, TypeError, ValueError):
+        do = "remove it; the model is judged again"
+        raise UserError("not what was found of a model", where=str(path), do=do) from None
+
+
+def _judged(found: Mapping[str, Any], folder: Path) -> Judged:
+    figures = None if found.get("figures") is None else Resampled.parse(found["figures"])
+    plan, timing = Plan.from_json(found["plan"]), Timing(**found["timing"])
+    return Judged(**{**found, "figures": figures, "plan": plan, "timing": timing, "folder": folder})
 
 
 class Judge:
@@ -154,18 +194,21 @@ class Judge:
         self.least, self.typical = found.parent_least, found.parent_typical
         return found
 
-    def judge(self, name: str, plan: Plan, folder: Path, begun: float) -> Judged:
-        """Of a model folder. begun: when its making began, by the monotonic clock."""
+    def judge(self, name: str, plan: Plan, folder: Path, begun: float, steps: int = 0) -> Judged:
+        """Of a model folder. begun: when its making began, by the monotonic clock.  steps: that it was trained for."""
         predictor = Predictor(folder, runtime=self.runtime(folder), **self.how)
         examples = predictor.encode_rows(self.rows, max_length=self.max_length)
         logits = predictor.logits(examples)
         scored = self.task.score(logits, self.names, examples, self.rows)
         lost = self.scored.difference(scored, self.metric, resamples=1000)
+        figures = None
+        if self.metric in scored.metrics:
+            figures = kept(scored.rows, scored.metrics[self.metric], metric=self.metric, data="validation")
         return Judged(
             name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.timed(predictor),
             scored.value(self.metric), 100 * lost.value, 100 * lost.low, 100 * lost.high,
             apart(self.task, (logits, examples), (self.theirs, self.examples), self.names, self.rows),
-            time.monotonic() - begun,
+            time.monotonic() - begun, steps, figures,
         )  # fmt: skip
 
     def runtime(self, folder: Path):

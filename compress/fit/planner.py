@@ -341,18 +341,3 @@ def _convolved(best: np.ndarray, part: _Part) -> tuple[np.ndarray, np.ndarray]:
         np.copyto(target, with_it, where=better)
         choice[:, a:, b:][better] = option
     return new, choice
-
-
-def nondominated(points: Sequence[tuple[float, ...]]) -> list[int]:
-    """Places of points that no other is at most as large as in every coordinate and smaller in one; of equal ones the
-    first."""
-    kept = []
-    for place, point in enumerate(points):
-        beaten = any(
-            all(a <= b for a, b in zip(other, point, strict=True)) and (other != point or index < place)
-            for index, other in enumerate(points)
-            if index != place
-        )
-        if not beaten:
-            kept.append(place)
-    return kept

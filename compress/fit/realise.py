@@ -11,6 +11,7 @@ import torch
 
 from compress.data.batches import evaluation_batches
 from compress.data.tokenizer import Tokenizer
+from compress.durable import atomic
 from compress.encoder.cutting import Kept, cut
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
@@ -93,14 +94,38 @@ class Maker:
         return (len(content(made)) if serving.writes else stored(made)) / MB
 
     def write(
-        self, plan: Plan, serving: Serving, folder: Path, data: DataNote, *, narrow: Model | None = None, steps: int = 0
+        self, plan: Plan, serving: Serving, folder: Path, data: DataNote, *, narrow: Model | None = None, how: str = ""
     ) -> Path:
         """The model folder of a plan, with its file where one is deployed, checked against the model.
 
-        narrow, steps: as `model` takes it, trained for so many steps.
+        narrow: as `model` takes it.  how: it was trained, for the card.
         """
         made, files = self.model(plan, serving, narrow=narrow)
-        meta = self._meta(plan, data, steps)
+        return self._written(plan, made, files, serving, folder, data, how)
+
+    def write_rounded(self, plan: Plan, made: Model, serving: Serving, folder: Path, data: DataNote, how: str) -> Path:
+        """As `write`, of a model that was rounded as planned and trained on."""
+        files = dict(self.space.vocabulary(plan.vocabulary).files)
+        return self._written(plan, made, files, serving, folder, data, how)
+
+    def save_parent(self, plan: Plan, folder: Path) -> Path:
+        """The folder of the whole model over a plan's vocabulary: it reads what the plan's model reads. That of the
+        model itself where the vocabulary is whole."""
+        vocabulary, source = self.space.vocabulary(plan.vocabulary), self.source
+        if vocabulary.kept is None:
+            return source.path
+        if not folder.is_dir() or atomic.verify_folder(folder):
+            made = keep_rows(source.model, torch.from_numpy(vocabulary.kept), str(source.path)).eval()
+            note = f"the parent of a fit over {vocabulary.rows:,} pieces of its vocabulary, to teach from"
+            meta = source.meta.model_copy(update={"lineage": (self._parent(),), "notes": (*source.meta.notes, note)})
+            files = dict(vocabulary.files)
+            modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+        return folder
+
+    def _written(
+        self, plan: Plan, made: Model, files: dict[str, bytes], serving: Serving, folder: Path, data: DataNote, how: str
+    ) -> Path:
+        meta = self._meta(plan, data, how)
         modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
         if serving.writes:
             student = self.student
@@ -110,10 +135,12 @@ class Maker:
             write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), f"{Path(data.name).name}/validation")
         return folder
 
-    def _meta(self, plan: Plan, data: DataNote, steps: int = 0) -> FolderMeta:
+    def _parent(self) -> Parent:
+        path = self.source.path
+        return Parent(role="parent", name=path.name, fingerprint=modelfolder.fingerprint(path))
+
+    def _meta(self, plan: Plan, data: DataNote, how: str = "") -> FolderMeta:
         source, table = self.source, self.student.table
-        how = f"healed by {steps} steps of distillation" if steps else "without training"
-        parent = Parent(role="parent", name=source.path.name, fingerprint=modelfolder.fingerprint(source.path))
         return FolderMeta(
             family=source.family,
             task=table.task,
@@ -121,9 +148,12 @@ class Maker:
             task_settings={**source.meta.task_settings, **dict(table.settings)},
             method="fit",
             max_length=self.student.max_length,
-            lineage=(parent,),
+            lineage=(self._parent(),),
             data=data,
-            notes=(*source.meta.notes, f"fitted to a budget, {how}: {plan.sentence(source.config)}"),
+            notes=(
+                *source.meta.notes,
+                f"fitted to a budget, {how or 'without training'}: {plan.sentence(source.config)}",
+            ),
         )
 
     def scales(self) -> Scales:

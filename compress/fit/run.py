@@ -8,76 +8,47 @@ A plan that was made and judged is not made again, so a stopped fit goes on wher
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from compress.console import Console
-from compress.contracts import Measurement, RunOptions
-from compress.data.table import fingerprint
+from compress.contracts import RunOptions
 from compress.data.tasks import task_of
-from compress.durable import atomic, safe
+from compress.durable import atomic
 from compress.durable.lock import run_lock
 from compress.durable.signals import StopFlag
 from compress.encoder.lowrank import refuse_low_rank
 from compress.encoder.quantization import refuse_quantized
 from compress.encoder.sparsity import refuse_sparse
 from compress.errors import ExitCode, Stopped, UserError
-from compress.fit import certificate, telling
-from compress.fit.blocks import table as blocks_of
-from compress.fit.bounds import Bounds, below_least
-from compress.fit.judge import Judge, Judged, Timing, best_of
+from compress.fit import certificate, costs, telling, trials
+from compress.fit.bounds import below_least
+from compress.fit.certifying import certify
+from compress.fit.forecast import forecast
+from compress.fit.healing import Healing
+from compress.fit.inloop import InTheLoop
+from compress.fit.judge import RECORD, Judge, Judged, Timing, best_of, judged_from
 from compress.fit.plans import Plan, Space
 from compress.fit.realise import Maker
 from compress.fit.search import Search, chosen, front
-from compress.fit.serving import Serving
-from compress.fit.starting import least_megabytes, served_by
+from compress.fit.serving import answering, rounded
+from compress.fit.starting import least_megabytes
 from compress.fit.study import Student, as_json
+from compress.fit.training import Trainer
 from compress.fit.unlabelled import answered
-from compress.measure import CostPlan, Measured, Subject, measure
+from compress.fit.wanted import Wanted
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote
 from compress.modelnames import resolve
-from compress.publish import log_measured
 from compress.runfolder import Request, RunFolder, claim, resume_command
 from compress.stages import check_same_labels, settings_asked
 from compress.standalone import labelled
 from compress.tracking import TrackedRun, experiment, open_asked, open_run, resolve_store
 
-PLANS, JUDGED, STUDY = "plans", "judged.json", "study.json"
+PLANS, STUDY = "plans", "study.json"
 RESERVE = 0.2
 """Of the time, what is kept for measuring the result."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What was asked for beside data and device. length: of what is timed; None: 128, or what the model reads at most.
-
-    seconds: for planning and trying; None: until the plans are done.
-    plans: most that are made, beside the model in 8 bits.  uncertified: a result is taken that cannot be certified.
-    train: heal: the best plans are distilled from the parent as well, the last of them for so many `steps`.
-    """
-
-    model: str
-    bounds: Bounds
-    batch: int = 1
-    length: int | None = None
-    seconds: float | None = None
-    plans: int = 6
-    family: bool = False
-    plan_only: bool = False
-    uncertified: bool = False
-    train: Literal["none", "heal"] = "none"
-    steps: int = 400
-
-    def digest(self) -> str:
-        """What decides a result."""
-        told = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("plan_only", "uncertified", "seconds")}
-        return json.dumps(told, sort_keys=True)
 
 
 class Fit:
@@ -88,6 +59,9 @@ class Fit:
         self.begun = time.monotonic()
         self.bounds = wanted.bounds
         self.bounds.check()
+        wanted.check()
+        if wanted.trials:
+            trials.require()
         if options.precision == "bf16":
             raise UserError("bits are what a plan chooses", where="--precision bf16", do="leave it out")
         self.source = resolve(wanted.model)
@@ -105,8 +79,9 @@ class Fit:
         self.labelled = "label" in self.table.columns
         if not self.labelled:
             how = {"device": options.device, "settings": settings_asked(self.recipe)}
-            if wanted.train == "heal":
-                raise UserError("the data has no labels to heal with", where="--train heal", do="give labelled rows")
+            if wanted.train != "none":
+                where = f"--train {wanted.train}"
+                raise UserError("the data has no labels to train with", where=where, do="give labelled rows")
             self.table = answered(self.table, self.source, self.max_length, **how)
             console.note("the data has no labels: what is measured is agreement with the answers of the parent")
         self.loaded = modelfolder.load_model(self.source, require={"task"}, keep={"task"}, device=options.device)
@@ -123,16 +98,18 @@ class Fit:
 
     # --- before anything is made ------------------------------------------------------------------------------
 
-    def plan(self) -> Search:
-        """What there is to choose from, and what it costs. Raises UserError (REFUSED) below the least possible."""
+    def plan(self, folder: Path | None = None) -> Search:
+        """What there is to choose from, and what it costs. folder: of a run that may have begun.
+
+        Raises UserError (REFUSED) below the least possible.
+        """
         w, console = self.wanted, self.console
         shape = {"batch": w.batch, "length": self.length, "device": self.options.device}
         least = least_megabytes(self.loaded, self.options.runtime, shape)
         if self.bounds.max_mb is not None and self.bounds.max_mb < least:
             raise below_least("--max-mb", self.bounds.max_mb, least, "MB")
-        self.serving: Serving = served_by(self.loaded, self.options.runtime, shape, console)
-        blocks, path = blocks_of(self.loaded.config, self.loaded.heads, self.serving, console)
-        console.note(f"building blocks: {path}" + ("; times had not settled when they were measured" * blocks.busy))
+        self.costs = costs.of(self.loaded, self.options.runtime, shape, folder, console)
+        self.serving, blocks = self.costs.serving, self.costs.blocks
         self.judge = Judge(
             self.loaded, self.serving, self.table.split("validation"), task=self.table.task,
             settings=settings_asked(self.recipe), max_length=self.max_length,
@@ -152,7 +129,9 @@ class Fit:
         scales = Maker(self.student, Space(study, blocks), self.check).scales()
         self.space = Space(study, blocks, 1.0, scales)
         self.check()
-        factor, timing = self._factor()
+        timing = self.costs.timing or self._time_whole()
+        self.judge.least = min(self.judge.least, timing.parent_least)
+        factor = self.costs.factor
         self.space = Space(study, blocks, factor, scales)
         self.maker = Maker(self.student, self.space, self.check)
         self.whole = self.space.whole(self.serving.bits[0])
@@ -170,14 +149,14 @@ class Fit:
                 raise below_least(flag, asked, found, unit)
         return search
 
-    def _factor(self) -> tuple[float, Timing]:
-        """Measured over planned milliseconds of a real model: the whole one as it is usually rounded."""
-        from compress.fit.serving import answering, rounded
-
+    def _time_whole(self) -> Timing:
+        """Of a real model, the whole one as it is usually rounded: its milliseconds over the planned ones are the
+        factor of all plans."""
         plan = self.space.whole(self.serving.bits[0])
         call = answering(rounded(self.loaded.model, plan.modules(self.loaded.config), self.serving), self.serving)
         timing = self.judge.beside_parent(call, 40, 4.0)
-        return (timing.ms / plan.ms if plan.ms > 0 else 1.0), timing
+        self.costs.timing, self.costs.factor = timing, timing.ms / plan.ms if plan.ms > 0 else 1.0
+        return timing
 
     def check(self) -> None:
         """Raises Stopped where a signal asked for it."""
@@ -186,22 +165,25 @@ class Fit:
 
     def late(self, last: float) -> bool:
         """Whether another plan, which takes as long as the last one, would run over the time."""
-        if self.wanted.seconds is None:
-            return False
-        return time.monotonic() - self.begun + last > (1 - RESERVE) * self.wanted.seconds
+        return self.deadline is not None and time.monotonic() + last > self.deadline
+
+    @property
+    def deadline(self) -> float | None:
+        """By the monotonic clock, when the measuring of the result must begin."""
+        return None if self.wanted.seconds is None else self.begun + (1 - RESERVE) * self.wanted.seconds
 
     # --- the run ----------------------------------------------------------------------------------------------
 
     def go(self) -> dict[str, Any]:
         """Everything, in a folder of its own; the document that --json prints."""
         if self.wanted.plan_only:
-            return telling.forecast(self, self.plan())
+            return forecast(self, self.plan())
         recipe = self.recipe.model_copy(update={"name": "fit"})
         self.folder: RunFolder = claim(Request(recipe, "fit", {"fit": self.wanted.digest()}), self.options)
         self.path = self.folder.path
         read = {"model": modelfolder.fingerprint(self.source), "data": self.table.fingerprint}
         tracked = f"{resolve_store(self.options.tracking_uri).shown} {experiment(self.options)}"
-        search = self.plan()
+        search = self.plan(self.path)
         with run_lock(self.path):
             self.folder.begin(read)
             self.folder.record("running", read, tracked)
@@ -218,23 +200,26 @@ class Fit:
         return document
 
     def _go(self, search: Search, log: TrackedRun) -> dict[str, Any]:
+        self.costs.write(self.path)
         atomic.write_json(self.path / STUDY, as_json(self.space.study))
         log.artifact(self.path / STUDY)
         log.params({"method": "fit", "runtime": self.serving.runtime, **self.bounds.as_json()})
         try:
             self._try(search, log)
-            if self.wanted.train == "heal":
-                self._heal(search, log)
-        except Stopped as stopped:
+            if self.wanted.train != "none":
+                self._train(search, log)
+        except Exception as error:
             self._leave(search)
-            raise Stopped(stopped.reason, resume_command(self.path)) from None
+            if isinstance(error, Stopped):
+                raise Stopped(error.reason, resume_command(self.path)) from None
+            raise
         columns, rows = telling.plans(self, search.tried)
         log.table(self.path / "plans.json", columns, rows)
         self.console.table("plans, on validation rows", columns, rows)
         best, met = chosen(search.tried, self.bounds, best_of)
         model = self.path / "model"
         modelfolder.duplicate(best.folder, model)
-        found = self._certify(best, model, log)
+        found = certify(self, best, model, log)
         family = front(search.tried)
         document = {
             "folder": str(self.path), "model": str(model), "certificate": found,
@@ -262,36 +247,50 @@ class Fit:
                 return
             plan = search.next()
 
-    def _heal(self, search: Search, log: TrackedRun) -> None:
-        from compress.fit.healing import heal
-
-        healed = heal(self, search.tried, self.wanted.steps, log)
-        if not healed:
-            self.console.note("nothing was healed: no plan within the budgets cuts layers, heads or neurons")
-        search.tried += healed
+    def _train(self, search: Search, log: TrackedRun) -> None:
+        trainer = Trainer(self, log)
+        healing = Healing(self, trainer, self.wanted.steps)
+        healing.heal(search.tried)
+        if self.wanted.trials:
+            trials.Trials(self, healing, self.wanted.trials, self.wanted.study, self.wanted.steps).run(search.tried)
+        if self.wanted.train == "full":
+            InTheLoop(self, trainer, self.wanted.steps).train(search.tried)
 
     def _judged(self, plan: Plan, place: int, log: TrackedRun) -> Judged:
         work = self.path / PLANS / plan.key
         name = f"plan {place}" if place else f"{telling.bits(self.serving.bits[0])} alone"
-        if (work / JUDGED).is_file() and not atomic.verify_folder(work / "model"):
-            return judged_from(safe.read_json(work / JUDGED, 1 << 20), work / "model")
+        if (work / RECORD).is_file() and not atomic.verify_folder(work / "model"):
+            return judged_from(work / RECORD, work / "model")
         begun = time.monotonic()
         self.console.note(f"{name}: {plan.sentence(self.loaded.config)}; planned {telling.planned(plan)}")
         work.mkdir(parents=True, exist_ok=True)
         self.maker.write(plan, self.serving, work / "model", self.data_note())
         judged = self.judge.judge(name, plan, work / "model", begun)
-        atomic.write_json(work / JUDGED, judged.as_json())
-        with self._child(log, work, name, "stage") as run:
-            run.params({"method": "fit", "runtime": self.serving.runtime, "student.layers": len(plan.layers)})
-            run.metrics(telling.figures(self, judged))
-            run.note(plan.sentence(self.loaded.config))
+        judged.write(work / RECORD)
+        self.tell_child(log, work, judged, method="fit")
         return judged
 
-    def _child(self, log: TrackedRun, folder: Path, name: str, role: str) -> TrackedRun:
+    def tell_child(self, log: TrackedRun, folder: Path, judged: Judged, **params: Any) -> None:
+        """A judged model in a run of its own, or in the one that trained it in `folder`."""
+        plan = judged.plan
+        with self.child(log, folder, judged.name, "stage") as run:
+            run.params({"runtime": self.serving.runtime, "student.layers": len(plan.layers), **params})
+            run.metrics(telling.figures(self, judged))
+            run.note(plan.sentence(self.loaded.config))
+
+    def child_tags(self, log: TrackedRun) -> dict[str, str]:
+        """Of the runs below this one: by parent and data later forecasts find what such plans did."""
+        return {
+            "compress.parent_run": log.key,
+            "compress.fit_parent": modelfolder.fingerprint(self.source),
+            "compress.fit_data": self.table.fingerprint,
+        }
+
+    def child(self, log: TrackedRun, folder: Path, name: str, role: str) -> TrackedRun:
         return open_run(
             folder, experiment=log.experiment, name=f"{self.path.name}/{name}", method="fit", role=role,
             parent=log.parent, store=log.store, quality=f"quality/{self.metric}", warn=self.console.warn,
-            tags={"compress.parent_run": log.key},
+            tags=self.child_tags(log),
         )  # fmt: skip
 
     def _leave(self, search: Search) -> None:
@@ -306,71 +305,6 @@ class Fit:
         """What the plans were made on, for their cards."""
         t = self.table
         return DataNote(name=t.name, fingerprint=t.fingerprint, rows={k: len(v) for k, v in t.splits.items()})
-
-    def _seen(self) -> bool:
-        """Whether the test rows are those that plans were chosen on: data without a test split of its own."""
-        t = self.table
-        digests = {fingerprint({"rows": t.split(n)}, t.task, t.label_names) for n in ("validation", "test")}
-        return len(digests) == 1
-
-    # --- the certificate --------------------------------------------------------------------------------------
-
-    def _certify(self, best: Judged, model: Path, log: TrackedRun) -> dict[str, Any]:
-        """Measure the exported file on held-out rows; the certificate goes into its folder, the card and MLflow."""
-        self.console.note(f"certifying {best.name} on {len(self.table.split('test')):,} test rows")
-        runtime = self.judge.runtime(model)
-        timing = certificate.latency(self.judge, model, 60, 10.0)
-        measured = self._measured(model, runtime, timing)
-        log_measured(
-            log, self.console, measured, table=self.table, method="fit", told=(),
-            child=lambda role: self._child(log, self.path / "parent", role, "teacher"),
-        )  # fmt: skip
-        deployed = [model / certificate.ONNX] if self.serving.writes else sorted(model.glob("*.safetensors"))
-        found = certificate.issue(
-            model,
-            self.source,
-            self.bounds,
-            self.serving,
-            measured,
-            timing,
-            labelled=self.labelled,
-            deployed=deployed,
-            seen=self._seen(),
-        )
-        meta = modelfolder.inspect(model).meta
-        lines = certificate.sentences(found)
-        meta = meta.model_copy(update={"notes": (*meta.notes, *(f"certificate: {line}" for line in lines))})
-        modelfolder.annotate(model, meta, beside={certificate.FILE: json.dumps(found, indent=2).encode()})
-        atomic.write_json(self.path / certificate.FILE, found)
-        log.artifact(self.path / certificate.FILE)
-        log.tags({"compress.certificate": found["status"]})
-        log.metrics({"fit/speedup": found["speedup"], "fit/size_mb": found["size_mb"]})
-        return found
-
-    def _measured(self, model: Path, runtime: Any, timing: Timing) -> list[Measured]:
-        subjects = [
-            Subject("parent", self.source, "teacher", runtime="torch"),
-            Subject(self.path.name, model, "student", runtime=runtime),
-        ]
-        measured = measure(
-            subjects, self.table.split("test"), task=self.table.task, dataset=f"{self.table.name}/test",
-            digest=self.table.fingerprint, max_length=self.max_length,
-            cost=CostPlan(batch=self.wanted.batch, length=self.length, repeats=20, seconds=4.0),
-            settings=settings_asked(self.recipe), device=self.options.device,
-            held=self.table.splits.get("validation"), say=self.console.note,
-        )  # fmt: skip
-        ours = measured[1].measurement
-        values: Mapping[str, float] = {
-            **ours.values, "speed/latency_p50_ms": timing.p50, "speed/latency_p95_ms": timing.p95,
-        }  # fmt: skip
-        context = {**ours.context, "contaminated": "no" if timing.quiet else "yes"}
-        return [measured[0], dataclasses.replace(measured[1], measurement=Measurement(values, context))]
-
-
-def judged_from(found: Mapping[str, Any], folder: Path) -> Judged:
-    """What was written beside a plan's model."""
-    made = {**found, "plan": Plan.from_json(found["plan"]), "timing": Timing(**found["timing"]), "folder": folder}
-    return Judged(**made)
 
 
 def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from compress.fit.bounds import Bounds
 from compress.fit.judge import Judged
-from compress.fit.planner import Choice, Planner, Problem, nondominated
+from compress.fit.planner import Choice, Planner, Problem
 from compress.fit.plans import Plan, Space
+from evaluation.frontier import frontier
 
 MARGIN = 0.985
 """Of a budget of milliseconds, what plans aim at: a model that is timed twice takes a little more once."""
@@ -132,9 +133,12 @@ class Search:
 
 
 def front(judged: Sequence[Judged]) -> list[Judged]:
-    """Those that no other beats in megabytes, milliseconds and quality, the largest first."""
-    points = [(j.mb, j.timing.ms, -j.value) for j in judged]
-    return sorted((judged[i] for i in nondominated(points)), key=lambda j: -j.mb)
+    """Those that no other beats in megabytes, milliseconds and quality, as far as the paired intervals of quality tell;
+    the largest first."""
+    able = [j for j in judged if math.isfinite(j.value + j.drop_low + j.drop_high)]
+    verdicts = frontier([j.candidate for j in able])
+    left = [j for j, verdict in zip(able, verdicts, strict=True) if verdict.by is None]
+    return sorted(left, key=lambda j: -j.mb)
 
 
 def chosen(judged: Sequence[Judged], bounds: Bounds, best: Callable[[Sequence[Judged]], Judged]) -> tuple[Judged, bool]:

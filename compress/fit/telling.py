@@ -1,4 +1,4 @@
-"""What a fit tells people: the forecast, each plan as it is judged, the table of plans, the family, the result."""
+"""What a fit tells people: each plan as it is judged, the table of plans, the family, the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from compress.fit import certificate
 from compress.fit.judge import Judged
 from compress.fit.plans import Plan
-from compress.fit.search import Search
 from compress.fit.serving import FLOAT
 from compress.report import title
 from compress.tracking import TrackedRun
@@ -55,6 +54,7 @@ def figures(fit: Fit, j: Judged) -> dict[str, float]:
         "fit/planned_ms": j.plan.ms,
         "fit/planned_mb": j.plan.mb,
         "fit/planned_loss": j.plan.loss,
+        "fit/trained_steps": float(j.steps),
     }
 
 
@@ -91,7 +91,8 @@ def plans(fit: Fit, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tupl
 def family(fit: Fit, members: Sequence[Judged]) -> None:
     """The models that no other beats."""
     columns, rows = plans(fit, members)
-    fit.console.table("the family: no other beats them in megabytes, milliseconds and quality together", columns, rows)
+    title = "the family: no other is as small, as fast and, by the paired 95 % interval, as good"
+    fit.console.table(title, columns, rows)
     for j in members:
         fit.console.result(f"{j.name}: {j.folder}: {j.plan.sentence(fit.loaded.config)}")
 
@@ -114,26 +115,3 @@ def short(found: Mapping[str, Any]) -> str:
     q = found["quality"]
     value = "" if q["value"] is None else f", {q['metric']} {100 * q['value']:.2f}"
     return f"{found['size_mb']:.2f} MB, {found['latency']['ms']:.2f} ms{value}"
-
-
-def forecast(fit: Fit, search: Search) -> dict[str, Any]:
-    """The plans before any is made, with their exact sizes."""
-    rows, told = [], []
-    for place, plan in enumerate(search.forecast(), 1):
-        mb = fit.maker.megabytes(plan, fit.serving)
-        rows.append(
-            (f"plan {place}", f"{mb:.3f}", f"{plan.ms:.2f}", f"{plan.loss:.3f}", plan.sentence(fit.loaded.config))
-        )
-        told.append({**plan.as_json(), "mb": mb})
-    columns = ("", "MB", "ms", "nats from the parent", "what is done")
-    fit.console.table(f"plans for {fit.bounds.sentence()}", columns, rows)
-    for line in FORECAST:
-        fit.console.result(line)
-    return {"plans": told, "bounds": fit.bounds.as_json(), "notes": list(FORECAST)}
-
-
-FORECAST = (
-    "MB are exact: of files written without what is fitted",
-    "ms are sums of building blocks times one measured factor, not measurements",
-    "nats are planned; what a plan does to the metric is known once it is made: run the same without --plan-only",
-)

@@ -126,7 +126,7 @@ class Run(Measuring):
             made = self._stages(log, teachers)
             control = self._control(log, teachers, made)
             self._stop_if_asked("measuring")
-            if self._has_task():
+            if self._has_task() and self.measures:
                 report = self._measured(log, teachers, made, control)
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)

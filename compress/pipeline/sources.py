@@ -43,7 +43,8 @@ class Sources:
 
     indices: places of the stages that run.  whole: the last of them is the last that the command is about.  begin: the
     stage from which on all are made anew.  needs: blocks of the recipe that are read.  compresses: whether a model is
-    made smaller, whoever teaches.
+    made smaller, whoever teaches.  measures: whether the models are scored and timed at the end; whoever runs this run
+    inside another one, and judges what it made there, takes it back.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Sources:
         self.method = recipe.method or self.last.kind
         self.parent: Parent | None = None
         self.tags: dict[str, str] = {}
+        self.measures = True
 
     def _told_where(self) -> str:
         """Store and experiment; UserError for an address that cannot be one."""

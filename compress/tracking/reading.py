@@ -101,6 +101,11 @@ class Reader:
         chosen = [run for run in self.listed() if not run.deleted and parents.get(run.run_id) in above]
         return self.runs(chosen[::-1])
 
+    def having(self, tag: str) -> list[StoredRun]:
+        """The runs that have a tag, the oldest first, with what was measured."""
+        ids = self._tagged(tag)
+        return self.runs([run for run in self.listed() if not run.deleted and run.run_id in ids][::-1])
+
     def _tagged(self, key: str) -> dict[str, str]:
         """Run id → value of a tag, of the runs that have it."""
         if self.empty:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from compress.durable import signals
-from compress.durable.signals import SIGNALS, StopFlag
+from compress.durable.signals import OUT_OF_TIME, SIGNALS, StopFlag
 
 HEAD = "import os, signal, sys, time\nfrom compress.durable.signals import StopFlag\n"
 
@@ -51,6 +51,18 @@ def test_the_first_reason_stays_and_two_at_once_are_one_request() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.05)
         assert flag.requested == "SIGHUP"
+
+
+def test_a_flag_is_up_from_a_moment_on_as_long_as_that_is_asked_for() -> None:
+    with StopFlag() as outer, StopFlag() as inner:
+        with outer.until(time.monotonic() + 60):
+            assert inner.requested is None
+        with outer.until(time.monotonic()):
+            assert inner.requested == OUT_OF_TIME
+            outer.request("SIGINT")
+            assert inner.requested == "SIGINT", "a signal is told first"
+    with StopFlag() as flag, flag.until(None):
+        assert flag.requested is None
 
 
 def test_an_inner_flag_shows_what_the_outer_is_told() -> None:

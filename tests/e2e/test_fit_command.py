@@ -11,6 +11,7 @@ from e2e_toy import TEACHER, Cli, Server, write_rows
 
 from compress.errors import Stopped
 from compress.fit.search import Search
+from compress.pipeline.measuring import Measuring
 
 DATA = ("--data", "data", "--threads", "1")
 QUICK = ("--length", "24", "--plans", "2", "--runtime", "onnxruntime")
@@ -100,7 +101,7 @@ def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
         write_rows(here / f"bare/{split}.jsonl", [{"text": row["text"]} for row in rows])
     refused = compress("fit", TEACHER, "--data", "bare", "--max-mb", "0.05", "--train", "heal")
     assert refused.code == 2
-    assert "--train heal: the data has no labels to heal with; give labelled rows" in refused.err
+    assert "--train heal: the data has no labels to train with; give labelled rows" in refused.err
     asked = ("fit", TEACHER, "--data", "bare", "--threads", "1", *QUICK, "--max-mb", "0.05", "--uncertified")
     with monkeypatch.context() as patch:
         patch.setattr(Search, "next", stop_here)
@@ -119,21 +120,44 @@ def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
     assert min(p.stat().st_mtime_ns for p in (here / "runs/bare/plans").glob("*/judged.json")) == first
 
 
-def test_plans_are_healed_and_judged_beside_the_others(here: Path, compress: Cli) -> None:
-    asked = ("fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.03", "--uncertified", "--train", "heal", "--steps", "4")
-    done = compress(*asked, "--output", "runs/healed", "--json")
+def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
+    here: Path, compress: Cli, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.03", "--uncertified", "--train", "full", "--steps", "8")
+    asked = (*asked, "--trials", "1", "--output", "runs/healed", "--json")
+    stopped = server.run(here, *asked, signal_at=(1, "SIGINT"))  # of the two steps of the first rung's first plan
+    assert stopped.code == 75, stopped.err
+    assert stopped.out == ""
+    assert "stopped by SIGINT after step 1 of 2; the state is saved" in stopped.err
+    rung = next((here / "runs/healed/plans").glob("*/healing/rung-0"))
+    assert "is left in runs/healed/model, not certified" in stopped.err
+    assert stopped.err.count("compress ") == 1, "the command of the fit alone goes on"
+    monkeypatch.setattr(Measuring, "_measured", None)  # no run below measures what the fit judges itself
+    done = compress(*asked, "--resume")
     assert done.code == 0, done.err
     told = json.loads(done.out)
     plans = {row["name"]: row for row in told["plans"]}
     healed = [name for name in plans if "healed for" in name]
-    assert [int(name.split()[-2]) for name in healed][-1] == 4, "the last rung takes all steps"
+    assert plans[healed[-1]]["steps"] == 2 + 4 + 8, "each rung goes on where the one before it stood"
+    journal = (rung / "tracking/journal.jsonl").read_text()
+    assert "KILLED" in journal
+    assert '"val/accuracy"' in journal, "it went on to its end"
+    assert "nothing to resume" not in done.err
     for name in healed:
         plain = plans[name.partition(",")[0]]
         assert plans[name]["mb"] == pytest.approx(plain["mb"], rel=0.01)
         assert plans[name]["apart"] != plain["apart"], "it was trained"
     cards = [path.read_text() for path in (here / "runs/healed/plans").glob("*/healing/rung-2/fitted/README.md")]
     assert len(cards) == 1
-    assert "healed by 4 steps of distillation" in cards[0]
+    assert "healed by 14 steps of distillation" in cards[0]
+    assert [row["steps"] for row in told["plans"] if row["name"].startswith("trial 0, ")] == [2, 4, 8]
+    loop = next(row for row in told["plans"] if row["name"].endswith(" steps, 8 of them rounded"))
+    before = next(row for row in told["plans"] if row["plan"]["key"] == loop["plan"]["key"])
+    assert loop["mb"] == pytest.approx(before["mb"], rel=0.01)
+    assert loop["steps"] == 8 + max(row["steps"] for row in told["plans"] if loop["steps"] - row["steps"] == 8)
+    card = next((here / "runs/healed/plans").glob("**/in-the-loop/fitted/README.md")).read_text()
+    assert "the last 8 with its numbers rounded" in card
+    assert (here / "runs/healed/model/model.onnx").stat().st_size <= 30_000
 
 
 def stop_here(search: Search) -> None:
@@ -144,7 +168,10 @@ def test_a_forecast_makes_nothing_and_a_family_is_measured(here: Path, compress:
     asked = ("fit", TEACHER, *DATA, "--length", "24", "--runtime", "onnxruntime", "--uncertified", "--json")
     shown = compress(*asked, "--max-drop", "100", "--plan-only", "--output", "runs/none")
     assert shown.code == 0, shown.err
-    assert all(row["mb"] > 0 and row["ms"] > 0 for row in json.loads(shown.out)["plans"])
+    forecast = json.loads(shown.out)
+    assert all(row["mb"] > 0 and 0 < row["ms_low"] < row["ms"] < row["ms_high"] for row in forecast["plans"])
+    assert all(row["points_lost"] is None for row in forecast["plans"])
+    assert any("no interval where fewer than 9 plans" in line for line in forecast["notes"])
     assert not (here / "runs/none").exists()
     done = compress(*asked, "--max-mb", "0.06", "--family", "--plans", "3", "--output", "runs/family")
     assert done.code == 0, done.err

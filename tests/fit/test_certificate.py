@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from compress.errors import UserError
 from compress.fit import certificate
 from compress.fit.bounds import Bounds
-from compress.fit.judge import Judged, Timing, best_of
+from compress.fit.judge import Judged, Timing, best_of, judged_from
 from compress.fit.plans import Plan
 from compress.fit.search import chosen, front
 from compress.fit.verify import check_files, check_latency, check_quality, check_size
 from evaluation.cost.latency import Latency
+from evaluation.quality.pairing import Resampled
 
 
 def latency(p50: float = 4.0, cpu_share: float = 1.0, spread: float = 0.02) -> Latency:
@@ -141,8 +144,32 @@ def test_the_one_that_is_left() -> None:
 
 
 def test_the_family_is_what_no_other_beats() -> None:
-    rows = [judged("int8", 20, 6, 0.9), judged("a", 9, 3, 0.89), judged("worse", 10, 4, 0.88), judged("b", 5, 4, 0.87)]
-    assert [j.name for j in front(rows)] == ["int8", "a", "b"]
+    sizes = {"int8": (20, 6, 0.9), "a": (9, 3, 0.89), "worse": (10, 4, 0.88), "b": (5, 4, 0.87)}
+    rows = [judged(name, *row) for name, row in sizes.items()]
+    assert [j.name for j in front(rows)] == ["int8", "worse", "a", "b"], "their intervals of a point overlap"
+    noise = np.random.default_rng(0).normal(0, 0.01, 200)  # of the rows, the same for all
+    paired = [
+        dataclasses.replace(j, figures=Resampled("accuracy", "validation", 100, j.value, j.value + noise, 7))
+        for j in rows
+    ]
+    assert [j.name for j in front(paired)] == ["int8", "a", "b"]
+    undefined = dataclasses.replace(rows[0], value=float("nan"))
+    assert [j.name for j in front([undefined, paired[1]])] == ["a"]
+
+
+def test_what_is_written_of_a_model_is_read_again(tmp_path: Path) -> None:
+    figures = Resampled("accuracy", "validation", 100, 0.9, np.array([0.875, np.nan]), 7)
+    row = dataclasses.replace(judged("a", 9, 3, 0.9), folder=tmp_path / "model", figures=figures, steps=40)
+    row.write(tmp_path / "judged.json")
+    again = judged_from(tmp_path / "judged.json", tmp_path / "model")
+    assert again == row
+    assert again.figures is not None
+    assert again.figures.text() == figures.text()
+    assert "figures" not in row.as_json()
+    (tmp_path / "judged.json").write_text('{"name": "a"}')
+    with pytest.raises(UserError) as error:
+        judged_from(tmp_path / "judged.json", tmp_path / "model")
+    assert "not what was found of a model; remove it; the model is judged again" in error.value.line()
 
 
 def test_what_is_told_of_a_certificate() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.fit.planner import Choice, Layer, Options, Planner, Problem, Shape, nondominated
+from compress.fit.planner import Choice, Layer, Options, Planner, Problem, Shape
 
 NUMBERS = st.integers(0, 9)
 
@@ -139,9 +139,3 @@ def test_a_shape_and_its_inverse() -> None:
         assert shape.inverse(shape(x)) == pytest.approx(x)
     assert shape(4.0) == pytest.approx(2.8)
     assert Shape.of([])(0.7) == Shape.of([]).inverse(0.7) == 0.7
-
-
-def test_the_nondominated() -> None:
-    points = [(1.0, 5.0), (2.0, 2.0), (3.0, 3.0), (2.0, 2.0), (4.0, 1.0)]
-    assert nondominated(points) == [0, 1, 4]
-    assert nondominated([]) == []

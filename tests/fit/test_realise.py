@@ -18,7 +18,7 @@ from compress.data.tasks import task_of
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
-from compress.fit import blocks
+from compress.fit import blocktable
 from compress.fit.bounds import Bounds
 from compress.fit.judge import Judge
 from compress.fit.planner import Planner
@@ -83,7 +83,7 @@ class Case:
         self.task = task_of(self.table.task)
         self.student = Student(self.loaded, self.task, self.table, self.serving, 24, 0, lambda: None, lambda _: None)
         self.study = self.student.study("labels")
-        self.blocks = blocks.measure(self.loaded.config, self.loaded.heads, self.serving)
+        self.blocks = blocktable.measure(self.loaded.config, self.loaded.heads, self.serving)
         self.space = Space(self.study, self.blocks)
         self.maker = Maker(self.student, self.space, lambda: None)
 
@@ -92,7 +92,7 @@ class Case:
 def timeless() -> Iterator[None]:
     """Blocks take what their place says: nothing is timed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "_least", lambda calls: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+        patch.setattr(blocktable, "_least", lambda calls: ([1.0 + 0.1 * i for i in range(len(calls))], False))
         yield
 
 
@@ -199,12 +199,12 @@ def test_which_plans_are_tried(plain: Case) -> None:
 def test_the_table_is_kept_and_read(plain: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
     config, heads = plain.loaded.config, plain.loaded.heads
-    first, path = blocks.table(config, heads, plain.serving, Console(quiet=True))
-    monkeypatch.setattr(blocks, "measure", None)
-    assert blocks.table(config, heads, plain.serving, Console(quiet=True)) == (first, path)
+    first, path = blocktable.table(config, heads, plain.serving, Console(quiet=True))
+    monkeypatch.setattr(blocktable, "measure", None)
+    assert blocktable.table(config, heads, plain.serving, Console(quiet=True)) == (first, path)
     path.write_text('{"blocks": {"ms": 1}}')
     with pytest.raises(Exception, match="not a table of building blocks"):
-        blocks.table(config, heads, plain.serving, Console(quiet=True))
+        blocktable.table(config, heads, plain.serving, Console(quiet=True))
 
 
 def test_floats_stay_floats(plain: Case) -> None:

@@ -1,0 +1,113 @@
+"""Which plans are trained, for how long, from where, and what becomes of trainings that fail or find no time."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from compress.errors import UserError
+from compress.fit.bounds import Bounds
+from compress.fit.healing import Healing
+from compress.fit.judge import Judged, Timing
+from compress.fit.plans import Plan
+from compress.fit.training import Lesson, OutOfTime, Trainer
+from evaluation.cost.latency import Latency
+
+
+def judged(name: str, apart: float, *, heads: int = 1, mb: float = 5.0) -> Judged:
+    latency = Latency(4.0, 4.1, 4.2, 3.9, 50, 1.0, 0.02)
+    plan = Plan((0,), (heads,), (1,), (8,), (8,), "whole", 10, 8, 0, 4.0, mb, 0.0)
+    return Judged(name, plan, Path(name), mb, Timing.of(latency, latency), 0.9, 0, -1, 1, apart, 1.0)
+
+
+class Fit(SimpleNamespace):
+    """What a healing reads of a fit."""
+
+    def __init__(self, deadline: bool = False) -> None:
+        self.said: list[str] = []
+        console = SimpleNamespace(note=self.said.append, warn=self.said.append, quiet=True)
+        maker = SimpleNamespace(narrowed=lambda plan: plan.heads != (99,))
+        super().__init__(console=console, maker=maker, bounds=Bounds(max_mb=10), path=Path("runs/fit"))
+        self.wanted = SimpleNamespace(seconds=60.0)
+
+
+class Taught(Trainer):
+    """Trains nothing: halves how far a plan is from its parent. fails: plans whose training fails.  last: trainings
+    that there is time for."""
+
+    def __init__(self, fit: Any, fails: str = "", last: int = 99) -> None:
+        super().__init__(fit, log=None)  # pyright: ignore[reportArgumentType]
+        self.lessons: list[Lesson] = []
+        self.fails, self.left, self.apart = fails, last, {}
+
+    def train(self, lesson: Lesson, *rest: Any) -> Judged:
+        if not self.left:
+            raise OutOfTime
+        self.left -= 1
+        self.lessons.append(lesson)
+        if lesson.name.partition(",")[0] == self.fails:
+            raise UserError("the weights are not finite", where=str(lesson.folder))
+        made = judged(lesson.name, self.apart[lesson.plan.key] / 2)
+        self.apart[lesson.plan.key] /= 2
+        return dataclasses.replace(made, plan=lesson.plan, steps=lesson.before + lesson.steps)
+
+
+@pytest.fixture
+def tried() -> list[Judged]:
+    rows = [judged(f"plan {i}", 0.1 * i, heads=i) for i in range(1, 6)]
+    return [judged("int8 alone", 0.0, heads=99), *rows, judged("large", 0.01, heads=7, mb=11.0)]
+
+
+def heal(tried: list[Judged], monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Taught, Fit]:
+    fit = Fit()
+    trainer = Taught(fit, **how)
+    trainer.apart = {j.plan.key: j.apart for j in tried}
+    monkeypatch.setattr(Healing, "start", lambda self, plan: Path(plan.key) / "start")
+    Healing(fit, trainer, 400).heal(tried)  # pyright: ignore[reportArgumentType]
+    return trainer, fit
+
+
+def test_fewer_plans_for_more_steps_each_from_where_it_stood(
+    tried: list[Judged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {j.name: j.plan.key for j in tried}
+    trainer, _ = heal(tried, monkeypatch)
+    assert [(lesson.name, lesson.steps) for lesson in trainer.lessons] == [
+        ("plan 1, healed for 100 steps", 100),
+        ("plan 2, healed for 100 steps", 100),
+        ("plan 3, healed for 100 steps", 100),
+        ("plan 4, healed for 100 steps", 100),
+        ("plan 1, healed for 300 steps", 200),
+        ("plan 2, healed for 300 steps", 200),
+        ("plan 1, healed for 700 steps", 400),
+    ]
+    first, again = trainer.lessons[0], trainer.lessons[4]
+    assert first.start == Path(keys["plan 1"]) / "start"
+    assert again.start == first.trained
+    assert [j.name for j in tried[7:]] == [lesson.name for lesson in trainer.lessons]
+
+
+def test_a_training_that_fails_leaves_its_plan_out_and_loses_nothing(
+    tried: list[Judged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, fit = heal(tried, monkeypatch, fails="plan 1")
+    assert [lesson.name.partition(",")[0] for lesson in trainer.lessons][4:] == ["plan 2", "plan 3", "plan 2"]
+    assert fit.said == [
+        f"plan 1, healed for 100 steps is left out: {trainer.lessons[0].folder}: the weights are not finite"
+    ]
+    assert tried[1].name == "plan 1"
+
+
+def test_what_was_trained_before_the_time_ended_is_kept(tried: list[Judged], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fit = heal(tried, monkeypatch, last=2)
+    assert [j.name for j in tried[7:]] == ["plan 1, healed for 100 steps", "plan 2, healed for 100 steps"]
+    assert fit.said == ["no time for more training in 60 s"]
+
+
+def test_nothing_is_healed_that_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fit = heal([judged("int8 alone", 0.0, heads=99)], monkeypatch)
+    assert fit.said == ["nothing is healed: no plan within the budgets cuts layers, heads or neurons"]

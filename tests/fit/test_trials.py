@@ -1,0 +1,180 @@
+"""Trials of one study by several processes: what is asked, what is given up, and what is run again."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import optuna
+import pytest
+
+from compress.errors import Stopped, UserError
+from compress.fit import trials as trials_of_a_fit
+from compress.fit.bounds import Bounds
+from compress.fit.judge import Judged, Timing
+from compress.fit.plans import Plan
+from compress.fit.training import Lesson, OutOfTime
+from compress.fit.trials import STARTED, Trials, open_study, require
+from compress.fit.wanted import Wanted
+from evaluation.cost.latency import Latency
+
+
+def judged(lesson: Lesson, apart: float) -> Judged:
+    latency = Latency(4.0, 4.1, 4.2, 3.9, 50, 1.0, 0.02)
+    steps, timing = lesson.before + lesson.steps, Timing.of(latency, latency)
+    return Judged(lesson.name, lesson.plan, lesson.folder, 5.0, timing, 0.9, 0, -1, 1, apart, 1.0, steps)
+
+
+PLAN = Plan((0,), (1,), (1,), (8,), (8,), "whole", 10, 8, 0, 4.0, 5.0, 0.0)
+HEALED = dataclasses.replace(judged(Lesson(PLAN, Path("a"), Path("a"), "plan 1", 0), 0.3), steps=0)
+
+
+class Bench:
+    """What trials read of a fit, a healing and a trainer: plans come nearer to the parent the nearer the rate is to
+    3e-4. raises: trial's place in this process → what its second rung ends with; None: it fails.  worsening: each trial
+    is worse than the one before instead."""
+
+    def __init__(
+        self, folder: Path, raises: dict[int, BaseException | None] | None = None, worsening: bool = False
+    ) -> None:
+        self.worsening = worsening
+        self.said: list[str] = []
+        self.lessons: list[Lesson] = []
+        self.raises, self.begun = raises or {}, 0
+        console = SimpleNamespace(note=self.said.append, warn=self.said.append)
+        table = SimpleNamespace(fingerprint="data", task="classification")
+        self.fit = SimpleNamespace(
+            path=folder, source=folder, table=table, bounds=Bounds(max_mb=9), max_length=24, console=console,
+            wanted=SimpleNamespace(seconds=60.0),
+        )  # fmt: skip
+        self.healing = SimpleNamespace(
+            trainer=self, write=None, start=lambda plan: folder / "start", able=lambda tried: tried,
+            work=lambda plan: folder / plan.key / "healing",
+        )  # fmt: skip
+        self.tried: list[Judged] = [HEALED]
+
+    def attempt(self, lesson: Lesson, *_: Any) -> Judged | None:
+        self.lessons.append(lesson)
+        self.begun += not lesson.before
+        if lesson.before and self.begun in self.raises:
+            error = self.raises[self.begun]
+            if error is None:
+                return None
+            raise error
+        if self.worsening:
+            return judged(lesson, float(self.begun))
+        return judged(lesson, abs(lesson.settings.rate - 3e-4) * 1000 + 1 / (lesson.before + lesson.steps))
+
+    def run(self, count: int, url: str | None = None) -> Trials:
+        one = Trials(self.fit, self.healing, count, url, 40)  # pyright: ignore[reportArgumentType]
+        one.run(self.tried)
+        return one
+
+
+@pytest.fixture(autouse=True)
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials_of_a_fit.modelfolder, "fingerprint", lambda folder: "model")
+
+
+def states(one: Trials) -> list[str]:
+    return [t.state.name for t in open_study(one.name, one.url).trials]
+
+
+def test_two_that_share_a_study_stop_at_its_count(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    benches = [Bench(tmp_path / name) for name in ("one", "two")]
+    threads = [threading.Thread(target=bench.run, args=(12, url)) for bench in benches]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    study = open_study(Trials(benches[0].fit, benches[0].healing, 1, url, 40).name, url)  # pyright: ignore[reportArgumentType]
+    assert 12 <= Trials.done(study) <= 13, "the other one may have begun one more"
+    assert all(len(bench.tried) > 1 for bench in benches), "both worked on it"
+    assert len({t.params["rate"] for t in study.trials}) == len(study.trials), "nobody did another's again"
+    assert Plan.from_json(study.user_attrs["plan"]) == PLAN
+    first = study.trials[0].params
+    assert (first["rate"], first["temperature"], first["steps"]) == (1e-4, 2.0, 40), "as without trials"
+    late = Bench(tmp_path / "three")
+    late.run(12, url)
+    assert not late.lessons
+    assert "it lies at" in late.said[-1], "where the best one is, if it was made in another place"
+
+
+def test_each_rung_goes_on_where_the_last_one_stood_and_the_worse_are_given_up(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, worsening=True)
+    one = bench.run(7)
+    assert [(x.steps, x.before) for x in bench.lessons[:3]] == [(10, 0), (10, 10), (20, 20)]
+    assert bench.lessons[0].start == tmp_path / "start"
+    assert bench.lessons[1].start == bench.lessons[0].trained
+    assert states(one) == ["COMPLETE"] * STARTED + ["PRUNED"] * (7 - STARTED)
+    assert len(bench.tried) == 1 + len(bench.lessons)
+    assert (tmp_path / "study.journal").is_file(), "a study of nobody else lies in the fit's folder"
+
+
+@pytest.mark.parametrize("error", [Stopped("stopped by SIGINT"), OutOfTime()])
+def test_a_trial_that_was_stopped_is_marked_as_failed_and_run_again(tmp_path: Path, error: Exception) -> None:
+    first = Bench(tmp_path, {2: error})
+    if isinstance(error, Stopped):
+        with pytest.raises(Stopped):
+            first.run(3)
+    else:
+        first.run(3)
+        assert first.said[-2] == "no time for more trials in 60 s"
+    again = Bench(tmp_path)
+    one = again.run(3)
+    assert states(one) == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    assert again.lessons[0].folder == first.lessons[3].folder, "where its checkpoints are"
+    assert again.lessons[0].settings == first.lessons[3].settings
+
+
+def test_a_trial_of_a_killed_fit_is_run_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {1: KeyboardInterrupt()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trials, "_again", lambda *_: None)  # as where the process is not there any more
+        with pytest.raises(KeyboardInterrupt):
+            bench.run(1)
+    one = Bench(tmp_path).run(1)
+    assert states(one) == ["FAIL", "COMPLETE"]
+
+
+def test_trainings_that_fail_count(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {1: None, 2: None})
+    one = bench.run(2)
+    assert states(one) == ["FAIL", "FAIL"]
+    assert bench.tried[0] is HEALED
+
+
+def test_scores_have_no_temperature(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.fit.table.task = "regression"
+    one = bench.run(2)
+    assert all("temperature" not in t.params for t in open_study(one.name, one.url).trials)
+
+
+def test_what_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials_of_a_fit, "PAUSE", 0.0)
+    with pytest.raises(UserError) as error:
+        open_study("a", "postgres//me:secret@there")
+    assert error.value.line().startswith("--study postgres//")
+    assert "give an address such as sqlite:///study.db or journal:///study.journal" in error.value.line()
+    with pytest.raises(UserError) as error:
+        Wanted("model", Bounds(max_mb=1), trials=3).check()
+    assert error.value.line() == "--trials: nothing is trained; give --train heal or --train full"
+    with pytest.raises(UserError) as error:
+        Wanted("model", Bounds(max_mb=1), study="sqlite:///a.db").check()
+    assert error.value.line() == "--study: no trial is asked for; say how many with --trials"
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError) as error:
+        require()
+    assert error.value.line() == "--trials: optuna is not installed; pip install 'compress-bert[search]'"
+
+
+def test_a_run_may_go_on_with_more_trials_and_another_study() -> None:
+    one = Wanted("model", Bounds(max_mb=1), train="heal", trials=3)
+    assert one.digest() == dataclasses.replace(one, trials=9, study="sqlite:///a.db").digest()
+    assert optuna.__version__
