@@ -191,8 +191,12 @@ class Judge:
         """Any call that answers a batch."""
         theirs, ours = self.timer([self.parent_call, call], repeats=repeats, seconds=seconds, synchronize=wait)
         found = Timing.of(ours, theirs, self.least, self.typical)
-        self.least, self.typical = found.parent_least, found.parent_typical
+        self.remember(found)
         return found
+
+    def remember(self, timing: Timing) -> None:
+        """The parent at its best, also of an earlier session."""
+        self.least, self.typical = min(self.least, timing.parent_least), min(self.typical, timing.parent_typical)
 
     def judge(self, name: str, plan: Plan, folder: Path, begun: float, steps: int = 0) -> Judged:
         """Of a model folder. begun: when its making began, by the monotonic clock.  steps: that it was trained for."""

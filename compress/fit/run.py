@@ -130,7 +130,7 @@ class Fit:
         self.space = Space(study, blocks, 1.0, scales)
         self.check()
         timing = self.costs.timing or self._time_whole()
-        self.judge.least = min(self.judge.least, timing.parent_least)
+        self.judge.remember(timing)
         factor = self.costs.factor
         self.space = Space(study, blocks, factor, scales)
         self.maker = Maker(self.student, self.space, self.check)
@@ -260,7 +260,9 @@ class Fit:
         work = self.path / PLANS / plan.key
         name = f"plan {place}" if place else f"{telling.bits(self.serving.bits[0])} alone"
         if (work / RECORD).is_file() and not atomic.verify_folder(work / "model"):
-            return judged_from(work / RECORD, work / "model")
+            found = judged_from(work / RECORD, work / "model")
+            self.judge.remember(found.timing)
+            return found
         begun = time.monotonic()
         self.console.note(f"{name}: {plan.sentence(self.loaded.config)}; planned {telling.planned(plan)}")
         work.mkdir(parents=True, exist_ok=True)

@@ -98,6 +98,7 @@ class Trainer:
         fitted = lesson.folder / FITTED
         if told.is_file() and not atomic.verify_folder(fitted) and not atomic.verify_folder(lesson.trained):
             made = judged_from(told, fitted)
+            fit.judge.remember(made.timing)
             fit.console.note(f"{made.name}: judged before")
             return made
         if fit.late(making + lesson.steps * (self.seconds_a_step or 0.0)):
