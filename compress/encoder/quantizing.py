@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from compress.contracts import Batch, Needs
+from compress.contracts import Batch
+from compress.encoder.answers import needs_of
 from compress.encoder.model import Model
 from compress.encoder.quantization import PartQuantization, Quantization, refuse_quantized
 from compress.encoder.quantized import attach, quantizable, quantized_modules, set_mode, use
@@ -98,7 +99,7 @@ def calibrate(model: Model, batches: Iterable[Batch], stop: Callable[[], None] =
         try:
             for batch in batches:
                 stop()
-                model.eval()(batch, _everything(model))
+                model.eval()(batch, needs_of(model.head_configs, pooled=model.config.pooler))
                 rows += batch.rows
         finally:
             set_mode(model, "quantized")
@@ -117,18 +118,6 @@ def calibrate(model: Model, batches: Iterable[Batch], stop: Callable[[], None] =
             except UserError as error:
                 raise UserError(error.what, where=name, why=error.why, do=error.do, code=error.code) from None
     return rows
-
-
-def _everything(model: Model) -> Needs:
-    """Whatever makes every head run that can run on plain batches."""
-    heads = model.head_configs
-    return Needs(
-        logits="task" in heads,
-        pair_logits="pair" in heads,
-        mlm="all" if "mlm" in heads else None,
-        replaced="rtd" in heads,
-        pooled=model.config.pooler,
-    )
 
 
 def moving(model: nn.Module) -> Sequence[str]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from compress.contracts import Batch, Needs
+from compress.contracts import Batch
+from compress.encoder.answers import answer_of, needs_of
 from compress.encoder.model import Model
 from compress.encoder.quantized import quantized_modules, set_mode
 from compress.export.session import FileSession
@@ -124,20 +125,12 @@ def quantization_error(model: Model, head: str | None, batches: Sequence[Batch])
 
 def model_answer(model: Model, head: str | None) -> Answer:
     """The model itself on packed tokens. head: whose answer; None: the last hidden states."""
-    needs = Needs(
-        logits=head == "task", pair_logits=head == "pair", replaced=head == "rtd", mlm="all" if head == "mlm" else None
-    )
-
+    needs = needs_of([] if head is None else [head])
     device = model.encoder.embeddings.word.weight.device
 
     def answer(batch: Batch) -> np.ndarray:
         with torch.inference_mode():
-            output = model(batch.to(device), needs)
-            vocabulary = None if output.vocabulary is None else output.vocabulary.logits()
-        wanted = {"task": output.logits, "pair": output.pair_logits, "rtd": output.replaced, "mlm": vocabulary}
-        found = output.last_hidden if head is None else wanted[head]
-        assert found is not None
-        return found.cpu().numpy()
+            return answer_of(model(batch.to(device), needs), head).cpu().numpy()
 
     return answer
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import warnings
 from importlib import util
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from compress.contracts import EncoderOutput, Needs
+from compress.contracts import EncoderOutput
+from compress.encoder.answers import answer_of, needs_of
 from compress.encoder.model import Model
 from compress.errors import ExitCode, UserError
 from compress.export.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
@@ -93,21 +94,11 @@ class _Padded(nn.Module):
         self.spans = head is not None and model.head_configs[head].kind == "question_answering"
         bare = ["last_hidden_state", *(["pooler_output"] if model.config.pooler else [])]
         self.names = bare if head is None else list(SPANS) if self.spans else ["logits"]
-        self.needs = Needs(
-            logits=head == "task",
-            pair_logits=head == "pair",
-            replaced=head == "rtd",
-            mlm="all" if head == "mlm" else None,
-            pooled=head is None and model.config.pooler,
-        )
+        self.needs = needs_of([], pooled=model.config.pooler) if head is None else needs_of([head])
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> tuple[Tensor, ...]:
         found: EncoderOutput = self.model.forward_padded(ids, mask, segments, self.needs)
-        if self.head is None:
-            return (found.last_hidden,) if found.pooled is None else (found.last_hidden, found.pooled)
-        if self.head == "mlm":
-            assert found.vocabulary is not None
-            return (found.vocabulary.logits(),)
-        wanted = {"task": found.logits, "pair": found.pair_logits, "rtd": found.replaced}
-        answer = cast(Tensor, wanted[self.head])
+        answer = answer_of(found, self.head)
+        if self.head is None and found.pooled is not None:
+            return answer, found.pooled
         return tuple(answer.unbind(-1)) if self.spans else (answer,)

@@ -20,7 +20,8 @@ import torch
 import torch_pruning
 from torch import Tensor, nn
 
-from compress.contracts import EncoderOutput, Needs
+from compress.contracts import EncoderOutput
+from compress.encoder.answers import needs_of
 from compress.encoder.basis import plain
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.heads import MaskedLMHead
@@ -176,14 +177,7 @@ def _forward(model: Model, ids: Tensor) -> EncoderOutput:
     output = EncoderOutput(last_hidden=x)
     if encoder.pooler is not None:
         output.pooled = encoder.pool(layout.first(x))
-    heads = model.head_configs
-    needs = Needs(
-        mlm="all" if "mlm" in heads else None,
-        logits="task" in heads,
-        pair_logits="pair" in heads,
-        replaced="rtd" in heads,
-    )
-    return model.apply_heads(output, layout, needs, None)
+    return model.apply_heads(output, layout, needs_of(model.head_configs), None)
 
 
 def _tensors(output: EncoderOutput) -> list[Tensor]:

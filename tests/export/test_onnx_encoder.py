@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from compress.contracts import EncoderOutput, Needs
+from compress.contracts import EncoderOutput
+from compress.encoder.answers import needs_of
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.model import Model
 from compress.encoder.sharing import Sharing
@@ -92,14 +93,7 @@ def inputs(lengths: list[int]) -> dict[str, torch.Tensor]:
 
 
 def ours(model: Model, given: dict[str, torch.Tensor]) -> EncoderOutput:
-    heads = set(model.heads)
-    needs = Needs(
-        mlm="all" if "mlm" in heads else None,
-        pair_logits="pair" in heads,
-        logits="task" in heads,
-        replaced="rtd" in heads,
-        pooled=model.config.pooler,
-    )
+    needs = needs_of(model.heads, pooled=model.config.pooler)
     with torch.no_grad():
         return model.forward_padded(given["input_ids"], given["attention_mask"], given["token_type_ids"], needs)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from compress.contracts import Batch, Needs
 from compress.encoder import integers
+from compress.encoder.answers import needs_of
 from compress.encoder.integers import IntegerEmbedding, IntegerLinear, prepare_integers, products
 from compress.encoder.model import Model
 from compress.encoder.quantized import (
@@ -35,16 +36,6 @@ TOKEN = {"kind": "per_token"}
 NAMED = [name for name in onnx.NAMED if name != "int4"]
 
 
-def asked(model: Model) -> Needs:
-    heads = model.head_configs
-    return Needs(
-        logits="task" in heads,
-        pair_logits="pair" in heads,
-        replaced="rtd" in heads,
-        mlm="all" if "mlm" in heads else None,
-    )
-
-
 def answer(run: Any, batch: Batch, needs: Needs) -> np.ndarray:
     """Of the head that is asked, else the last hidden states."""
     with torch.inference_mode():
@@ -59,7 +50,7 @@ def answer(run: Any, batch: Batch, needs: Needs) -> np.ndarray:
 def close(model: Model) -> bool:
     """Whether integers are far nearer to the simulation than that is to the float model: an ulp moves a number over
     the middle between two codes now and then, and layers carry it on."""
-    batch, needs = onnx.packed(), asked(model)
+    batch, needs = onnx.packed(), needs_of(model.heads)
     wanted, found = answer(model, batch, needs), answer(prepare_integers(model), batch, needs)
     set_mode(model, "float")
     unrounded = answer(model, batch, needs)
@@ -97,7 +88,7 @@ def test_a_layer_given_the_models_own_input_is_the_same_to_rounding(scheme: str)
     seen: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
     for module in matrices.values():
         module.register_forward_hook(lambda m, x, y: seen.append((m, x[0].detach(), y.detach())))
-    answer(model, onnx.packed(), asked(model))
+    answer(model, onnx.packed(), needs_of(model.heads))
     assert len(seen) == len(matrices)
     for module, x, y in seen:
         torch.testing.assert_close(IntegerLinear([module], {})(x), y, atol=1e-5, rtol=1e-5)
@@ -123,7 +114,7 @@ def test_products_of_any_shape(rows: int, width: int, outputs: int, bits: int, b
 @pytest.mark.parametrize("scheme", ["per-token", "static"])
 def test_a_row_answers_alike_alone_and_in_a_batch_and_padded(scheme: str) -> None:
     model = onnx.quantized("bert", "classification", scheme)
-    run, batch, needs = prepare_integers(model), onnx.packed(), asked(model)
+    run, batch, needs = prepare_integers(model), onnx.packed(), needs_of(model.heads)
     together = answer(run, batch, needs)
     ids, mask = torch.zeros(2, 24, dtype=torch.int64), torch.zeros(2, 24, dtype=torch.int64)
     ids[0], mask[0] = batch.input_ids[:24], 1

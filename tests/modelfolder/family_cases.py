@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.answers import needs_of
 from compress.encoder.model import Model
 
 VOCABULARY, POSITIONS = 61, 24
@@ -130,11 +131,6 @@ def padded_inputs(pad_id: int) -> dict[str, Tensor]:
     mask = (torch.arange(24) < lengths[:, None]).long()
     segments = (torch.arange(24) >= lengths[:, None] // 2).long() * mask
     return {"input_ids": ids * mask + pad_id * (1 - mask), "attention_mask": mask, "token_type_ids": segments}
-
-
-def needs_of(heads: set[str]) -> Needs:
-    mlm = "all" if "mlm" in heads else None
-    return Needs(mlm=mlm, pair_logits="pair" in heads, logits="task" in heads, replaced="rtd" in heads)
 
 
 def theirs(model: Any, inputs: Mapping[str, Tensor], heads: set[str]) -> dict[str, Tensor]:
