@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,14 @@ def files(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def imports(file: Path) -> Iterator[Import]:
-    yield from _walk(ast.parse(file.read_text(encoding="utf-8")), file, at_import=True)
+@cache
+def imports(file: Path) -> tuple[Import, ...]:
+    return tuple(_walk(_tree(file), file, at_import=True))
+
+
+@cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def _walk(node: ast.AST, file: Path, at_import: bool) -> Iterator[Import]:
@@ -172,7 +179,7 @@ def test_command_files_import_only_light_parts_of_ours() -> None:
 def test_the_registry_is_the_only_dynamic_import() -> None:
     wrong = []
     for file in OURS:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(_tree(file)):
             if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
                 wrong.append(f"{file.relative_to(ROOT)}:{node.lineno}")
     assert {w.split(":")[0] for w in wrong} == {"compress/registry.py"}, wrong
