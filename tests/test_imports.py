@@ -18,7 +18,7 @@ TIERS: tuple[tuple[str, ...], ...] = (
     ("__version__",),
     ("errors",),
     ("contracts",),
-    ("registry",),
+    ("registry", "silence"),
     ("quantizers",),
     ("encoder", "durable"),
     ("data", "objectives", "training", "modelfolder", "recipe", "tracking", "console"),

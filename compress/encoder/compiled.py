@@ -7,7 +7,6 @@ be compiled anew each time. Layers of one shape share one compilation.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -25,6 +24,7 @@ from compress.encoder.pattern import FULL, AttentionPattern
 from compress.encoder.quantized import QuantizedLinear, fold
 from compress.encoder.rotary import Rotation
 from compress.errors import ExitCode, UserError, printable
+from compress.silence import silenced
 
 Products = Literal["float", "int8", "fp8"]
 """Of the layers' matrices: as they are; int8 by output channel times int8 by token; fp8 by row times fp8 by row."""
@@ -42,10 +42,13 @@ class CompiledModel(PreparedModel):
         import torch._dynamo
 
         # torchao's tensors cannot be made in inference mode, nor compiled in it.
-        with torch.no_grad(), torch.autocast(batch.input_ids.device.type, enabled=False), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with torch._dynamo.config.patch(recompile_limit=SHAPES):
-                return self.model(batch, needs)
+        with (
+            torch.no_grad(),
+            torch.autocast(batch.input_ids.device.type, enabled=False),
+            warnings.catch_warnings(action="ignore"),
+            torch._dynamo.config.patch(recompile_limit=SHAPES),
+        ):
+            return self.model(batch, needs)
 
 
 def prepare_compiled(model: Model, precision: Precision = "fp32", products: Products = "float") -> CompiledModel:
@@ -76,8 +79,7 @@ def prepare_compiled(model: Model, precision: Precision = "fp32", products: Prod
 def require_compiler(device: torch.device, where: str) -> None:
     """Raises UserError where torch.compile does not work: it needs a C++ compiler on a CPU, triton on a GPU."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the compiler about its own parts
+        with warnings.catch_warnings(action="ignore"):  # of the compiler about its own parts
             torch.compile(nn.functional.gelu, backend=BACKEND)(torch.zeros(8, device=device))
     except Exception as error:  # whatever the compiler, its cache or its toolchain raise
         raise UserError(
@@ -117,12 +119,8 @@ def quantize_products(twin: Model, products: Products, where: str) -> None:
 
 def _torchao() -> Any:
     """Imported without what it says of kernels for other devices."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
+    with silenced():
         import torchao.quantization as ao  # type: ignore[import-not-found]
-    finally:
-        logging.disable(level)
     return ao
 
 

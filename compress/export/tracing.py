@@ -6,8 +6,6 @@ It reads no rounded numbers, and names of its own stand inside; inputs and outpu
 
 from __future__ import annotations
 
-import logging
-import warnings
 from importlib import util
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from compress.encoder.model import Model
 from compress.errors import ExitCode, UserError
 from compress.export.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
 from compress.export.session import SPANS
+from compress.silence import silenced
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -55,11 +54,8 @@ def traced(model: Model, head: str | None, *, opset: int, notes: dict[str, str])
     ids = torch.ones(3, min(7, model.config.max_positions), dtype=torch.int64)
     sizes = {0: torch.export.Dim(BATCH, min=1, max=2**16)}
     sizes[1] = torch.export.Dim(LENGTH, min=2, max=model.config.max_positions)
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # of operators for other kinds of models
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
+        with silenced(), torch.no_grad():  # it speaks of operators for other kinds of models
             program: Any = torch.onnx.export(
                 module,
                 (ids, torch.ones_like(ids), torch.zeros_like(ids))[:count],
@@ -77,8 +73,6 @@ def traced(model: Model, head: str | None, *, opset: int, notes: dict[str, str])
             why=str(error).strip().partition("\n")[0][:160],
             do="leave out --writer: our own writes every model of this program",
         ) from error
-    finally:
-        logging.disable(level)
     made = program.model_proto
     for key, value in notes.items():
         made.metadata_props.add(key=key, value=value)

@@ -54,9 +54,8 @@ def write_pyfunc(folder: Path, target: Path, columns: Sequence[tuple[str, bool]]
     with (
         tempfile.TemporaryDirectory() as scratch,
         atomic.new_folder(target, replace=replace) as temp,
-        warnings.catch_warnings(),
+        warnings.catch_warnings(action="ignore"),  # mlflow's advice on type hints and examples
     ):
-        warnings.simplefilter("ignore")  # mlflow's advice on type hints and examples
         code = Path(scratch) / FILE
         atomic.write_text(code, CODE)
         fill(
