@@ -19,7 +19,7 @@ from compress.data.random_rows import mixed_lengths, random_rows
 from compress.durable import atomic
 from compress.encoder.inference import prepare
 from compress.errors import ExitCode, UserError
-from compress.export.check import ROWS, Check, compare, file_answer, model_answer, quantization_error
+from compress.export.check import ROWS, Check, compare, file_answer, held_to, model_answer
 from compress.export.deployed import FILE
 from compress.export.openvino_session import FILES as OPENVINO
 from compress.export.openvino_session import OpenVinoSession, written_for_openvino
@@ -128,10 +128,7 @@ def _stock_checked(
             console.note("transformers is not installed, so its answers were not compared")
             return kind, None
         check = compare(model_answer(loaded.model, head_asked(loaded, None)), answer, batches, what)
-    if check.complaint is not None:
-        raise UserError(
-            f"{kind} is {check.complaint}", where=str(loaded.path), why="nothing was written", code=ExitCode.DATA
-        )
+    check.require(str(kind), str(loaded.path))
     console.result(check.sentence())
     return kind, vars(check)
 
@@ -172,15 +169,8 @@ def _require_same(
         for part in OPENVINO:
             atomic.write_bytes(Path(scratch) / part, files[part])
         found = file_answer(OpenVinoSession(Path(scratch) / OPENVINO[0]))
-        error = quantization_error(loaded.model, head, batches)
-        check = compare(model_answer(loaded.model, head), found, batches, what, error=error)
-    if check.complaint is not None:
-        raise UserError(
-            f"OpenVINO's file is {check.complaint}",
-            where=str(loaded.path),
-            why="nothing was written",
-            code=ExitCode.DATA,
-        )
+        check = held_to(loaded.model, head, found, batches, what)
+    check.require("OpenVINO's file", str(loaded.path))
     console.result(f"OpenVINO: {check.sentence()}")
 
 

@@ -13,8 +13,8 @@ from compress.contracts import Batch, RunOptions
 from compress.data.batches import evaluation_batches
 from compress.data.examples import Examples
 from compress.data.random_rows import mixed_lengths
-from compress.errors import ExitCode, UserError
-from compress.export.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compare, model_answer, quantization_error
+from compress.errors import UserError
+from compress.export.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compare, held_to, quantization_error
 from compress.export.runtimes import COMPILED, RUNTIMES, Runtime, versions
 from compress.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -77,13 +77,7 @@ def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
     batches = list(evaluation_batches(examples.take(np.arange(ROWS)), MAX_TOKENS))
     error = quantization_error(predictor.reference, "task", batches)
     check = compare(_answer(predictor.using("torch")), _answer(predictor), batches, what, tolerance, error)
-    if check.complaint is not None:
-        raise UserError(
-            f"{predictor.runtime} is {check.complaint}",
-            where=str(predictor.folder),
-            do="use --runtime torch",
-            code=ExitCode.DATA,
-        )
+    check.require(predictor.runtime, str(predictor.folder), why=None, do="use --runtime torch")
 
 
 def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> Tried:
@@ -97,11 +91,7 @@ def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> 
         other.run  # noqa: B018  # opens the file: what is wrong with it is said here
     except UserError as error:
         return Tried(runtime, why_not=error.what)
-    expected, error = (
-        model_answer(predictor.reference, "task"),
-        quantization_error(predictor.reference, "task", batches),
-    )
-    check = compare(expected, _answer(other), batches, "random tokens", tolerance, error)
+    check = held_to(predictor.reference, "task", _answer(other), batches, "random tokens", tolerance)
     return Tried(runtime, check=check, why_not=check.complaint or "")
 
 

@@ -13,6 +13,7 @@ from compress.contracts import Batch
 from compress.encoder.answers import answer_of, needs_of
 from compress.encoder.model import Model
 from compress.encoder.quantized import quantized_modules, set_mode
+from compress.errors import ExitCode, UserError
 from compress.export.session import FileSession
 
 ROWS = 256
@@ -77,6 +78,11 @@ class Check:
         fewer = sum(math.exp(way + k * other + (n - k) * one) for k, way in enumerate(ways))
         return 1 - fewer < RARE
 
+    def require(self, what: str, where: str, *, why: str | None = "nothing was written", do: str | None = None) -> None:
+        """Raise UserError where something is wrong. what: answers in the model's place.  where: the model is."""
+        if self.complaint is not None:
+            raise UserError(f"{what} is {self.complaint}", where=where, why=why, do=do, code=ExitCode.DATA)
+
     def sentence(self) -> str:
         return (
             f"checked on {self.rows} rows of {self.what}: largest difference {self.difference:.1e}, "
@@ -107,6 +113,19 @@ def compare(
         count += right[..., 0].size
         rows += batch.rows
     return Check(rows, what, difference, total / numbers, largest, same / count, tolerance, error, count)
+
+
+def held_to(
+    model: Model,
+    head: str | None,
+    found: Answer,
+    batches: Sequence[Batch],
+    what: str,
+    tolerance: float = TOLERANCE,
+) -> Check:
+    """What answers in a model's place, held to the model's own answers; of a quantized one by what quantizing costs."""
+    error = quantization_error(model, head, batches)
+    return compare(model_answer(model, head), found, batches, what, tolerance, error)
 
 
 def quantization_error(model: Model, head: str | None, batches: Sequence[Batch]) -> float | None:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from compress import __version__
 from compress.contracts import Batch
-from compress.errors import ExitCode, UserError
-from compress.export.check import TOLERANCE, Check, compare, file_answer, model_answer, quantization_error
+from compress.errors import UserError
+from compress.export.check import Check, file_answer, held_to
 from compress.export.deployed import FILE, RECORD
 from compress.export.encoder import encode
 from compress.export.graph import OPSET
@@ -68,13 +68,8 @@ def write(
     else:
         made = encode(loaded.model, head, opset=opset, portable=portable, notes=notes)
     content = made.SerializeToString()
-    error = quantization_error(loaded.model, head, batches)
-    expected, found = model_answer(loaded.model, head), file_answer(OnnxSession(content))
-    check = compare(expected, found, batches, what, TOLERANCE, error)
-    if check.complaint is not None:
-        raise UserError(
-            f"the ONNX file is {check.complaint}", where=str(loaded.path), why="nothing was written", code=ExitCode.DATA
-        )
+    check = held_to(loaded.model, head, file_answer(OnnxSession(content)), batches, what)
+    check.require("the ONNX file", str(loaded.path))
     record = {
         "file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "opset": opset, "head": head or BARE,
         "precision": precision_of(loaded.model), "model": source, "check": vars(check), "writer": by,
