@@ -12,19 +12,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-import torch
-
 from compress import registry
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.durable.signals import StopFlag
 from compress.errors import ExitCode, Stopped, UserError
-from compress.pipeline import Run, training_identity
+from compress.pipeline import Run, train_prepared, training_context, training_identity
 from compress.recipe import load_recipe
 from compress.stages import StageContext
-from compress.training.context import TrainingContext, Unheard
+from compress.training.context import Unheard
 from compress.training.distributed import PeerError, Team
-from compress.training.loop import train
 
 
 def follow(team: Team, options: RunOptions) -> NoReturn:
@@ -68,17 +65,10 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
         run = Run(recipe, replace(options, json=True, quiet=True), console, None, {})
         context = StageContext(recipe=recipe, table=lambda: run.table, corpus=lambda: run.corpus, **order["context"])
         prepared = registry.stage_class(spec.kind)(spec, context).prepare()
-        assert prepared.module is not None
-        assert prepared.source is not None
-        assert prepared.plan is not None
         with console.progress("", None) as progress:
-            told = TrainingContext(
-                folder=context.folder,
-                device=torch.device(context.device),
-                precision=context.precision,
-                seed=context.seed,
-                validate=prepared.validate,
-                select=prepared.select,
+            told = training_context(
+                prepared,
+                context,
                 log=Unheard(),
                 progress=progress,
                 stop=stop,
@@ -88,4 +78,4 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
     except BaseException as error:
         team.report(error)
         raise
-    train(prepared.module, prepared.source, prepared.plan, told)
+    train_prepared(prepared, told)

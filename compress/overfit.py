@@ -29,12 +29,11 @@ from compress.distill.diagnosis import Diagnosis
 from compress.durable.signals import StopFlag
 from compress.errors import ExitCode, Stopped, UserError
 from compress.modelfolder import folder as modelfolder
-from compress.pipeline import Run, input_folder
+from compress.pipeline import Run, input_folder, train_prepared, training_context
 from compress.recipe import load_recipe
 from compress.report import title
 from compress.stages import Finished, Prepared, StageContext
-from compress.training.context import TrainingContext, Unheard
-from compress.training.loop import train
+from compress.training.context import Unheard
 from compress.training.module import StageModule
 
 EXAMPLES = 64
@@ -220,8 +219,6 @@ class _Watch:
 
     def run(self, prepared: Prepared, context: StageContext, progress: Progress, stop: StopFlag) -> None:
         assert prepared.module is not None
-        assert prepared.source is not None
-        assert prepared.plan is not None
         assert prepared.validate is not None
         self.diagnosis.begin(Unheard())  # pyright: ignore[reportArgumentType]
         with torch.no_grad():
@@ -229,19 +226,11 @@ class _Watch:
             self.first = {**prepared.validate(prepared.module), **self.diagnosis.first, "step": 0.0}
             self.floors = _floors(self.diagnosis.start.module, self.diagnosis.seen)
         self.ends = time.monotonic() + self.seconds
-        where = TrainingContext(
-            folder=context.folder,
-            device=torch.device(context.device),
-            precision=context.precision,
-            seed=context.seed,
-            validate=prepared.validate,
-            observe=self._look,
-            log=Unheard(),
-            progress=progress,
-            stop=stop,
+        told = training_context(
+            prepared, context, select=None, observe=self._look, log=Unheard(), progress=progress, stop=stop
         )
         try:
-            train(prepared.module, prepared.source, prepared.plan, where)
+            train_prepared(prepared, told)
         except _Enough:
             prepared.module.eval()
 

@@ -8,6 +8,15 @@ stage from its newest valid checkpoint.
 
 from compress.pipeline.made import RunReport, input_folder, work_folder
 from compress.pipeline.run import Run, run_recipe
-from compress.pipeline.staging import training_identity
+from compress.pipeline.training import train_prepared, training_context, training_identity
 
-__all__ = ["Run", "RunReport", "input_folder", "run_recipe", "training_identity", "work_folder"]
+__all__ = [
+    "Run",
+    "RunReport",
+    "input_folder",
+    "run_recipe",
+    "train_prepared",
+    "training_context",
+    "training_identity",
+    "work_folder",
+]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +20,13 @@ from compress.modelnames import resolve as resolve_model
 from compress.pipeline import cache, chain
 from compress.pipeline.made import STEPS, Made, discard_checkpoints, read_done, work_folder
 from compress.pipeline.sources import Sources
+from compress.pipeline.training import train_prepared, training_context, training_identity
 from compress.runfolder import RunFolder
 from compress.stages import Outline, Prepared, StageContext, Workshop, outline_of
 from compress.teachers import Teachers
 from compress.tracking import TrackedRun, open_run
 from compress.training import distributed
-from compress.training.loop import TrainingContext, train
+from compress.training.context import TrainResult
 from compress.training.precision import resolve as resolve_precision
 
 
@@ -210,35 +209,24 @@ class Staging(Sources):
         atomic.write_json(context.folder / cache.MADE, {"mark": cache.mark(target), "input": _input(context)})
         cache.keep(key, target, context.folder, self.console.warn)
 
-    def _train(self, prepared: Prepared, spec: Any, context: StageContext, log: TrackedRun) -> Any:
-        assert prepared.module is not None
-        assert prepared.source is not None
-        assert prepared.plan is not None
+    def _train(self, prepared: Prepared, spec: Any, context: StageContext, log: TrackedRun) -> TrainResult:
         team = distributed.current()
         if team is not None:
             log.params({"processes": team.place.world})
             team.announce(self._order(spec, context))
         with self.console.progress(context.folder.name, prepared.total_steps()) as progress:
-            return train(
-                prepared.module,
-                prepared.source,
-                prepared.plan,
-                TrainingContext(
-                    folder=context.folder,
-                    device=torch.device(context.device),
-                    precision=context.precision,
-                    seed=context.seed,
-                    validate=prepared.validate,
-                    select=prepared.select,
-                    observe=None if prepared.diagnosis is None else prepared.diagnosis.observe,
-                    log=log,
-                    progress=progress,
-                    stop=self.stop,
-                    resume=(context.folder / "checkpoints").is_dir(),
-                    identity=training_identity(spec, context, prepared),
-                    team=team,
-                ),
+            told = training_context(
+                prepared,
+                context,
+                observe=None if prepared.diagnosis is None else prepared.diagnosis.observe,
+                log=log,
+                progress=progress,
+                stop=self.stop,
+                resume=(context.folder / "checkpoints").is_dir(),
+                identity=training_identity(spec, context, prepared),
+                team=team,
             )
+            return train_prepared(prepared, told)
 
     def _order(self, spec: Any, context: StageContext) -> dict[str, Any]:
         """What the other processes of a team must know to prepare the same stage."""
@@ -315,9 +303,3 @@ def _input(context: StageContext) -> str | None:
 def read_mark(work: Path) -> Mapping[str, Any] | None:
     """What was written down of the stage in a work folder when it was made; None of a stage of no chain."""
     return safe.read_json(work / cache.MADE) if (work / cache.MADE).is_file() else None
-
-
-def training_identity(spec: Any, context: StageContext, prepared: Prepared) -> dict[str, str]:
-    """What must be the same for a checkpoint to be continued, and in all processes that train together."""
-    stage = hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
-    return {"stage": stage, "seed": str(context.seed), **prepared.identity}
