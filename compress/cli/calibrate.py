@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", type=ModelName())
-@click.option(
-    "--split",
-    type=click.Choice(["validation", "train"]),
-    default="validation",
-    show_default=True,
-    help="Rows that the temperature is fitted on.",
-)
+@split_option("Rows that the temperature is fitted on.", ("validation", "train"))
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the model goes.")
 @shared("data", "compute")
 def command(options: RunOptions, model: str, split: str, output: Path | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared, slice_options
+from compress.cli.options import ModelName, bootstrap_option, shared, slice_options, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 @click.argument("names", metavar="[RUN|MODEL]...", nargs=-1, type=ModelName())
 @click.option("--experiment", "compared", metavar="NAME", help="All runs of this experiment that measured a model.")
 @click.option("--against", type=ModelName(), metavar="TEACHER", help="Of models: what they are compared with by rows.")
-@click.option(
-    "--split",
-    type=click.Choice(["test", "validation", "train"]),
-    default="test",
-    show_default=True,
-    help="Of models: rows to score.",
-)
-@click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
+@split_option("Of models: rows to score.")
+@bootstrap_option
 @click.option(
     "--sort",
     default="quality",

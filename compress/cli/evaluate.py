@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared, slice_options
+from compress.cli.options import ModelName, bootstrap_option, shared, slice_options, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=ModelName())
 @click.option("--against", type=ModelName(), metavar="TEACHER", help="A model to compare with, row by row.")
-@click.option(
-    "--split",
-    type=click.Choice(["test", "validation", "train"]),
-    default="test",
-    show_default=True,
-    help="Rows to score.",
-)
-@click.option("--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples.")
+@split_option("Rows to score.")
+@bootstrap_option
 @click.option("--robustness", metavar="NAME", help="Quality against disturbed input instead: typos.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where plot and figures of that go.")
 @slice_options

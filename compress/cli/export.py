@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -43,13 +43,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of a float model, torch: the graph of torch.export and its ONNX exporter in place of ours.",
 )
-@click.option(
-    "--split",
-    type=click.Choice(["test", "validation", "train"]),
-    default="test",
-    show_default=True,
-    help="Rows of --data to check on.",
-)
+@split_option("Rows of --data to check on.")
 @click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads that are timed; not given: torch decides.")
 @shared("data")
 def command(

@@ -200,6 +200,17 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+def split_option(text: str, splits: Sequence[str] = ("test", "validation", "train")) -> Callable[[Function], Function]:
+    """--split, of commands that read one split of --data; the first of `splits` unless told. text: its help."""
+    return click.option("--split", type=click.Choice(splits), default=splits[0], show_default=True, help=text)
+
+
+bootstrap_option = click.option(
+    "--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples."
+)
+"""Of commands that tell 95 % intervals."""
+
+
 def slice_options(function: Function) -> Function:
     """--slices and --slice, of commands that tell quality by groups of rows."""
     named = click.option(

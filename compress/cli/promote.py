@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 @click.option("--max-mb", type=float, metavar="MB", help="Most megabytes on disk.")
 @click.option("--max-ms", type=float, metavar="MS", help="Most milliseconds, latency p50 as measured.")
 @click.option("--against", type=ModelName(), metavar="TEACHER", help="With --data: what the drop is measured against.")
-@click.option(
-    "--split",
-    type=click.Choice(["test", "validation", "train"]),
-    default="test",
-    show_default=True,
-    help="Rows of --data to measure on.",
-)
+@split_option("Rows of --data to measure on.")
 @click.option("--replace", is_flag=True, help="Move the alias from the version that holds it.")
 @click.option("--pyfunc", is_flag=True, help="In a form that `mlflow models serve` answers with.")
 @click.option("--dry-run", is_flag=True, help="Check all and say what would be done; change nothing.")
