@@ -57,7 +57,8 @@ def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str |
         figures = (r.metrics.get(c, "") for c in COLUMNS)
         table.append([r.run_id[:8], r.name, r.experiment, r.role, r.status, quality, *figures])
     console.table("", ["id", "name", "experiment", "role", "status", "quality", *COLUMNS], table)
-    console.document([dataclasses.asdict(r) for r in rows])
+    if as_json:
+        console.document([dataclasses.asdict(r) for r in rows])
 
 
 @command.command()

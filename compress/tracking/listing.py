@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compress.durable.lock import status as lock_status
 from compress.errors import UserError, did_you_mean, printable
 from compress.tracking import records as rec
 from compress.tracking.models import FROM_TAG, KEY_TAG
+from compress.tracking.reading import Listed, Reader, StoredRun
 from compress.tracking.store import Store, open_client
 from compress.tracking.view import PREFIX, TAG
 
@@ -66,37 +67,46 @@ def find_page(store: Store, experiment: str | None = None) -> Page | None:
 
 def list_runs(store: Store, experiment: str | None = None, limit: int = 50, *, deleted: bool = False) -> list[RunRow]:
     """Runs, the newest first; `limit` at most. deleted: those that were deleted and not yet removed for good."""
-    client = open_client(store)
-    where = [experiment_named(client, experiment)] if experiment else all_experiments(client)
-    names = {e.experiment_id: e.name for e in where}
-    if not names:
-        return []
-    from mlflow.entities import ViewType
-
-    stage = ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
-    newest_first = ["attributes.start_time DESC"]
-    runs = client.search_runs(list(names), run_view_type=stage, order_by=newest_first, max_results=limit)
-    return [row_of(run, names) for run in runs]
+    reader = Reader(store)
+    return [_row(run) for run in reader.runs(_among(reader, experiment, deleted=deleted)[:limit])]
 
 
 def find_run(store: Store, name: str, experiment: str | None = None) -> RunRow:
     """The newest run with this id, or this name, of the experiment if one is named. UserError when there is none."""
-    rows = list_runs(store, experiment, limit=1000)
-    for row in rows:
-        ids = [one for one in (row.run_id, row.imported_from) if one]
-        if name in ids or row.name == name or (len(name) >= 6 and any(one.startswith(name) for one in ids)):
-            return row
-    hint = did_you_mean(name, {r.name for r in rows})
+    reader = Reader(store)
+    listed, imported = _among(reader, experiment, deleted=False), reader.tagged(FROM_TAG)
+    for run in listed:
+        ids = [one for one in (run.run_id, imported.get(run.run_id)) if one]
+        if name in ids or run.name == name or (len(name) >= 6 and any(one.startswith(name) for one in ids)):
+            return _row(*reader.runs([run]))
+    hint = did_you_mean(name, {r.name for r in listed})
     raise UserError(f"no run '{printable(name, 80)}' in {store.shown}", do=hint)
+
+
+def _among(reader: Reader, experiment: str | None, *, deleted: bool) -> list[Listed]:
+    """The runs of the experiment, else of all that are not deleted, the newest first."""
+    gone = reader.experiments()
+    if experiment is not None and experiment not in gone:
+        raise _no_experiment(experiment, gone)
+    return [
+        run
+        for run in reader.listed()
+        if run.deleted == deleted and (run.experiment == experiment if experiment else not gone[run.experiment])
+    ]
 
 
 def experiment_named(client: MlflowClient, name: str) -> Experiment:
     """The experiment; UserError with the nearest when there is none."""
     found = client.get_experiment_by_name(name)
     if found is None:
-        hint = did_you_mean(name, [e.name for e in all_experiments(client)])
-        raise UserError(f"no experiment '{printable(name, 80)}' in the store", where="--experiment", do=hint)
+        raise _no_experiment(name, {e.name: False for e in all_experiments(client)})
     return found
+
+
+def _no_experiment(name: str, known: Mapping[str, bool]) -> UserError:
+    """known: name of an experiment → whether it was deleted."""
+    hint = did_you_mean(name, [one for one, gone in known.items() if not gone])
+    return UserError(f"no experiment '{printable(name, 80)}' in the store", where="--experiment", do=hint)
 
 
 def all_experiments(client: MlflowClient) -> Sequence[Experiment]:
@@ -129,22 +139,29 @@ def _newest_view(tags: Mapping[str, str]) -> str | None:
 
 
 def row_of(run: Run, experiments: dict[str, str]) -> RunRow:
-    """One run as a row. experiments: names by id."""
-    tags: dict[str, Any] = run.data.tags
-    folder = tags.get("compress.folder", "")
+    """A run of the client as a row. experiments: names by id."""
+    info, said = run.info, run.data
+    name, where = info.run_name or info.run_id, experiments.get(info.experiment_id, "")
+    begun = int(info.start_time or 0)
+    place, figures = info.artifact_uri or "", (said.metrics, said.params, said.tags)
+    return _row(StoredRun(info.run_id, name, where, begun, place, *figures, info.status))
+
+
+def _row(run: StoredRun) -> RunRow:
+    folder = run.tags.get("compress.folder", "")
     return RunRow(
-        run_id=run.info.run_id,
-        name=run.info.run_name or run.info.run_id,
-        experiment=experiments.get(run.info.experiment_id, ""),
-        role=tags.get("compress.role", ""),
-        method=tags.get("compress.method", ""),
-        status=_status(run.info.status, folder),
-        started_ms=int(run.info.start_time or 0),
+        run_id=run.run_id,
+        name=run.name,
+        experiment=run.experiment,
+        role=run.tags.get("compress.role", ""),
+        method=run.tags.get("compress.method", ""),
+        status=_status(run.status, folder),
+        started_ms=run.started_ms,
         folder=folder,
-        metrics=dict(run.data.metrics),
-        params=dict(run.data.params),
-        metric=tags.get("measured.metric", ""),
-        imported_from=tags.get(FROM_TAG, ""),
+        metrics=dict(run.metrics),
+        params=dict(run.params),
+        metric=run.tags.get("measured.metric", ""),
+        imported_from=run.tags.get(FROM_TAG, ""),
     )
 
 

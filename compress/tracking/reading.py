@@ -1,11 +1,13 @@
-"""Many runs of the store at once, with their final figures: what `compress compare` reads.
+"""Many runs of the store at once, with their final figures: what `compress compare` and `compress runs list` read.
 
 A sqlite store is read with one statement a table, without mlflow: its client takes seconds to import and open, and
-seconds more for a thousand runs. A store of another layout, or of another kind, is read through the client.
+seconds more for a thousand runs. A store of another kind, layout or version of MLflow is read through the client, which
+brings an older one up to date and refuses a newer one.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from compress.errors import UserError, did_you_mean, printable
+from compress.tracking.schema import newest_version, schema_version
 from compress.tracking.store import Store, open_client, short
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Experiment
 
 AT_ONCE = 500  # values of one statement: sqlite takes 999 in old builds
 ACTIVE = "active"
@@ -30,7 +34,7 @@ TAGS = ("compress.", "measured.", PARENT)
 
 @dataclass(frozen=True)
 class Listed:
-    """A run by name. deleted: marked so in the store, which keeps it until it is collected."""
+    """A run by name. deleted: marked so in the store, which keeps it until it is collected.  status: the store's."""
 
     run_id: str
     name: str
@@ -38,6 +42,7 @@ class Listed:
     started_ms: int
     artifacts: str
     deleted: bool = False
+    status: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class StoredRun:
     metrics: Mapping[str, float] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    status: str = ""
 
     @property
     def parent(self) -> str:
@@ -64,8 +70,9 @@ class Reader:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._client: MlflowClient | None = None
-        self._database = store.database if store.database is not None and store.database.is_file() else None
-        self.empty = store.database is not None and self._database is None
+        there = store.database if store.database is not None and store.database.is_file() else None
+        self.empty = store.database is not None and there is None
+        self._database = there if there is not None and schema_version(there) == newest_version() else None
 
     def listed(self) -> list[Listed]:
         """Every run, the newest first, deleted ones too."""
@@ -73,15 +80,28 @@ class Reader:
             return []
         if self._database is not None:
             statement = (
-                "SELECT r.run_uuid, r.name, e.name, r.start_time, r.artifact_uri, r.lifecycle_stage, e.lifecycle_stage "
-                "FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id ORDER BY r.start_time DESC"
+                "SELECT r.run_uuid, r.name, e.name, r.start_time, r.artifact_uri, r.status, r.lifecycle_stage, "
+                "e.lifecycle_stage FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id "
+                "ORDER BY r.start_time DESC, r.run_uuid"
             )
             try:
                 rows = self._select(statement)
-                return [_listed(row[:5], row[5] != ACTIVE or row[6] != ACTIVE) for row in rows]
+                return [_listed(row[:6], row[6] != ACTIVE or row[7] != ACTIVE) for row in rows]
             except sqlite3.Error:
                 self._database = None  # another layout: the client knows it
         return self._listed_by_client()
+
+    def experiments(self) -> dict[str, bool]:
+        """Name → whether it was deleted."""
+        if self.empty:
+            return {}
+        if self._database is not None:
+            try:
+                rows = self._select("SELECT name, lifecycle_stage FROM experiments")
+                return {str(name): stage != ACTIVE for name, stage in rows}
+            except sqlite3.Error:
+                self._database = None
+        return {e.name: e.lifecycle_stage != ACTIVE for e in self._experiments()}
 
     def runs(self, chosen: Sequence[Listed]) -> list[StoredRun]:
         """These runs with their last figures, parameters and tags, in their order."""
@@ -90,23 +110,23 @@ class Reader:
 
     def in_folder(self, folder: str) -> list[str]:
         """Ids of the runs that were made in this folder."""
-        return [run_id for run_id, where in self._tagged("compress.folder").items() if where == folder]
+        return [run_id for run_id, where in self.tagged("compress.folder").items() if where == folder]
 
     def children(self, of: Sequence[str]) -> list[StoredRun]:
         """The runs directly below these, the oldest first, with what was measured."""
         above = set(of)
         if not above or self.empty:
             return []
-        parents = self._tagged(PARENT)
+        parents = self.tagged(PARENT)
         chosen = [run for run in self.listed() if not run.deleted and parents.get(run.run_id) in above]
         return self.runs(chosen[::-1])
 
     def having(self, tag: str) -> list[StoredRun]:
         """The runs that have a tag, the oldest first, with what was measured."""
-        ids = self._tagged(tag)
+        ids = self.tagged(tag)
         return self.runs([run for run in self.listed() if not run.deleted and run.run_id in ids][::-1])
 
-    def _tagged(self, key: str) -> dict[str, str]:
+    def tagged(self, key: str) -> dict[str, str]:
         """Run id → value of a tag, of the runs that have it."""
         if self.empty:
             return {}
@@ -115,7 +135,7 @@ class Reader:
                 return dict(self._select("SELECT run_uuid, value FROM tags WHERE key = ?", [key]))
             except sqlite3.Error:
                 self._database = None
-        experiments = [e.experiment_id for e in self.client.search_experiments()]
+        experiments = [e.experiment_id for e in self._experiments()]
         tags = {run.info.run_id: run.data.tags for run in self._search(experiments)}
         return {run_id: said[key] for run_id, said in tags.items() if key in said}
 
@@ -151,12 +171,15 @@ class Reader:
         ids = [run.run_id for run in chosen]
         where = " OR ".join(f"key LIKE '{begin}%'" for begin in TAGS)
         try:
-            metrics = self._values("SELECT run_uuid, key, value FROM latest_metrics WHERE is_nan = 0 AND ", ids)
+            value = "CASE is_nan WHEN 0 THEN value END"
+            metrics = self._values(f"SELECT run_uuid, key, {value} FROM latest_metrics WHERE ", ids)
             params = self._values("SELECT run_uuid, key, value FROM params WHERE ", ids)
             tags = self._values(f"SELECT run_uuid, key, value FROM tags WHERE ({where}) AND ", ids)
         except sqlite3.Error:
             self._database = None
             return None
+        for figures in metrics.values():
+            figures |= {key: math.nan for key, value in figures.items() if value is None}
         return [_stored(run, *(part.get(run.run_id, {}) for part in (metrics, params, tags))) for run in chosen]
 
     def _values(self, statement: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -180,25 +203,29 @@ class Reader:
         return self._client
 
     def _listed_by_client(self) -> list[Listed]:
-        names = {e.experiment_id: e.name for e in self.client.search_experiments()}
-        return [
-            _listed(
-                (run.info.run_id, run.info.run_name, names[run.info.experiment_id], run.info.start_time,
-                 run.info.artifact_uri),
-                run.info.lifecycle_stage != ACTIVE,
-            )
-            for run in self._search(list(names))
-        ]  # fmt: skip
+        known = {e.experiment_id: e for e in self._experiments()}
+        found = []
+        for run in self._search(list(known)):
+            info, of = run.info, known[run.info.experiment_id]
+            row = (info.run_id, info.run_name, of.name, info.start_time, info.artifact_uri, info.status)
+            found.append(_listed(row, info.lifecycle_stage != ACTIVE or of.lifecycle_stage != ACTIVE))
+        return found
 
     def _by_client(self, chosen: Sequence[Listed]) -> list[StoredRun]:
         names = {run.experiment for run in chosen}
-        numbers = [e.experiment_id for e in self.client.search_experiments() if e.name in names]
+        numbers = [e.experiment_id for e in self._experiments() if e.name in names]
         data = {run.info.run_id: run.data for run in self._search(numbers)}
         return [
             _stored(run, data[run.run_id].metrics, data[run.run_id].params, data[run.run_id].tags)
             for run in chosen
             if run.run_id in data  # deleted for good meanwhile
         ]
+
+    def _experiments(self) -> Sequence[Experiment]:
+        """Deleted ones too."""
+        from mlflow.entities import ViewType
+
+        return self.client.search_experiments(view_type=ViewType.ALL, max_results=1000)
 
     def _search(self, experiments: list[str]) -> Iterable[Any]:
         from mlflow.entities import ViewType
@@ -254,10 +281,11 @@ def local_artifacts(address: str) -> Path | None:
 
 
 def _listed(row: Sequence[Any], deleted: bool) -> Listed:
-    run_id, name, experiment, started, artifacts = row
-    return Listed(str(run_id), str(name or run_id), str(experiment), int(started or 0), str(artifacts or ""), deleted)
+    run_id, name, experiment, started, artifacts, status = row
+    place = str(artifacts or "")
+    return Listed(str(run_id), str(name or run_id), str(experiment), int(started or 0), place, deleted, str(status))
 
 
 def _stored(run: Listed, metrics: Mapping[str, float], params: Mapping[str, str], tags: Mapping[str, str]) -> StoredRun:
     said = (dict(metrics), dict(params), dict(tags))
-    return StoredRun(run.run_id, run.name, run.experiment, run.started_ms, run.artifacts, *said)
+    return StoredRun(run.run_id, run.name, run.experiment, run.started_ms, run.artifacts, *said, run.status)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
 from contextlib import closing
 from datetime import datetime
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from compress.durable.database import copy_content, copy_database
@@ -18,6 +21,7 @@ from compress.errors import ExitCode, UserError
 log = logging.getLogger("compress.tracking")
 
 BACKUPS = "backups"
+_SAID = re.compile(r"^(revision|down_revision)\b[^=\n]*=(.*)$", re.MULTILINE)
 
 
 def backup(database: Path, before: str) -> Path:
@@ -80,6 +84,25 @@ def schema_version(database: Path) -> str | None:
     except sqlite3.Error:
         return None
     return str(rows[0][0]) if len(rows) == 1 else None
+
+
+@cache
+def newest_version() -> str | None:
+    """The version of the tables that the installed MLflow writes, read from its scripts: to import it takes a second.
+
+    None where the scripts do not lie where they used to.
+    """
+    found = find_spec("mlflow")
+    if found is None or found.origin is None:
+        return None
+    made: set[str] = set()
+    before: set[str] = set()
+    for script in (Path(found.origin).parent / "store" / "db_migrations" / "versions").glob("*.py"):
+        said = dict(_SAID.findall(script.read_text(encoding="utf-8")))
+        made.update(re.findall(r"\w+", said.get("revision", "")))
+        before.update(re.findall(r"\w+", said.get("down_revision", "")))
+    last = made - before
+    return last.pop() if len(last) == 1 else None
 
 
 def _require_older(found: str, database: Path) -> None:
