@@ -43,6 +43,7 @@ def extend_folder(
             method=METHOD,
             lineage=(Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder)),),
             data=loaded.meta.data,
+            language=loaded.meta.language,
             notes=tuple(notes),
         )
         files = _tokenizer_files(loaded.tokenizer_files, max_positions, str(folder))

@@ -22,6 +22,7 @@ from compress.data.batches import TaskBatches, evaluation_batches, in_order
 from compress.data.corpus import Corpus
 from compress.data.examples import Examples, join
 from compress.data.noise import EachEpoch, noisy_rows
+from compress.data.places import is_generated
 from compress.data.randomness import stream
 from compress.data.sources import open_table
 from compress.data.table import Rows, Table
@@ -421,8 +422,12 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
         data = DataNote(name=corpus.name, fingerprint=corpus.fingerprint)
     else:
         data = None
+    above = [modelfolder.inspect(folder) for folder in parents.values()]
+    block = recipe.data if table is not None else recipe.corpus
+    generated = block is not None and is_generated(block.source)
     return FolderMeta(
-        family=next((modelfolder.inspect(folder).family for folder in parents.values()), ""),
+        family=above[0].family if above else "",
+        language=next((one.meta.language for one in above if one.meta.language), ("en",) if generated else ()),
         task=table.task if table is not None else None,
         label_names=tuple(table.label_names) if table is not None else (),
         task_settings=dict(table.settings) if table is not None else {},

@@ -169,7 +169,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     meta = modelfolder.FolderMeta(
         family=loaded.family, task=table.task, label_names=loaded.meta.label_names, task_settings=settings,
         method=loaded.meta.method, max_length=loaded.meta.max_length, lineage=(parent,), data=loaded.meta.data,
-        notes=(*loaded.meta.notes, note),
+        language=loaded.meta.language, notes=(*loaded.meta.notes, note),
     )  # fmt: skip
     modelfolder.save_model(options.output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta)
     columns = (f"on {len(gold[1]):,} rows of {table.name}/test", *told)

@@ -47,6 +47,11 @@ def is_elsewhere(name: str) -> bool:
     return name.startswith(("hf:", "embedded:")) or name in embedded_names()
 
 
+def is_generated(name: str) -> bool:
+    """Whether `name` is data that this program makes itself, which is English."""
+    return is_elsewhere(name) and not name.startswith("hf:")
+
+
 def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None) -> Source:
     path = path_of(name)
     if path.is_dir():

@@ -99,7 +99,14 @@ def _front(meta: FolderMeta, facts: Facts) -> str:
         lines.append(f"pipeline_tag: {meta.task if meta.task in _OWN_PIPELINES else 'text-classification'}")
     elif "mlm" in facts.heads:
         lines.append("pipeline_tag: fill-mask")
+    if meta.language:
+        lines.append(f"language: [{', '.join(_codes(meta))}]")
     return "\n".join([*lines, f"tags: [{', '.join(tags)}]", "---"])
+
+
+def _codes(meta: FolderMeta) -> list[str]:
+    """Quoted: `no` is a language, and false in YAML."""
+    return [f'"{re.sub(r"[^0-9A-Za-z-]", "", code)}"' for code in meta.language]
 
 
 def _summary(meta: FolderMeta, facts: Facts) -> str:
@@ -136,6 +143,9 @@ def _intended(meta: FolderMeta, facts: Facts) -> list[str]:
         shown = [escape(name, 60) for name in meta.label_names[:50]]
         more = f" and {len(meta.label_names) - 50} more" if len(meta.label_names) > 50 else ""
         lines.append(f"labels: {', '.join(shown)}{more}")
+    shown = ", ".join(escape(code, 20) for code in meta.language[:20])
+    more = f" and {len(meta.language) - 20} more" if len(meta.language) > 20 else ""
+    lines += [f"language: {shown}{more}"] if shown else []
     if meta.max_length:
         lines.append(f"trained on sequences of up to {meta.max_length} tokens")
     if meta.data:
@@ -169,7 +179,8 @@ def _limits(meta: FolderMeta, facts: Facts) -> list[str]:
             lines.append(f"not recorded: {', '.join(missing)}")
     if not meta.data:
         lines.append("what it was trained on is not recorded")
-    lines.append("the language of its texts is not recorded")
+    if not meta.language:
+        lines.append("the language of its texts is unknown: no card told it")
     if meta.max_length:
         parts = meta.task == QUESTION_ANSWERING or meta.task_settings.get("long_text") == "chunk"
         fate = "read in parts" if parts else "cut there"

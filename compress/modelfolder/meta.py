@@ -88,6 +88,8 @@ class FolderMeta(_Note):
     """How the model was made: finetune, distilbert …"""
     max_length: int | None = Field(default=None, gt=0)
     """Longest sequence, in tokens, that training saw: longer texts were cut."""
+    language: tuple[str, ...] = ()
+    """Codes such as `en`, as the card of the first model or the makers of the data say; nobody looks at the texts."""
     lineage: tuple[Parent, ...] = ()
     recipe: RecipeNote | None = None
     data: DataNote | None = None

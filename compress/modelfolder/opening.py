@@ -18,6 +18,7 @@ from compress.modelfolder import family as families
 from compress.modelfolder import labels, meta, vocabulary, weights
 from compress.modelfolder.family import Description, Family
 from compress.modelfolder.fields import Fields
+from compress.modelfolder.language import said_language
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.weights import Stored
 
@@ -85,7 +86,7 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
         description=description,
         stored=stored,
         files=files,
-        meta=_with_labels(found or FolderMeta(), fields, family, description),
+        meta=_with_labels(found or FolderMeta(language=said_language(path)), fields, family, description),
         tokenizer_files=tokenizer_files,
         vocabulary=tokens,
         notes=tuple(notes),

@@ -158,7 +158,7 @@ def test_a_model_without_any_measurement_says_only_what_is_known(tiny_model: Mod
     assert found["Limits"] == [
         "- not measured: no figure of its quality, size or speed is recorded here",
         "- what it was trained on is not recorded",
-        "- the language of its texts is not recorded",
+        "- the language of its texts is unknown: no card told it",
         "- uncertified: the folder holds no certificate of what it keeps and costs",
     ]
 
@@ -189,7 +189,7 @@ def test_intended_use_training_data_and_limits_are_what_the_folder_holds(tiny_mo
     assert found["Limits"] == [
         "- measured on 900 rows of opinions/test only: nothing is known of texts of other domains",
         "- not recorded: memory, the difference to a teacher, on which groups of rows it fails more than a parent",
-        "- the language of its texts is not recorded",
+        "- the language of its texts is unknown: no card told it",
         "- texts of more than 24 tokens are cut there",
         "- uncertified: the folder holds no certificate of what it keeps and costs",
     ]
@@ -266,3 +266,29 @@ def test_a_model_without_a_task_head_is_for_training() -> None:
         "one",
         "- for texts like those of wiki",
     ]
+
+
+@pytest.mark.parametrize(
+    ("head", "codes"),
+    [
+        ("language: en\nlicense: mit", ("en",)),
+        ('language: ["no", de]  # two', ("no", "de")),
+        ("tags: [a]\nlanguage:\n- en\n- zh-Hant\n- en\nlicense: mit", ("en", "zh-Hant")),
+        ("language: multilingual", ("multilingual",)),
+        ("license: en", ()),
+        ("language: English <b>", ()),
+    ],
+)
+def test_the_language_is_that_of_the_card_that_came_with_the_model(
+    tiny_model: Model, tmp_path: Path, head: str, codes: tuple[str, ...]
+) -> None:
+    folder = save_model(tmp_path / "foreign", tiny_model, tokenizer_files={})
+    assert "the language of its texts is unknown: no card told it" in (folder / "README.md").read_text()
+    (folder / "compress.json").unlink()
+    (folder / "README.md").write_text(f"---\n{head}\n---\n# card\nlanguage: fr\n")
+    loaded = load_model(folder)
+    assert loaded.meta.language == codes
+    text = rendered(tmp_path, tiny_model, language=loaded.meta.language)
+    assert yaml.safe_load(text.split("---")[1]).get("language", []) == list(codes)
+    if codes:
+        assert f"- language: {', '.join(codes)}\n" in text

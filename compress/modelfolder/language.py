@@ -1,0 +1,29 @@
+"""The language of a model's texts, where the card that came with it says one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+CARD = "README.md"
+CARD_BYTES = 4 * 2**20
+MOST = 200
+
+# Not by a YAML parser: cards of embedders carry megabytes of results in the same head.
+_HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---", re.DOTALL | re.MULTILINE)
+_SAID = re.compile(r"^languages?:(.*(?:\n[ \t]*-.*)*)", re.MULTILINE)
+_CODE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*|multilingual")
+
+
+def said_language(folder: Path) -> tuple[str, ...]:
+    """Codes such as `en` from the head of the folder's README.md, as model hubs write it; empty where it says none."""
+    try:
+        with (folder / CARD).open("rb") as file:
+            text = file.read(CARD_BYTES).decode("utf-8", errors="replace").replace("\r\n", "\n")
+    except OSError:
+        return ()
+    head = _HEAD.match(text)
+    said = None if head is None else _SAID.search(head[1])
+    words = [] if said is None else re.findall(r"[\w-]+", re.sub(r"#.*", "", said[1]))
+    codes = [word for word in (w.strip("-") for w in words) if _CODE.fullmatch(word)]
+    return tuple(dict.fromkeys(codes))[:MOST]
