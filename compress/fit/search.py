@@ -41,9 +41,11 @@ class Search:
 
     @property
     def slower(self) -> float:
-        """Measured milliseconds over planned ones, the most of what was made; a busy machine is not believed all."""
-        ratios = [j.timing.ms / j.plan.ms for j in self.tried if j.plan.ms > 0 and j.plan.key != self.whole.key]
-        return min(SLOWEST, max([1.0, *ratios]))
+        """Measured milliseconds over planned ones: the most of the plans that were made, or of the model in 8 bits
+        before there are any; below 1 where the machine got faster meanwhile. A busy one is not believed all."""
+        ratios = {j.plan.key: j.timing.ms / j.plan.ms for j in self.tried if j.plan.ms > 0}
+        whole = ratios.pop(self.whole.key, 1.0)
+        return min(SLOWEST, max(1 / SLOWEST, max(ratios.values(), default=whole)))
 
     def limits(self) -> tuple[float, float]:
         """Budgets that plans are made for."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,25 @@ def test_which_plans_are_tried(plain: Case) -> None:
     members = family.forecast()
     assert 1 < len(members) <= 4
     assert len({m.key for m in members}) == len(members)
+
+
+def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
+    whole = plain.space.whole(8)
+    plan = dataclasses.replace(whole, vocabulary="another", ms=2.0)
+    search = Search(plain.space, Bounds(max_ms=2.0), whole, 3)
+
+    def took(plan: Plan, ms: float) -> None:
+        made: Any = SimpleNamespace(plan=plan, timing=SimpleNamespace(ms=ms))
+        search.tried.append(made)
+
+    assert search.slower == 1.0
+    took(whole, 0.8 * whole.ms)
+    assert search.slower == pytest.approx(0.8)
+    took(plan, 2.2)
+    assert search.slower == pytest.approx(1.1), "plans tell more about plans than the whole model does"
+    assert search.limits()[0] == pytest.approx(0.985 * 2.0 / 1.1)
+    took(plan, 20.0)
+    assert search.slower == 1.5
 
 
 def test_the_table_is_kept_and_read(plain: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
