@@ -119,6 +119,8 @@ def _processes() -> Finding:
 def _gpus() -> Iterator[Finding]:
     import torch
 
+    from compress.encoder.semistructured import skips_zeros
+
     if not torch.cuda.is_available():
         why = "torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
         yield Finding("gpu", f"none: {why}", "note", "runs use the CPU")
@@ -127,6 +129,7 @@ def _gpus() -> Iterator[Finding]:
         card = torch.cuda.get_device_properties(index)
         bf16 = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no bf16"
         found = f"{card.name}, {card.total_memory / 1e9:.0f} GB, compute {card.major}.{card.minor}, {bf16}"
+        found += ", skips 2:4 zeros" if skips_zeros(f"cuda:{index}") else ""
         yield Finding(f"gpu {index}", found)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from compress import registry
 from compress.contracts import Batch, PartRow, RunOptions, Seen, SparseMethod, TrainingPlan
+from compress.data.random_rows import mixed_lengths
 from compress.distill.birth import Origin, born
 from compress.distill.studentspec import StudentSpec
 from compress.encoder import semistructured
@@ -29,8 +30,9 @@ from compress.encoder.sharing import Sharing
 from compress.encoder.sparsity import SPARSITY
 from compress.encoder.statistics import inputs as inputs_of
 from compress.errors import UserError
+from compress.fastest import require_alike
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
-from compress.predictor import fixed_batch
+from compress.predictor import Predictor, fixed_batch
 from compress.sparsify import conversion
 from compress.sparsify.methods.reconstruct import refitted, surgeon
 from compress.sparsify.stage import METHODS
@@ -316,6 +318,30 @@ def test_matrices_that_the_kernels_do_not_take_stay_dense() -> None:
 
 
 # --- the runtime ----------------------------------------------------------------------------------------------------
+
+
+def test_the_predictor_holds_sparse_products_to_the_dense_answers(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    toy_tokenizer_files: dict[str, bytes],
+    toy_vocabulary: list[str],
+) -> None:
+    made = sparse(parent(dataclasses.replace(CONFIG, vocabulary=len(toy_vocabulary), initializer_range=0.3)))
+    meta = FolderMeta(task="classification", label_names=("no", "yes"))
+    folder = save_model(tmp_path / "m", made, tokenizer_files=toy_tokenizer_files, meta=meta)
+    with pytest.raises(UserError, match="this device has no sparse products"):
+        Predictor(folder, runtime="torch-sparse")
+    monkeypatch.setattr(semistructured, "skips_zeros", lambda device: True)
+    monkeypatch.setattr(semistructured, "packed", lambda weight: weight)
+    predictor = Predictor(folder, runtime="torch-sparse")
+    assert predictor.computed_by == f"torch {torch.__version__}, 2:4 sparse products, packed"
+    assert predictor.computed_in == "bf16"
+    rows = mixed_lengths(len(toy_vocabulary), 16, 300)
+    require_alike(predictor, rows, "random tokens")
+    wrong = Predictor(folder, runtime="torch-sparse")
+    monkeypatch.setattr(semistructured, "packed", lambda weight: -20 * weight)
+    with pytest.raises(UserError, match=r"torch-sparse is .*use --runtime torch"):
+        require_alike(wrong, rows, "random tokens")
 
 
 def test_the_runtime_is_refused_where_nothing_skips_zeros() -> None:
