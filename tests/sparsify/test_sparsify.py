@@ -127,7 +127,7 @@ def test_what_stays_is_the_least_squares_of_its_mask() -> None:
     one, _ = seen(5, 16, mean=False)
     assert one.inputs is not None
     start, mask = surgeon(one.weight, one.inputs)
-    made = refitted(one.weight, start, mask, one.inputs)
+    made = refitted(one.weight, start, mask, one.inputs, 1e-9)
     for row in range(5):
         kept = tuple(mask[row].nonzero()[:, 0].tolist())
         wanted = best(one.weight[row : row + 1], one.inputs, kept)

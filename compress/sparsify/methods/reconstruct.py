@@ -19,7 +19,7 @@ from compress.encoder.sparsity import KEPT, OF
 
 DAMPING = 0.01  # of the mean square of an input, added to all of them: as in the paper
 PAIRS = list(combinations(range(OF), OF - KEPT))
-ROUNDS, ENOUGH = 100, 1e-6  # of the last solution: steps at most, and the share of the gradient that may be left
+ROUNDS, ENOUGH = 50, 1e-3  # of the last solution: steps at most, and the share of the gradient at zero that may be left
 
 
 class Method:
@@ -41,36 +41,36 @@ def surgeon(weight: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(hessian))
     factor = torch.linalg.cholesky(inverse, upper=True)
     left, mask = weight.clone(), torch.ones_like(weight, dtype=torch.bool)
+    places = torch.tensor(PAIRS)
     for start in range(0, weight.shape[1], OF):
         block = factor[start : start + OF]
         rows = block[:, start : start + OF].T @ block[:, start:]  # (4, in - start) of the inverse
         four = left[:, start : start + OF]
-        solved = [_solved(rows, four, pair) for pair in PAIRS]
-        costs = torch.stack([(part * four[:, list(pair)]).sum(1) for part, pair in zip(solved, PAIRS, strict=True)])
-        chosen = costs.argmin(0)
-        for number, (part, pair) in enumerate(zip(solved, PAIRS, strict=True)):
-            mine = (chosen == number).nonzero()[:, 0]
-            gone = [start + place for place in pair]
-            left[mine, start:] -= part[mine] @ rows[list(pair)]
-            left[mine[:, None], gone] = 0
-            mask[mine[:, None], gone] = False
+        solved = torch.stack([_solved(rows, four, pair) for pair in PAIRS], 1)  # (out, 6, 2)
+        chosen = (solved * four[:, places]).sum(2).argmin(1)
+        gone = places[chosen]
+        taken = torch.zeros_like(four).scatter_(1, gone, solved[torch.arange(len(chosen)), chosen])
+        left[:, start:].addmm_(taken, rows, alpha=-1)
+        left[:, start : start + OF].scatter_(1, gone, 0)
+        mask[:, start : start + OF].scatter_(1, gone, False)
     return left, mask
 
 
 def _solved(rows: Tensor, four: Tensor, pair: tuple[int, ...]) -> Tensor:
     """(out, 2) w_P ([H⁻¹]_PP)⁻¹ of every row."""
-    places = list(pair)
-    return torch.linalg.solve(rows[places][:, places], four[:, places].T).T
+    at = list(pair)
+    return torch.linalg.solve(rows[at][:, at], four[:, at].T).T
 
 
-def refitted(weight: Tensor, start: Tensor, mask: Tensor, hessian: Tensor) -> Tensor:
+def refitted(weight: Tensor, start: Tensor, mask: Tensor, hessian: Tensor, enough: float = ENOUGH) -> Tensor:
     """The weights (out, in), zero outside `mask`, of least (w - weight) hessian (w - weight)ᵀ, row by row.
 
-    Conjugate gradients for all rows at once, from `start`, scaled by the hessian's diagonal.
+    Conjugate gradients for all rows at once, from `start`, scaled by the hessian's diagonal. enough: share of the first
+    gradient, that of no weights at all, at which they end.
     """
     now, scale = start.clone(), 1 / hessian.diagonal()
     rest = ((weight - now) @ hessian) * mask
-    goal = ENOUGH * (weight @ hessian).norm(dim=1)
+    goal = enough * (weight @ hessian).norm(dim=1)
     way = scaled = rest * scale
     size = (rest * scaled).sum(1, keepdim=True)
     for _ in range(ROUNDS):
