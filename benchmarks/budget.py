@@ -1,6 +1,6 @@
 """`compress fit` at several budgets, beside what one would do without it, on test rows.
 
-    python benchmarks/budget.py FOLDER --data DATA --work DIR [--divide 2 4 8] [--student FOLDER ...] [--heal]
+    python benchmarks/budget.py FOLDER --data DATA --work DIR [--divide 2 4 8] [--of mb ms] [--student FOLDER ...]
 
 Budgets are the parent's megabytes, and its milliseconds in onnxruntime's floats, divided. Beside the fits: the parent
 with 8 bits alone, every uniform choice of its layers with 8 bits, and given students with 8 bits (of 3 layers, say,
@@ -41,6 +41,7 @@ from compress.modelfolder.folder import LoadedModel
 from compress.predictor import MAX_TOKENS
 from evaluation.cost.device import describe
 
+NAMES = {"mb": "MB", "ms": "ms"}
 FITTED = 3
 """The exit code of a fit that is infeasible or not certified: its closest model is there all the same."""
 NOTHING = Plan((), (), (), (), (), "all", 0, 0, 0, 0.0, 0.0, 0.0)
@@ -79,9 +80,11 @@ def main() -> None:
         entries.append(Entry(name, written(small, theirs, table, asked, f"student-{place}")))
     first = judge.judge(entries[0].name, NOTHING, entries[0].folder, 0.0)
     milliseconds = first.timing.parent_least
+    whole_of = {"mb": judge.parent_mb, "ms": milliseconds}
     for divide in asked.divide:
-        entries.append(fitted(asked, f"mb-{divide}", f"1/{divide} MB", ["--max-mb", f"{judge.parent_mb / divide:.3f}"]))
-        entries.append(fitted(asked, f"ms-{divide}", f"1/{divide} ms", ["--max-ms", f"{milliseconds / divide:.3f}"]))
+        for of in asked.of:
+            words = [f"--max-{of}", f"{whole_of[of] / divide:.3f}"]
+            entries.append(fitted(asked, f"{of}-{divide}", f"1/{divide} {NAMES[of]}", words))
     for extra in asked.fit:
         name, _, words = extra.partition(":")
         entries.append(fitted(asked, name, words.strip(), words.split()))
@@ -94,6 +97,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--divide", type=float, nargs="*", default=[2, 4, 8])
+    parser.add_argument("--of", nargs="*", choices=["mb", "ms"], default=["mb", "ms"], help="what is divided")
     parser.add_argument("--student", type=Path, action="append", default=[])
     parser.add_argument("--fit", action="append", default=[], metavar="'NAME: OPTIONS'", help="one more fit")
     parser.add_argument("--plans", type=int, default=4)
