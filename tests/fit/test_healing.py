@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from compress.errors import UserError
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.durable.signals import StopFlag
+from compress.errors import Stopped, UserError
+from compress.fit import training
 from compress.fit.bounds import Bounds
 from compress.fit.healing import Healing
 from compress.fit.judge import Judged, Timing
 from compress.fit.plans import Plan
-from compress.fit.training import Lesson, OutOfTime, Trainer
+from compress.fit.training import Lesson, OutOfTime, Settings, Trainer
+from compress.recipe import Recipe, load_recipe
 from evaluation.cost.latency import Latency
 
 
@@ -111,3 +117,65 @@ def test_what_was_trained_before_the_time_ended_is_kept(tried: list[Judged], mon
 def test_nothing_is_healed_that_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fit = heal([judged("int8 alone", 0.0, heads=99)], monkeypatch)
     assert fit.said == ["nothing is healed: no plan within the budgets cuts layers, heads or neurons"]
+
+
+# --- one training -----------------------------------------------------------------------------------------------
+
+
+class Below:
+    """The run of a training: stops as soon as it is told to."""
+
+    made: list[Below]
+    stops = True
+
+    def __init__(self, recipe: Recipe, options: RunOptions, console: Console, *_: object) -> None:
+        self.recipe, self.options, self.console, self.measures = recipe, options, console, True
+        Below.made.append(self)
+
+    def go(self) -> None:
+        with StopFlag() as stop:
+            if self.stops and stop.requested:
+                raise Stopped(f"stopped by {stop.requested}")
+
+
+@pytest.fixture
+def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
+    Below.made = []
+    monkeypatch.setattr(training, "Run", Below)
+    return Lesson(judged("plan 1", 0.1).plan, tmp_path / "rung-0", tmp_path / "start", "plan 1, healed for 8 steps", 8)
+
+
+def trainer(stop: StopFlag, deadline: float | None) -> Trainer:
+    recipe = load_recipe("distilbert-task")
+    fit = SimpleNamespace(
+        recipe=recipe, max_length=24, source=Path("parent"), options=RunOptions(json=True), stop=stop,
+        console=Console(), deadline=deadline, child_tags=lambda log: {},
+    )  # fmt: skip
+    return Trainer(fit, SimpleNamespace(parent=None))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_training_is_stopped_at_the_end_of_the_time_and_by_a_signal(lesson: Lesson) -> None:
+    with StopFlag() as stop:
+        trainer(stop, None)._run(lesson)
+        with pytest.raises(OutOfTime):
+            trainer(stop, time.monotonic())._run(lesson)
+        stop.request("SIGINT")
+        with pytest.raises(Stopped, match="SIGINT"):
+            trainer(stop, time.monotonic())._run(lesson)
+
+
+def test_what_a_training_is_asked(lesson: Lesson) -> None:
+    with StopFlag() as stop:
+        one = trainer(stop, None)
+        one._run(dataclasses.replace(lesson, settings=Settings(rate=3e-4, labels=0.0)))
+    assert one.seconds_a_step is not None
+    run = Below.made[0]
+    stage = run.recipe.stages[0]
+    assert [row.kind for row in stage.objectives] == ["soft_targets", "hidden_mse"], "nothing of weight 0 is computed"
+    assert (stage.training.steps, stage.training.epochs, stage.training.learning_rate) == (8, None, 3e-4)
+    assert stage.student.model == str(lesson.start)
+    assert run.recipe.data is not None
+    assert run.recipe.data.max_length == 24
+    assert (run.recipe.teacher, run.options.output, run.options.json) == ("parent", lesson.folder, False)
+    assert run.console.json, "stdout is the fit's own"
+    assert not run.measures, "what a fit judges itself is not measured twice"
