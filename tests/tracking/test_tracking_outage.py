@@ -147,7 +147,7 @@ def test_a_server_that_fails_and_comes_back(opened: Opener, proxy: Proxy, warnin
     assert _steps(Seen(proxy.store), mood) == list(range(41))
 
 
-def test_a_server_that_dies_and_never_returns(opened: Opener, proxy: Proxy, warnings_said: list[str]) -> None:
+def test_a_server_that_dies_and_never_returns(opened: Opener, proxy: Proxy, capfd: pytest.CaptureFixture[str]) -> None:
     run = opened("run", store=proxy.store, experiment="gone")
     run.metrics({"train/loss": 1.0}, 0)
     _wait(lambda: run.run_id is not None)
@@ -160,6 +160,7 @@ def test_a_server_that_dies_and_never_returns(opened: Opener, proxy: Proxy, warn
     (done,) = sync(run.folder)
     assert done.run_id == ending.run_id
     assert _steps(Seen(proxy.store), "gone") == list(range(30))
+    assert not capfd.readouterr().out, "--json is all that stands on stdout"
 
 
 def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) -> None:
