@@ -167,7 +167,7 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
     else:  # no model of its own: each of them is one
         run.params({**params, "teachers": m.subject.ensemble.sentence()})
         run.metrics(m.measurement.values)
-    run.tags({f"measured.{key}": value for key, value in context.items()})
+    run.tags(measured_tags(m))
     if m.churn:
         run.table(run.folder / CHURN, *churn_table(m.churn))
     if m.slices:
@@ -178,6 +178,11 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
         run.artifact(run.folder / RESAMPLED)
         run.tags({"compress.resampled": RESAMPLED})
     run.note(note)
+
+
+def measured_tags(m: Measured) -> dict[str, str]:
+    """On what, and under which conditions: figures of runs that differ in it are not ranked against each other."""
+    return {f"measured.{key}": value for key, value in m.measurement.context.items()}
 
 
 def _draw(run: TrackedRun, main: Measured, measured: Sequence[Measured]) -> None:

@@ -28,7 +28,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.pipeline import chain, waterfall
 from compress.pipeline.made import Made, RunReport
 from compress.pipeline.staging import Staging
-from compress.publish import log_measured
+from compress.publish import log_measured, measured_tags
 from compress.stages import task_choice
 from compress.teachers import Teachers
 from compress.tracking import TrackedRun
@@ -85,6 +85,7 @@ class Measuring(Staging):
             main = next((m for m in measured if m.subject.role == "student"), measured[-1])
             with self._stage_run(log, self.indices[-1]) as child:
                 child.metrics(main.measurement.values)
+                child.tags(measured_tags(main))
         model = made.model
         if candidates:
             model = self.folder.path / "model"

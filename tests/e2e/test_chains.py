@@ -103,6 +103,7 @@ def _check_store(folder: Path) -> None:
         names = {key.removeprefix("fake_quantized/") for key in child.data.metrics}
         assert names & {"quality/accuracy", "accuracy"}, f"{label} has its own figures"
         assert "size/disk_mb" in names
+        assert child.data.tags["measured.device"], f"{label} says under which conditions"
     assert {"waterfall/1-prune_vocab/points", "waterfall/1-prune_vocab/mb_saved"} <= parent.data.metrics.keys()
     artifacts = {a.path for a in client.list_artifacts(parent.info.run_id)}
     assert {"waterfall.svg", "waterfall.json", "recipe.yaml"} <= artifacts
