@@ -128,7 +128,10 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
 def _loading(facts: Facts) -> str:
     if facts.stock_class:
         return f"The folder loads unmodified with transformers' `{facts.stock_class}`."
-    reasons = "; ".join(f"not as `{name}`, because {reason}" for name, reason in facts.objections.items())
+    alike: dict[str, list[str]] = {}  # one reason often holds for all of them
+    for name, reason in facts.objections.items():
+        alike.setdefault(reason, []).append(f"`{name}`")
+    reasons = "; ".join(f"not as {', '.join(names)}, because {reason}" for reason, names in alike.items())
     return f"**transformers cannot load this folder** ({reasons}). `compress` loads it."
 
 
@@ -221,10 +224,15 @@ def _measured(model: MeasurementNote | None, teacher: MeasurementNote | None) ->
     for metric, title, form in [*((n, _title(n), ".4f") for n in quality), *_FIGURES]:
         if metric in model.values:
             rows.append(_row(metric, title, form, model, teacher))
-    rest = sorted(n for n in model.values if n.startswith("vs_teacher/"))
-    rows += [f"| {escape(n)} | {model.values[n]:.2f}{' | | ' if teacher else ' '}|" for n in rest]
+    rest = sorted(n for n in model.values if n.startswith("vs_teacher/") and not n.endswith(("_low", "_high")))
+    rows += [f"| {escape(n)} | {_cell(n, _form(n), model)}{' | | ' if teacher else ' '}|" for n in rest]
     context = ", ".join(f"{escape(k)}: {escape(v)}" for k, v in sorted(model.context.items()))
     return "\n".join(["## Measured", "", *rows, *(["", f"Measured with {context}."] if context else [])])
+
+
+def _form(metric: str) -> str:
+    """Number format of a figure against the teacher."""
+    return ".4f" if metric.endswith("_difference") else ".2g" if metric.endswith("p_value") else ".2f"
 
 
 def _title(metric: str) -> str:

@@ -39,6 +39,10 @@ def test_the_measured_table(tiny_model: Model, tmp_path: Path) -> None:
         "size/disk_mb": 10.0,
         "speed/latency_p50_ms": 2.5,
         "vs_teacher/agreement_pct": 95.25,
+        "vs_teacher/accuracy_difference": -0.0123,
+        "vs_teacher/accuracy_difference_low": -0.0251,
+        "vs_teacher/accuracy_difference_high": 0.0006,
+        "vs_teacher/p_value": 0.00012,
     }
     ours["quality/f1"] = float("nan")
     theirs = {"quality/accuracy": 0.95, "size/disk_mb": 40.0, "speed/latency_p50_ms": 10.0}
@@ -50,6 +54,9 @@ def test_the_measured_table(tiny_model: Model, tmp_path: Path) -> None:
     assert "| on disk, MB | 10.00 | 40.00 | 0.250 |" in text
     assert "| latency p50, ms | 2.50 | 10.00 | 0.250 |" in text
     assert "| vs\\_teacher/agreement\\_pct | 95.25 | | |" in text
+    assert "| vs\\_teacher/accuracy\\_difference | -0.0123 (-0.0251 to 0.0006) | | |" in text
+    assert "| vs\\_teacher/p\\_value | 0.00012 | | |" in text
+    assert "\\_low" not in text
     assert "f1" not in text
     assert "Measured with device: cpu, threads: 2." in text
     assert load_model(tmp_path / "model").meta.measurement is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_what_no_stock_class_computes_is_kept_in_our_own_format(changes: Any, ob
     assert loaded.config == model.config
     card = (folder / "README.md").read_text()
     assert "**transformers cannot load this folder**" in card
-    assert f"not as `bert`, because {objection}" in card
+    assert re.search(f"not as [^;]*`bert`[^;]*, because {re.escape(objection)}", card)
 
 
 def test_shared_layers_and_the_tied_table_are_stored_once(tmp_path: Path) -> None:
