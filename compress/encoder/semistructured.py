@@ -94,8 +94,7 @@ def require_device(device: torch.device) -> None:
 
 def packed(weight: Tensor) -> Any:
     """(out, in) 2:4, half precision → torch's sparse tensor. Raises RuntimeError for what no kernel takes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is a prototype
+    with warnings.catch_warnings(action="ignore"):  # that it is a prototype
         return torch.sparse.to_sparse_semi_structured(weight.contiguous())
 
 

@@ -143,6 +143,7 @@ class Maker:
         source, table = self.source, self.student.table
         return FolderMeta(
             family=source.family,
+            language=source.meta.language,
             task=table.task,
             label_names=tuple(table.label_names),
             task_settings={**source.meta.task_settings, **dict(table.settings)},

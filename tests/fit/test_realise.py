@@ -73,7 +73,8 @@ class Case:
         )
         config = dataclasses.replace(shape, **BUILDS[build])
         model = Model(config, {"task": head}).initialize(3).eval()
-        save_model(folder / "model", model, tokenizer_files=tokenizer, meta=FolderMeta(task=kind, label_names=names))
+        meta = FolderMeta(task=kind, label_names=names, language=("en",))
+        save_model(folder / "model", model, tokenizer_files=tokenizer, meta=meta)
         self.loaded = load_model(folder / "model", require={"task"}, keep={"task"})
         for split in ("train", "validation", "test"):
             path = folder / "data" / f"{split}.jsonl"
@@ -144,6 +145,7 @@ def check_plans(case: Case, tmp_path: Path) -> None:
     note = DataNote(name="toy", fingerprint="0")
     folder = case.maker.write(plans[0], case.serving, tmp_path / "made", note)
     assert inspect(folder).meta.method == "fit"
+    assert inspect(folder).meta.language == ("en",)
     judge = Judge(
         case.loaded, case.serving, case.table.split("validation"), task=case.table.task, settings={}, max_length=24
     )
