@@ -25,7 +25,7 @@ from compress.fit.judge import Judge
 from compress.fit.planner import Planner
 from compress.fit.plans import Plan, Space
 from compress.fit.realise import Maker
-from compress.fit.search import Search
+from compress.fit.search import MARGIN, Search
 from compress.fit.serving import FLOAT, Bits, Serving, content, rounded
 from compress.fit.study import Student, answers, as_json
 from compress.modelfolder.folder import DataNote, FolderMeta, inspect, load_model, save_model
@@ -213,7 +213,7 @@ def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
     assert search.slower == pytest.approx(0.8)
     took(plan, 2.2)
     assert search.slower == pytest.approx(1.1), "plans tell more about plans than the whole model does"
-    assert search.limits()[0] == pytest.approx(0.985 * 2.0 / 1.1)
+    assert search.limits()[0] == pytest.approx(MARGIN * 2.0 / 1.1)
     took(plan, 20.0)
     assert search.slower == 1.5
 
