@@ -1,7 +1,16 @@
 """`python -m compress` is the command line."""
 
+import atexit
+import os
 import sys
 
 from compress.cli.main import main
 
-sys.exit(main())
+code = main()
+if "TORCHELASTIC_RUN_ID" in os.environ:
+    # The connection's threads now and then abort the interpreter while it ends, and with it the whole job.
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+sys.exit(code)

@@ -85,7 +85,8 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike) -> float:
             low, left, values[0] = left, right, values[1]
             right = low + ratio * (high - low)
             values[1] = negative_log_likelihood(z, y, 1 / right)
-    return float(2 / (low + high))
+    # The search comes near an end of the range and never to it.
+    return float(min((2 / (low + high), COLDEST, HOTTEST), key=lambda t: negative_log_likelihood(z, y, t)))
 
 
 def _binned(logits: ArrayLike, gold: ArrayLike, bins: int) -> tuple[NDArray, NDArray, NDArray]:

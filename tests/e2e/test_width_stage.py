@@ -23,7 +23,7 @@ def workshop(
 
 @pytest.fixture
 def cut(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The config of the toy (4 layers of 2 heads of 8, 24 neurons, hidden 16) after the stage."""
+    """The config of the toy (4 layers of 2 heads of 16, 32 neurons, hidden 32) after the stage."""
     monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path))
 
     def run(**asked: Any) -> EncoderConfig:
@@ -50,7 +50,7 @@ def test_counts_shares_and_budgets(cut: Any, workshop: Workshop) -> None:
 
 
 def test_part_of_the_way(cut: Any) -> None:
-    assert {s.feed_forward for s in cut(keep_feed_forward=8, way=0.5).layers} == {16}
+    assert {s.feed_forward for s in cut(keep_feed_forward=8, way=0.5).layers} == {20}
 
 
 @pytest.mark.parametrize("stream", ["directions", "channels"])
@@ -83,8 +83,8 @@ def test_what_layers_share_stays_shared(workshop: Workshop) -> None:
         ({"keep_feed_forward": [1, 2]}, "keep_feed_forward: 2 numbers for 4 layers; give one for all, or one a layer"),
         ({"keep_heads": 2}, "keep_heads: all heads would stay; keep fewer"),
         ({"hidden": 9}, "hidden: hidden 9 is not divisible by 2 heads: a stock shape has heads of hidden / heads"),
-        ({"hidden": 16}, "hidden: hidden 16 is not smaller: the model has 16; use less than 16"),
-        ({"head_width": 9}, "layer 0: head_width 9 is more than there is: its heads are 8 wide"),
+        ({"hidden": 32}, "hidden: hidden 32 is not smaller: the model has 32; use less than 32"),
+        ({"head_width": 17}, "layer 0: head_width 17 is more than there is: its heads are 16 wide"),
         ({"target_params": 10.0}, "target_params: 10 parameters is below what the structure allows: with one head and"),
         ({"target_flops": 1e12}, "target_flops: 1000G operations is not less than there is: the model has"),
         (
