@@ -49,11 +49,10 @@ NOTHING = Plan((), (), (), (), (), "all", 0, 0, 0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the table. budget: what was asked of it; empty for what was not asked anything."""
+    """A model of the table. folder: None where none could be made.  status: of a fit's certificate."""
 
     name: str
-    folder: Path
-    budget: str = ""
+    folder: Path | None
     status: str = ""
     seconds: float = float("nan")
 
@@ -78,8 +77,8 @@ def main() -> None:
         small = rounded(theirs.model, Bits.alike(8), serving)
         name = f"distilled {theirs.config.depth} layers, 8 bits"
         entries.append(Entry(name, written(small, theirs, table, asked, f"student-{place}")))
-    first = judge.judge(entries[0].name, NOTHING, entries[0].folder, 0.0)
-    milliseconds = first.timing.parent_least
+    judged(judge, entries[0])
+    milliseconds = judge.least
     whole_of = {"mb": judge.parent_mb, "ms": milliseconds}
     for divide in asked.divide:
         for of in asked.of:
@@ -88,7 +87,7 @@ def main() -> None:
     for extra in asked.fit:
         name, _, words = extra.partition(":")
         entries.append(fitted(asked, name, words.strip(), words.split()))
-    tell(asked, judge, [(e, judge.judge(e.name, NOTHING, e.folder, 0.0)) for e in entries], milliseconds)
+    tell(asked, judge, [(e, judged(judge, e)) for e in entries], milliseconds)
 
 
 def arguments() -> argparse.Namespace:
@@ -137,12 +136,19 @@ def fitted(asked: argparse.Namespace, name: str, budget: str, words: list[str]) 
             raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
         told.write_text(str(time.monotonic() - begin), encoding="utf-8")
     if not (folder / FILE).is_file():
-        return Entry(f"fit {budget}", Path(), budget, "below the least possible")
+        return Entry(f"fit {budget}", None, "below the least possible")
     found: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    return Entry(f"fit {budget}", folder / "model", budget, found["status"], float(told.read_text(encoding="utf-8")))
+    return Entry(f"fit {budget}", folder / "model", found["status"], float(told.read_text(encoding="utf-8")))
 
 
-def tell(asked: argparse.Namespace, judge: Judge, found: list[tuple[Entry, Judged]], milliseconds: float) -> None:
+def judged(judge: Judge, entry: Entry) -> Judged | None:
+    """On test rows, and timed beside the parent; None where there is no model."""
+    return None if entry.folder is None else judge.judge(entry.name, NOTHING, entry.folder, 0.0)
+
+
+def tell(
+    asked: argparse.Namespace, judge: Judge, found: list[tuple[Entry, Judged | None]], milliseconds: float
+) -> None:
     print(" · ".join(f"{name} {value}" for name, value in describe("cpu").items()))
     rows = len(judge.rows)
     print(f"parent: {judge.parent_mb:.2f} MB, {milliseconds:.2f} ms (least) for 1 x {asked.length} tokens")
@@ -150,6 +156,9 @@ def tell(asked: argparse.Namespace, judge: Judge, found: list[tuple[Entry, Judge
     print(f"| | MB | times smaller | times faster | {judge.metric} | points lost, paired 95 % | seconds | status |")
     print("|---|--:|--:|--:|--:|--:|--:|---|")
     for entry, j in found:
+        if j is None:
+            print(f"| {entry.name} | | | | | | | {entry.status} |")
+            continue
         seconds = "" if np.isnan(entry.seconds) else f"{entry.seconds:.0f}"
         print(
             f"| {entry.name} | {j.mb:.2f} | {judge.parent_mb / j.mb:.2f} | {j.timing.speedup:.2f} | "
