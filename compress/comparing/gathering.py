@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MARKS = ("hf:", "runs:/", "models:/")
 ROLES = ("summary", "comparison")  # of runs that hold no model of their own
+MEASURED = ("quality/", "fake_quantized/", "size/", "speed/")  # begin of the figures of a model
 FROM_SERVER = 40  # files fetched from a server before the table is shown: each is a request
 
 
@@ -60,6 +61,10 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     told = [run for place, run in enumerate(found) if place < named_ones or _tells(run)]
     if experiment is not None and len(told) < len(found):
         notes.append(f"{counted(len(found) - len(told))} of {experiment} that measured no model: left out")
+    twice = _twice({run.run_id for run in told[:named_ones]}, told)
+    if twice:
+        told = [run for run in told if run.run_id not in twice]
+        notes.append(f"{counted(len(twice))} of a chain's last stage: left out, the chain's own run has its figures")
     if not told:
         raise UserError("no run there measured a model", where=f"--experiment {experiment}", do="name another")
     shown = unique([run.name for run in told], [run.run_id for run in told])
@@ -84,7 +89,22 @@ def _tells(run: StoredRun) -> bool:
     """Whether it says anything of a model."""
     if run.tags.get("compress.role") in ROLES:
         return False
-    return any(key.startswith(("quality/", "fake_quantized/", "size/", "speed/")) for key in run.metrics)
+    return bool(_figures(run))
+
+
+def _twice(named_ones: Collection[str], runs: Sequence[StoredRun]) -> set[str]:
+    """Ids of the runs, none of them named, that tell of the same model as the run above them: last stages of chains."""
+    by_id = {run.run_id: run for run in runs}
+    found = set()
+    for run in runs:
+        above = by_id.get(run.parent)
+        if above is not None and run.run_id not in named_ones and _figures(run) == _figures(above):
+            found.add(run.run_id)
+    return found
+
+
+def _figures(run: StoredRun) -> dict[str, float]:
+    return {key: value for key, value in run.metrics.items() if key.startswith(MEASURED)}
 
 
 def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> dict[str, Resampled]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from compress.contracts import FAKE
 from compress.errors import printable
@@ -56,6 +57,12 @@ def escape(text: str, limit: int = 200) -> str:
     for mark, entity in _LINKS.items():  # else a bare address becomes a link
         clean = clean.replace(mark, entity)
     return clean
+
+
+def without_folders(name: str, *, parts: int = 1) -> str:
+    """A data set's name as others may read it: of an absolute path its last parts, since a card is published and the
+    folders of the machine that it was written on concern nobody; every other name whole."""
+    return "/".join(Path(name).parts[-parts:]) if Path(name).is_absolute() else name
 
 
 def _digest(text: str) -> str:
@@ -152,7 +159,7 @@ def _intended(meta: FolderMeta, facts: Facts) -> list[str]:
     if meta.max_length:
         lines.append(f"trained on sequences of up to {meta.max_length} tokens")
     if meta.data:
-        lines.append(f"for texts like those of {escape(meta.data.name)}")
+        lines.append(f"for texts like those of {escape(without_folders(meta.data.name))}")
     parents = ", ".join(f"{escape(p.name)} ({escape(p.role)})" for p in meta.lineage)
     if meta.method or parents:
         by, of = (f" by: {escape(meta.method)}" if meta.method else ""), (f" from: {parents}" if parents else "")
@@ -168,9 +175,8 @@ def _limits(meta: FolderMeta, facts: Facts) -> list[str]:
     else:
         if "dataset" in note.context:
             rows = f"{escape(note.context['rows'])} rows of " if "rows" in note.context else ""
-            lines.append(
-                f"measured on {rows}{escape(note.context['dataset'])} only: nothing is known of texts of other domains"
-            )
+            where = escape(without_folders(note.context["dataset"], parts=2))
+            lines.append(f"measured on {rows}{where} only: nothing is known of texts of other domains")
         if any(name.startswith(FAKE) for name in note.values):
             lines.append(
                 "figures marked as simulated come from integers that were computed in floats: they are not those of a "
@@ -226,7 +232,8 @@ def _measured(model: MeasurementNote | None, teacher: MeasurementNote | None) ->
             rows.append(_row(metric, title, form, model, teacher))
     rest = sorted(n for n in model.values if n.startswith("vs_teacher/") and not n.endswith(("_low", "_high")))
     rows += [f"| {escape(n)} | {_cell(n, _form(n), model)}{' | | ' if teacher else ' '}|" for n in rest]
-    context = ", ".join(f"{escape(k)}: {escape(v)}" for k, v in sorted(model.context.items()))
+    told = {k: without_folders(v, parts=2) if k == "dataset" else v for k, v in model.context.items()}
+    context = ", ".join(f"{escape(k)}: {escape(v)}" for k, v in sorted(told.items()))
     return "\n".join(["## Measured", "", *rows, *(["", f"Measured with {context}."] if context else [])])
 
 
@@ -262,7 +269,7 @@ def _data(meta: FolderMeta) -> list[str]:
         return []
     rows = ", ".join(f"{escape(split)} {count:,}" for split, count in meta.data.rows.items())
     told = [f"rows: {rows}"] if rows else []
-    return [f"name: {escape(meta.data.name)}", *told, f"fingerprint: {_digest(meta.data.fingerprint)}"]
+    return [f"name: {escape(without_folders(meta.data.name))}", *told, f"fingerprint: {_digest(meta.data.fingerprint)}"]
 
 
 def _origin(meta: FolderMeta) -> list[str]:

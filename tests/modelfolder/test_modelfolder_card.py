@@ -299,3 +299,19 @@ def test_the_language_is_that_of_the_card_that_came_with_the_model(
     assert yaml.safe_load(text.split("---")[1]).get("language", []) == list(codes)
     if codes:
         assert f"- language: {', '.join(codes)}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "of_rows"),
+    [("/home/ada/secret/sst2", "sst2", "sst2/test"), ("hf:glue/sst2", "hf:glue/sst2", "hf:glue/sst2/test")],
+)
+def test_folders_of_this_machine_are_not_published(
+    name: str, shown: str, of_rows: str, tiny_model: Model, tmp_path: Path
+) -> None:
+    measured = Measurement({"quality/accuracy": 0.9}, {"dataset": f"{name}/test"})
+    meta = FolderMeta(data=DataNote(name=name, fingerprint="ab" * 32)).measured(measured)
+    text = (save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta) / "README.md").read_text()
+    assert "secret" not in text
+    assert f"name: {shown}\n" in text
+    assert f"dataset: {of_rows}" in text
+    assert f"measured on {of_rows} only" in text
