@@ -77,6 +77,8 @@ def _serve(store: Store, host: str, port: int | None, page: Page | None, console
         with serving(store, host, port) as server:
             console.result(_link(server.address, None, page))
             console.note(f"serving {store.shown}; Ctrl-C ends it")
+            if page is not None:
+                server.warm(page.experiment_id)
             code = server.wait()
             last = printable(server.said[-1], 300) if server.said else "it said nothing"
             raise UserError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import secrets
 import signal
@@ -26,6 +28,7 @@ PORT = 5000
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
 STARTS = 5
+FIRST_RUNS = 100  # what the page asks for to begin with
 _MARK = "X-Compress-Server"
 
 
@@ -58,6 +61,13 @@ class Server:
             text = line.decode(errors="replace").strip()
             if text:
                 self.said.append(text)
+
+    def warm(self, experiment_id: str) -> threading.Thread:
+        """Asks it, beside what goes on, for what a page of this experiment asks first: a new server's first answer
+        takes some seconds, which then pass while the browser still reads the page's own files."""
+        thread = threading.Thread(target=_ask_for_runs, args=(self.address, experiment_id), daemon=True)
+        thread.start()
+        return thread
 
     def stop(self) -> None:
         """Asks it and its helpers to end, and makes them when they do not."""
@@ -208,6 +218,18 @@ def _mark_at(address: str) -> str | None:
             return (answer.headers.get(_MARK) or "") if answer.status == 200 else None
     except (urllib.error.URLError, OSError, ValueError):
         return None
+
+
+def _ask_for_runs(address: str, experiment_id: str) -> None:
+    body = json.dumps({"experiment_ids": [experiment_id], "max_results": FIRST_RUNS}).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{address}/ajax-api/2.0/mlflow/runs/search", body, headers)
+    # nobody waits for this answer: a server that ends, or has no such experiment, is told of elsewhere
+    with (
+        suppress(OSError, ValueError, http.client.HTTPException),
+        urllib.request.urlopen(request, timeout=60) as answer,
+    ):
+        answer.read()
 
 
 def healthy(address: str) -> bool:

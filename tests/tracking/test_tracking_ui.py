@@ -102,6 +102,23 @@ def test_a_port_that_another_takes_first(store: Store, monkeypatch: pytest.Monke
             pass
 
 
+def test_a_new_server_is_asked_first_for_what_the_page_will_ask(store: Store, tmp_path: Path) -> None:
+    log_toy_runs(tmp_path / "runs", store, "opinions", rows=1)
+    page = find_page(store)
+    assert page is not None
+    with server.serving(store, "127.0.0.1", None) as one:
+        asked = one.warm(page.experiment_id)
+        asked.join(60)
+        nobody = one.warm("no such experiment")
+        nobody.join(60)
+        assert not asked.is_alive()
+    said = [line.partition("/runs/search HTTP/1.1")[2].split()[1] for line in one.said if "/runs/search" in line]
+    assert said == ["200", "400"], one.said
+    gone = one.warm(page.experiment_id)
+    gone.join(60)
+    assert not gone.is_alive(), "a server that has ended is not waited for"
+
+
 def test_ui_prints_the_link_and_ends_with_ctrl_c(store: Store, tmp_path: Path) -> None:
     log_toy_runs(tmp_path / "runs", store, "opinions", rows=1)
     code = "import sys; from compress.cli.main import main; sys.exit(main(sys.argv[1:]))"
