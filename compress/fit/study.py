@@ -46,8 +46,11 @@ from compress.prune_width.search import losses
 from compress.prune_width.study import WidthStudy
 from compress.share.factorization import apply, count, factorize
 
-ROWS, COMPARED = 512, 192
-"""Training rows that masks are judged and matrices are fitted on; validation rows that answers are compared on."""
+ROWS, TOKENS = (512, 2048), 32_768
+"""Training rows that masks are judged and matrices are fitted on: at least, at most, and between them as many as have
+so many tokens. 512 short texts have a few thousand, too few to fit matrices of 1536 columns to."""
+COMPARED = 192
+"""Validation rows that answers are compared on."""
 CUTS: tuple[tuple[int, Literal["all", "used"]], ...] = ((1, "all"), (1, "used"), (2, "used"), (4, "used"), (8, "used"))
 """Ways of cutting the vocabulary: how often the training text must hold a piece, and which single characters stay."""
 EVEN = 2e-3
@@ -120,13 +123,24 @@ class Student:
         self.stop, self.say, self.where = stop, say, str(loaded.path)
         self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=self.where)
         train, held = table.split("train"), table.split("validation")
-        self.train = train.take(spread(len(train), min(ROWS, len(train)), seed, "fit-study"))
+        self.seed = seed
+        self.train, examples = self._studied(train)
         self.held = held.take(spread(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
-        self.batches = self._batches(self.encoded(self.train, self.tokenizer))
+        self.batches = self._batches(examples)
         self.compared = self._batches(self.encoded(self.held, self.tokenizer))
         self.ready = prepare(loaded.model)
         self.known = Remembered.of(self.ready, self.compared)
-        self.seed = seed
+
+    def _studied(self, train: Rows) -> tuple[Rows, Examples]:
+        """The rows of the training split that are studied, and their tokens."""
+        least, most = (min(count, len(train)) for count in ROWS)
+        rows = train.take(spread(len(train), most, self.seed, "fit-study"))
+        examples = self.encoded(rows, self.tokenizer)
+        enough = max(least, most * TOKENS // max(TOKENS, len(examples.ids)))
+        if enough == most:
+            return rows, examples
+        rows = train.take(spread(len(train), enough, self.seed, "fit-study"))
+        return rows, self.encoded(rows, self.tokenizer)
 
     def encoded(self, rows: Rows, tokenizer: Tokenizer) -> Examples:
         return self.task.encode(tokenizer, rows, max_length=self.max_length)

@@ -69,6 +69,7 @@ class Learning:
         it may read or step what makes the gates, whose gradients are there when the next gates are asked for."""
         for step, batch in enumerate(itertools.islice(self.study.steps(), steps)):
             self.study.stop()
+            self.study.told(step, steps)
             terms = self._hard.count(batch) if self.on == "labels" else self._soft.count(batch)
             if not terms:
                 continue

@@ -53,7 +53,8 @@ class Stage:
 
     def prepare(self) -> Prepared:
         subject = Subject.of(self.spec, self.context)
-        with self.context.workshop.progress("which parts are needed", None):
+        with self.context.workshop.progress("which parts are needed", None) as bar:
+            subject.study.told = lambda done, steps: bar.update(done, of=steps)
             counts, made, kept = self._cut(subject)
         made = self._narrowed(made, subject, counts)
         before, after = (subject.costs(c, "operations").most for c in (subject.config, made.config))

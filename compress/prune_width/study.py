@@ -47,6 +47,7 @@ class WidthStudy:
     those that train towards it.
 
     trained: the model with weights that an importance trained along; None: nothing was trained, `model` is cut.
+    told: takes steps done and steps in all from those that train.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class WidthStudy:
         self.model, self.batches, self.seed, self.name = model, batches, seed, name
         self.stop, self.teacher, self.target = stop, teacher, target
         self.trained: Model | None = None
+        self.told: Callable[[int, int], None] = lambda done, steps: None
         self._training = training
         self._hard, self._soft = HardLabels(), SoftTargets(on="task", temperature=1.0)
         self._gradients: dict[On, Widths] = {}

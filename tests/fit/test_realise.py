@@ -19,7 +19,7 @@ from compress.data.tasks import task_of
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
-from compress.fit import blocktable
+from compress.fit import blocktable, study
 from compress.fit.bounds import Bounds
 from compress.fit.judge import Judge
 from compress.fit.planner import Planner
@@ -105,6 +105,23 @@ def plain(
     """Read by all tests of one build."""
     folder = tmp_path_factory.mktemp("plain")
     return Case(folder, toy_tokenizer_files, len(toy_vocabulary), "bert", "classification")
+
+
+def test_as_many_rows_are_studied_as_have_enough_tokens(plain: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = plain.table.split("train")
+    every = len(plain.student.encoded(train, plain.student.tokenizer).ids)
+    monkeypatch.setattr(study, "ROWS", (4, 20))
+    found = {}
+    for tokens in (1, every // 3, 10**6):
+        monkeypatch.setattr(study, "TOKENS", tokens)
+        rows, examples = plain.student._studied(train)
+        assert len(rows) == len(examples)
+        found[tokens] = len(rows)
+    few, some, many = found.values()
+    assert (few, many) == (4, 20)
+    assert few < some < many
+    monkeypatch.setattr(study, "ROWS", (4, 2000))
+    assert len(plain.student._studied(train)[0]) == len(train)
 
 
 OTHERS = [("bert", "regression"), ("bert", "token-classification")]

@@ -42,9 +42,12 @@ def learned(request: pytest.FixtureRequest) -> tuple[str, Model, WidthStudy, Wid
     source = model()
     study = WidthStudy(source, text(source), target=lambda: Target(0.5, 0.25, uneven=request.param == "l0"))
     before = {name: x.clone() for name, x in source.state_dict().items()}
+    told: list[tuple[int, int]] = []
+    study.told = lambda done, steps: told.append((done, steps))
     scores = importance(request.param, study, steps=100, learning_rate=2e-3, on="teacher")(study)
     assert all(torch.equal(x, before[name]) for name, x in source.state_dict().items()), "the model stays as it was"
     assert study.trained is not None
+    assert told == [(step, 100) for step in range(100)], "a training that takes minutes shows how far it is"
     return request.param, source, study, scores
 
 
