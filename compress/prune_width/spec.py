@@ -53,7 +53,7 @@ class Spec(StageSpec):
     """Fit output matrices by least squares to what was cut; null: as the importance does."""
     way: float = Field(default=1.0, gt=0, le=1)
     """How much of the way from the teacher's size to the target is gone: steps of a schedule have less than 1."""
-    rows: int = Field(default=1024, ge=1, le=10_000_000)
+    rows: int = Field(default=2048, ge=1, le=10_000_000)
     """Training texts that widths are judged by and matrices are fitted on, spread over the split."""
 
     @field_validator("keep_heads", "keep_feed_forward")
