@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compress.errors import UserError
 from compress.fit.experience import FEWEST, Experience
-from compress.fit.search import Search
+from compress.fit.plans import Plan
+from compress.fit.search import SKIPPED, Search
 from compress.modelfolder import folder as modelfolder
 from compress.report import title
 from compress.tracking import resolve_store
@@ -22,8 +23,7 @@ def forecast(fit: Fit, search: Search) -> dict[str, Any]:
     past, why = _experience(fit)
     margin = fit.costs.blocks.margin
     rows, told, without = [], [], []
-    for place, plan in enumerate(search.forecast(), 1):
-        mb = fit.maker.megabytes(plan, fit.serving)
+    for place, (plan, mb) in enumerate(within(search, lambda plan: fit.maker.megabytes(plan, fit.serving)), 1):
         low, high = plan.ms / margin, plan.ms * margin
         expected = None if past is None else past.expected(plan.loss)
         lost = "not known"
@@ -48,9 +48,26 @@ def forecast(fit: Fit, search: Search) -> dict[str, Any]:
         "nats are planned: every loss alone, added up; a made plan is measured",
         *_on_points(told, without, why),
     ]
+    if not rows and search.skipped:
+        more = max(search.skipped.values())
+        lines.insert(0, f"no plan: files came out up to {more:.3f} MB larger than planned, over the budget")
     for line in lines:
         fit.console.result(line)
     return {"plans": told, "bounds": fit.bounds.as_json(), "notes": lines}
+
+
+def within(search: Search, megabytes: Callable[[Plan], float]) -> list[tuple[Plan, float]]:
+    """The first plans whose files, by their exact megabytes, are within the budget, and these: where planned ones were
+    too low the next plans are aimed lower, as they are when plans are made."""
+    exact: dict[str, float] = {}
+    found: list[Plan] = []
+    for _ in range(SKIPPED):
+        found = search.forecast()
+        exact |= {plan.key: megabytes(plan) for plan in found if plan.key not in exact}
+        over = [plan for plan in found if search.skip(plan, exact[plan.key])]
+        if not over:
+            break
+    return [(plan, exact[plan.key]) for plan in found if plan.key not in search.skipped]
 
 
 def _experience(fit: Fit) -> tuple[Experience | None, str]:

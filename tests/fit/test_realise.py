@@ -21,6 +21,7 @@ from compress.encoder.inference import prepare
 from compress.encoder.model import Model
 from compress.fit import blocktable, study
 from compress.fit.bounds import Bounds
+from compress.fit.forecast import within
 from compress.fit.judge import Judge
 from compress.fit.planner import Planner
 from compress.fit.plans import Plan, Space
@@ -214,6 +215,23 @@ def test_which_plans_are_tried(plain: Case) -> None:
     members = family.forecast()
     assert 1 < len(members) <= 4
     assert len({m.key for m in members}) == len(members)
+
+
+def test_a_forecast_shows_plans_within_the_budget_alone(plain: Case) -> None:
+    whole = plain.space.whole(8)
+    bound = 0.9 * whole.mb
+
+    def exact(plan: Plan) -> float:
+        return 1.02 * plan.mb
+
+    search = Search(plain.space, Bounds(max_mb=bound), whole, 3)
+    assert any(exact(plan) > bound for plan in search.forecast()), "plans use the budget up"
+    found = within(search, exact)
+    assert found
+    assert all(mb == exact(plan) <= bound for plan, mb in found)
+    assert within(Search(plain.space, Bounds(max_mb=bound), whole, 3), lambda plan: 2 * whole.mb) == []
+    free = Search(plain.space, Bounds(max_drop=1.0), whole, 3)
+    assert [plan for plan, _ in within(free, exact)] == free.forecast()
 
 
 def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
