@@ -1,8 +1,9 @@
 """What a model would lose by each thing that could be done to it, from a pass over a few hundred rows.
 
 Losses are nats of KL divergence from the model's own answers (of scores, squared differences): heads and neurons by the
-Fisher information of their masks (arXiv 2204.09656), layers, quantized matrices and tables, cut vocabularies and
-factorized embeddings by doing it and comparing the answers. That they add up is an assumption: what is planned by them
+Fisher information of their masks (arXiv 2204.09656) scaled to what some of their numbers were measured to lose
+(`curves`), layers, quantized matrices and tables, cut vocabularies and factorized embeddings by doing it and comparing
+the answers. That they add up is an assumption: what is planned by them
 is made and measured.
 """
 
@@ -32,6 +33,7 @@ from compress.encoder.subsets import subset_outputs
 from compress.encoder.wordrows import keep_rows
 from compress.errors import UserError
 from compress.fit.blocks import ranks
+from compress.fit.curves import curves
 from compress.fit.serving import FLOAT, Bits, Serving, rounded
 from compress.modelfolder.folder import LoadedModel
 from compress.predictor import MAX_TOKENS
@@ -42,7 +44,6 @@ from compress.prune_vocab.reading import read_rows
 from compress.prune_vocab.rebuilding import rebuilt
 from compress.prune_vocab.spec import Spec as VocabularySpec
 from compress.prune_width.importance.reconstruction import Importance
-from compress.prune_width.search import losses
 from compress.prune_width.study import WidthStudy
 from compress.share.factorization import apply, count, factorize
 
@@ -153,11 +154,12 @@ class Student:
         width = WidthStudy(self.loaded.model, self.batches, seed=self.seed, name=self.where, stop=self.stop)
         scores = Importance(on=on)(width)
         config = self.loaded.config
+        widths = curves(self, scores)
         made = Study(
             loaded=self.loaded,
             scores=scores,
-            heads=[losses(x) for x in scores.heads],
-            neurons=[losses(x) for x in scores.neurons],
+            heads=widths[: len(scores.heads)],
+            neurons=widths[len(scores.heads) :],
             drops=self._drops(),
             matrices={bits: self._matrices(bits) for bits in self.serving.bits},
             tables={bits: self._table(bits) for bits in self.serving.table_bits},
@@ -173,6 +175,10 @@ class Student:
         self.stop()
         return divergence(model, self.known, self.compared)
 
+    def apart_of(self, answers: Mapping[int, EncoderOutput]) -> float:
+        """The same of answers that were given: identity of a compared batch → to it."""
+        return divergence(Remembered(answers), self.known, self.compared)
+
     def _drops(self) -> list[float]:
         """Of each layer, left out alone."""
         config = self.loaded.config
@@ -187,7 +193,7 @@ class Student:
             self.stop()
             for kept, output in subset_outputs(self.ready, batch, sets, ANSWERS):
                 answers[kept][id(batch)] = output
-        found = {kept: divergence(Remembered(at), self.known, self.compared) for kept, at in answers.items()}
+        found = {kept: self.apart_of(at) for kept, at in answers.items()}
         alone = {next(i for i in every if i not in kept): value for kept, value in found.items()}
         return [alone.get(i, float("inf")) for i in every]
 

@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compress.console import Console
 from compress.data.sources import open_table
 from compress.data.tasks import task_of
 from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.cutting import Kept, cut
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
-from compress.fit import blocktable, study
+from compress.encoder.statistics import RIDGE
+from compress.fit import blocktable, curves, study
 from compress.fit.bounds import Bounds
 from compress.fit.forecast import within
 from compress.fit.judge import Judge
@@ -30,6 +34,8 @@ from compress.fit.search import MARGIN, Search
 from compress.fit.serving import FLOAT, Bits, Serving, content, rounded
 from compress.fit.study import Student, answers, as_json
 from compress.modelfolder.folder import DataNote, FolderMeta, inspect, load_model, save_model
+from compress.prune_width.refit import OUTPUTS
+from compress.prune_width.selection import top
 
 GOOD, BAD = ("good", "fine"), ("bad", "poor")
 BUILDS: Mapping[str, Mapping[str, Any]] = {
@@ -106,6 +112,78 @@ def plain(
     """Read by all tests of one build."""
     folder = tmp_path_factory.mktemp("plain")
     return Case(folder, toy_tokenizer_files, len(toy_vocabulary), "bert", "classification")
+
+
+@given(
+    st.lists(st.floats(0, 5), min_size=1, max_size=30),
+    st.dictionaries(st.integers(1, 29), st.floats(0, 5), min_size=1, max_size=4),
+)
+def test_a_curve_goes_through_what_was_measured(falls: list[float], found: dict[int, float]) -> None:
+    curve = np.concatenate([np.cumsum(falls)[::-1], [0.0]])
+    found = {count: loss for count, loss in found.items() if count < len(falls)} or {0: 1.0}
+    made = curves.through(curve, found)
+    assert made[-1] == 0
+    assert np.all(np.diff(made) <= 0), "never more with more"
+    at = sorted(found)
+    for one, count in enumerate(at):
+        lower = all(found[count] >= found[other] for other in at[one:])
+        if lower and np.all(made[count:] <= found[count] * (1 + 1e-9)):
+            assert made[count] == pytest.approx(found[count], abs=1e-12)
+
+
+def test_what_parts_lose_is_measured_with_their_matrix_fitted(plain: Case) -> None:
+    student, model, config = plain.student, plain.loaded.model, plain.loaded.config
+    assert student.apart(student.ready) == 0, "the model that was measured in is as it was"
+    for part, found in (("attention", plain.study.heads), ("feed_forward", plain.study.neurons)):
+        for layer, curve in enumerate(found):
+            assert curve[-1] == 0
+            assert np.all(np.diff(curve) <= 0)
+            most = len(curve) - 1
+            needed = (plain.study.scores.heads if part == "attention" else plain.study.scores.neurons)[layer]
+            count = max(1, most // 2)
+            every = Kept.everything(config)
+            kept = [list(every.heads), list(every.neurons)]
+            kept[part != "attention"][layer] = top(needed, count)
+            made = cut(model, Kept(tuple(kept[0]), tuple(kept[1])))
+            ours = getattr(getattr(made.encoder.layers[layer], part), OUTPUTS[part])
+            theirs = getattr(getattr(model.encoder.layers[layer], part), OUTPUTS[part])
+            inputs = _inputs(student, theirs)
+            wide = inputs.shape[1] // most
+            at = [i * wide + j for i in top(needed, count) for j in range(wide)]
+            _solve(ours, inputs[:, at], inputs @ theirs.weight.double().T + theirs.bias.double())
+            moments = curves._Moments()
+            moments.add(theirs, (inputs,))
+            fitted = curves._refitted(theirs, torch.tensor(at), moments)
+            torch.testing.assert_close(fitted.weight[:, at], ours.weight, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(fitted.bias, ours.bias, rtol=1e-4, atol=1e-5)
+            assert int((fitted.weight != 0).any(0).sum()) == len(at)
+            # the toy hardly minds, and KL of single precision has a floor
+            assert curve[count] == pytest.approx(student.apart(prepare(made)), rel=0.05, abs=1e-6), (part, layer)
+
+
+def _inputs(student: Student, module: torch.nn.Module) -> torch.Tensor:
+    """(T, n) of what a matrix reads on the studied rows."""
+    found: list[torch.Tensor] = []
+    hook = module.register_forward_pre_hook(lambda _, given: found.append(given[0].flatten(0, -2).double()))
+    with torch.no_grad():
+        for batch in student.batches:
+            student.loaded.model(batch)
+    hook.remove()
+    return torch.cat(found)
+
+
+def _solve(module: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    """Ridge regression towards what is there, written out as one over more rows."""
+    x = torch.cat([inputs, torch.ones(len(inputs), 1, dtype=torch.float64)], 1)
+    second = x.T @ x
+    size, before = len(second), torch.cat([module.weight, module.bias[:, None]], 1).detach().double()
+    strength = RIDGE * size / len(x) * float(second.diagonal().mean())
+    rows = torch.cat([x, strength**0.5 * torch.eye(size, dtype=torch.float64)])
+    wanted = torch.cat([targets, strength**0.5 * before.T])
+    found = torch.linalg.lstsq(rows, wanted).solution.T
+    with torch.no_grad():
+        module.weight.copy_(found[:, :-1])
+        module.bias.copy_(found[:, -1])
 
 
 def test_as_many_rows_are_studied_as_have_enough_tokens(plain: Case, monkeypatch: pytest.MonkeyPatch) -> None:
