@@ -54,6 +54,9 @@ COMPARED = 192
 """Validation rows that answers are compared on."""
 CUTS: tuple[tuple[int, Literal["all", "used"]], ...] = ((1, "all"), (1, "used"), (2, "used"), (4, "used"), (8, "used"))
 """Ways of cutting the vocabulary: how often the training text must hold a piece, and which single characters stay."""
+BETWEEN = (3 / 4, 1 / 2, 1 / 4, 1 / 8)
+"""More of them: of the pieces that the first of these ways leaves out, the share that stays, the lowest ids. Texts that
+come later hold pieces that the training text lacks, and the commonest have the lowest ids."""
 EVEN = 2e-3
 """Nats that quantizing all matrices may cost to count as none."""
 ANSWERS = Needs(logits=True)
@@ -245,9 +248,11 @@ class Student:
         found = [whole]
         theirs = self.encoded(self.held, self.tokenizer)
         parents = answers(self.ready, theirs, self.serving.device)
-        for least, characters in CUTS:
+        ways = [VocabularySpec(kind="prune_vocab", min_count=n, characters=characters) for n, characters in CUTS]
+        fewest = len(always(pieces, counts, ways[0], padding, self.where) | set(np.flatnonzero(counts).tolist()))
+        sizes = [round(fewest + part * (config.vocabulary - fewest)) for part in BETWEEN]
+        for spec in [*(VocabularySpec(kind="prune_vocab", size=size) for size in sizes), *ways]:
             self.stop()
-            spec = VocabularySpec(kind="prune_vocab", min_count=least, characters=characters)
             try:
                 kept = always(pieces, counts, spec, padding, self.where)
                 choice = choose(pieces, counts, kept, spec, self.where)
@@ -256,7 +261,7 @@ class Student:
                 after = read_rows(self.task, small, self.held, config.max_positions)
                 reading_loss(before, after, choice.new_ids, pieces.unknown, self.where)
             except UserError as error:
-                self.say(f"a vocabulary of pieces used {least} times or more is left out: {error.what}")
+                self.say(f"a vocabulary with {spec.amount} is left out: {error.what}")
                 continue
             if len(choice.kept) >= found[-1].rows:
                 continue
@@ -264,7 +269,7 @@ class Student:
             examples = self.encoded(self.held, small)
             ours = answers(prepare(made), examples, self.serving.device)
             lost = apart(self.task, (ours, examples), (parents, theirs), self.loaded.label_names, self.held)
-            name = f"used {least}+" + (", all characters" if characters == "all" else "")
+            name = spec.amount + (", all characters" if spec.characters == "all" and spec.min_count else "")
             found.append(Vocabulary(name, len(choice.kept), lost, choice.kept, files))
         return found
 
