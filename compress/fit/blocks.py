@@ -1,7 +1,7 @@
 """What each part of a model costs where it will be served: milliseconds and bytes of building blocks.
 
-What a whole model takes is the sum, times one factor that a real model gives; how far such a sum may be off is known
-from larger models that it was checked against.
+What a whole model takes is the sum, times a factor and with a constant that two real models give; how far such a sum
+may be off is known from larger models that it was checked against.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Blocks:
 
     @property
     def margin(self) -> float:
-        """By how many times a model whose sum was corrected by one factor may be faster or slower than that, in 95 of
+        """By how many times a model whose sum was corrected by a factor may be faster or slower than that, in 95 of
         100 cases: from how the checks scatter about their own mean, with Student's quantile for so few."""
         found = mean_interval(np.log(self.checks))
         return math.exp((found.high - found.low) / 2 * math.sqrt(len(self.checks) + 1))

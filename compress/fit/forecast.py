@@ -43,7 +43,7 @@ def forecast(fit: Fit, search: Search) -> dict[str, Any]:
     fit.console.table(f"plans for {fit.bounds.sentence()}", columns, rows)
     lines = [
         "MB are exact: of files written without what is fitted",
-        f"ms are sums of building blocks times one measured factor, with the 95 % interval by which sums missed "
+        f"ms are sums of building blocks, corrected by two real models, with the 95 % interval by which sums missed "
         f"{len(fit.costs.blocks.checks)} other models of random weights on this machine",
         "nats are planned: every loss alone, added up; a made plan is measured",
         *_on_points(told, without, why),

@@ -123,10 +123,14 @@ def _plain(config: EncoderConfig) -> bool:
 
 
 class Space:
-    """What may be done to one model, at what cost. factor: measured milliseconds over the sum of blocks."""
+    """What may be done to one model, at what cost. factor, extra: a model takes the sum of its blocks times the one and
+    the other more, in milliseconds."""
 
-    def __init__(self, study: Study, blocks: Blocks, factor: float = 1.0, scales: Scales | None = None) -> None:
+    def __init__(
+        self, study: Study, blocks: Blocks, factor: float = 1.0, scales: Scales | None = None, extra: float = 0.0
+    ) -> None:
         self.study, self.blocks, self.factor, self.scales = study, blocks, factor, scales or Scales()
+        self.base = blocks.ms * factor + extra
         self.config = study.loaded.config
         self._attention = [
             self._options("attention", unit, counts)
@@ -156,7 +160,7 @@ class Space:
             layers += [Layer(Options.none(), f[0]) for f in self._inner]
         rows = [self._table(*x) for x in self._tables]
         embedding = Options(*(np.array([row[i] for row in rows]) for i in range(3)))
-        return Problem(layers, embedding, self.blocks.ms * self.factor, self.blocks.mb, self.scales.shape)
+        return Problem(layers, embedding, self.base, self.blocks.mb, self.scales.shape)
 
     def _dropped(self, alone: float | None) -> float | None:
         """In the unit that heads and neurons are counted in."""
@@ -214,7 +218,7 @@ class Space:
             for (table, names), count in zip(options, counts, strict=True):
                 at = names.index((count, bits))
                 ms, mb, loss = ms + table.ms[at], mb + table.mb[at], loss + table.loss[at]
-        ms, mb = ms + self.blocks.ms * self.factor, mb + self.blocks.mb
+        ms, mb = ms + self.base, mb + self.blocks.mb
         return Plan(
             tuple(range(self.config.depth)), tuple(heads), tuple(neurons), (bits,) * len(heads), (bits,) * len(neurons),
             chosen.name, chosen.rows, word, 0, float(ms), float(mb), float(loss),

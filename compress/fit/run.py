@@ -41,12 +41,15 @@ from compress.fit.wanted import Wanted
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote
 from compress.modelnames import resolve
+from compress.prune_width.costs import Counts
 from compress.runfolder import Request, RunFolder, claim, resume_command
 from compress.stages import check_same_labels, settings_asked
 from compress.standalone import labelled
 from compress.tracking import TrackedRun, experiment, open_asked, open_run, resolve_store
 
 PLANS, STUDY = "plans", "study.json"
+NARROW = 0.3
+"""Of the milliseconds of heads and neurons, what a second model keeps by which planned ones are corrected."""
 RESERVE = 0.2
 """Of the time, what is kept for measuring the result."""
 
@@ -131,14 +134,14 @@ class Fit:
         self.check()
         timing = self.costs.timing or self._time_whole()
         self.judge.remember(timing)
-        factor = self.costs.factor
-        self.space = Space(study, blocks, factor, scales)
+        factor, extra = self.costs.factor, self.costs.extra
+        self.space = Space(study, blocks, factor, scales, extra)
         self.maker = Maker(self.student, self.space, self.check)
         self.whole = self.space.whole(self.serving.bits[0])
         how = "measured" if timing.quiet else "on a busy machine"
         console.note(
-            f"the whole model in {telling.bits(self.serving.bits[0])}: {timing.ms:.2f} ms {how}, {factor:.3f} of the "
-            "sum of its blocks"
+            f"the whole model in {telling.bits(self.serving.bits[0])}: {timing.ms:.2f} ms {how}; a model takes "
+            f"{factor:.3f} of the sum of its blocks and {extra:.2f} ms"
         )
         search = Search(self.space, self.bounds, self.whole, w.plans, w.family)
         least_ms, least_mb = search.problem.least
@@ -150,13 +153,19 @@ class Fit:
         return search
 
     def _time_whole(self) -> Timing:
-        """Of a real model, the whole one as it is usually rounded: its milliseconds over the planned ones are the
-        factor of all plans."""
-        plan = self.space.whole(self.serving.bits[0])
-        call = answering(rounded(self.loaded.model, plan.modules(self.loaded.config), self.serving), self.serving)
-        timing = self.judge.beside_parent(call, 40, 4.0)
-        self.costs.timing, self.costs.factor = timing, timing.ms / plan.ms if plan.ms > 0 else 1.0
-        return timing
+        """Of a real model, the whole one as it is usually rounded. It and one with NARROW of the milliseconds of its
+        heads and neurons correct what is planned."""
+        whole, narrow = self.space.whole(self.serving.bits[0]), self.space.probe(NARROW)[0]
+        maker = Maker(self.student, self.space, self.check)
+        model = maker.narrow(narrow.layers, Counts(narrow.heads, narrow.neurons), fitted=False)
+        timings = []
+        for plan, made in ((whole, self.loaded.model), (narrow, model)):
+            self.check()
+            call = answering(rounded(made, plan.modules(self.loaded.config), self.serving), self.serving)
+            timings.append(self.judge.beside_parent(call, 40, 4.0))
+        self.costs.timing = timings[0]
+        self.costs.correct((whole.ms, timings[0].ms), (narrow.ms, timings[1].ms))
+        return timings[0]
 
     def check(self) -> None:
         """Raises Stopped where a signal asked for it."""

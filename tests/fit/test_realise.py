@@ -25,6 +25,7 @@ from compress.encoder.model import Model
 from compress.encoder.statistics import RIDGE
 from compress.fit import blocktable, curves, study
 from compress.fit.bounds import Bounds
+from compress.fit.costs import Costs
 from compress.fit.forecast import within
 from compress.fit.judge import Judge
 from compress.fit.planner import Planner
@@ -329,6 +330,20 @@ def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
     assert search.limits()[0] == pytest.approx(MARGIN * 2.0 / 1.1)
     took(plan, 20.0)
     assert search.slower == 1.5
+
+
+def test_two_real_models_correct_what_is_planned(plain: Case) -> None:
+    costs = Costs(plain.serving, plain.blocks, "table")
+    costs.correct((10.0, 9.0), (4.0, 4.2))
+    assert (costs.factor, costs.extra) == pytest.approx((0.8, 1.0))
+    for narrow in ((9.9, 1.0), (4.0, 3.0), (4.0, 9.5)):  # too near to tell, faster than nothing, slower than the whole
+        costs.correct((10.0, 9.0), narrow)
+        assert (costs.factor, costs.extra) == (0.9, 0.0)
+    space = Space(plain.study, plain.blocks, 0.8, extra=1.0)
+    before, after = plain.space.whole(8), space.whole(8)
+    assert after.ms == pytest.approx(0.8 * before.ms + 1.0)
+    least = plain.space.problem().least[0], space.problem().least[0]
+    assert least[1] == pytest.approx(0.8 * least[0] + 1.0)
 
 
 def test_the_table_is_kept_and_read(plain: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
