@@ -59,6 +59,8 @@ BETWEEN = (3 / 4, 1 / 2, 1 / 4, 1 / 8)
 come later hold pieces that the training text lacks, and the commonest have the lowest ids."""
 EVEN = 2e-3
 """Nats that quantizing all matrices may cost to count as none."""
+SAME = 2e-4
+"""Nats that a rounded word table may cost to count as none: without a bound on megabytes it is taken all the same."""
 ANSWERS = Needs(logits=True)
 
 
@@ -223,7 +225,8 @@ class Student:
     def _table(self, bits: int) -> float:
         if bits == FLOAT:
             return 0.0
-        return self.apart(prepare(rounded(self.loaded.model, Bits({}, bits, FLOAT), self.serving)))
+        found = self.apart(prepare(rounded(self.loaded.model, Bits({}, bits, FLOAT), self.serving)))
+        return 0.0 if found < SAME else found
 
     def _rank(self, rank: int) -> float:
         return self.apart(prepare(self.factorized(self.loaded.model, rank)))
