@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compress.comparing.rows import Row, of_run, unique
+from compress.contracts import FAKE
 from compress.errors import UserError
 from compress.tracking.reading import Listed, Reader, StoredRun, in_experiment, local_artifacts, named
 from evaluation.quality.pairing import Resampled
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 MARKS = ("hf:", "runs:/", "models:/")
 ROLES = ("summary", "comparison")  # of runs that hold no model of their own
-MEASURED = ("quality/", "fake_quantized/", "size/", "speed/")  # begin of the figures of a model
+MEASURED = ("quality/", FAKE, "size/", "speed/")  # begin of the figures of a model
 FROM_SERVER = 40  # files fetched from a server before the table is shown: each is a request
 
 
