@@ -120,7 +120,8 @@ def test_every_supported_objective_falls_across_tokenizers(row: dict, families: 
         optimizer.zero_grad()
         term.value.backward()
         optimizer.step()
-    assert values[-1] < values[0]
+    # the lowest of them: one that begins at a millionth is soon stepped over
+    assert min(values) < 0.95 * values[0]
 
 
 def test_the_mean_over_a_span_is_that_of_its_pieces(tokenizers: dict[str, Tokenizer]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -214,10 +215,23 @@ def test_refused_where_matrices_are_shared_apart() -> None:
         refuse_apart(config, "here", "so", "factorize")
 
 
-def test_timing_of_a_hopeless_and_a_sure_case() -> None:
-    known = {"wide": Candidate(2048, 2048, np.ones(2048)), "small": Candidate(8, 8, np.ones(8))}
-    plan = LatencySpec(repeats=5, warmup=2, seconds=2.0)
-    assert "wide" not in timing.slower({"wide": 4, "small": 3}, known, 64, "cpu", plan)
+@pytest.mark.parametrize(("thin", "named"), [(0.5, False), (1.0, True), (2.0, True)])
+def test_what_is_not_faster_is_named(thin: float, named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the clock says, each shape once; the calls are those of a whole matrix and of two thin ones."""
+    asked: list[tuple[int, ...]] = []
+
+    def timed(calls: list[Any], plan: LatencySpec, device: str) -> list[Any]:
+        whole, product = (call() for call in calls)
+        assert whole.shape == product.shape
+        asked.append(tuple(whole.shape))
+        return [SimpleNamespace(p50=1.0), SimpleNamespace(p50=thin)]
+
+    monkeypatch.setattr(timing, "timed_calls", timed)
+    wide = Candidate(64, 32, np.ones(32))
+    known = {"wide": wide, "twin": wide, "small": Candidate(8, 8, np.ones(8))}
+    found = timing.slower({"wide": 4, "twin": 4, "small": 3}, known, 16, "cpu", LatencySpec(repeats=5))
+    assert found == (frozenset(known) if named else frozenset())
+    assert asked == [(16, 64), (16, 8)]
 
 
 # --- flags ----------------------------------------------------------------------------------------------------------
