@@ -103,6 +103,11 @@ class HeadConfig:
         return self.kind in ("token_classification", "question_answering")
 
     @property
+    def only_first(self) -> bool:
+        """Whether it reads nothing of the encoder's answer but the first token's vector."""
+        return self.kind in ("classification", "sentence_pair") and self.pooling == "first"
+
+    @property
     def outputs(self) -> int:
         """Scores for each thing that it answers."""
         return 1 if self.kind == "replaced_token" else self.labels

@@ -1,8 +1,9 @@
 """An encoder and one head as an ONNX graph: of standard operators, but for the fused integer product.
 
 Written from the modules, layer by layer, so that any shape that this program makes is expressed: layers of different
-widths, layers that share their parameters, factorized embeddings, windows, rotary positions. Shapes: B batch, L length,
-D hidden, H heads, K head width; batch and length are dynamic. What padding holds is not defined.
+widths, layers that share their parameters, factorized embeddings, windows, rotary positions. Where the head reads the
+first token alone the last layer computes no other token's answer, a sixth of its work. Shapes: B batch, L length, D
+hidden, H heads, K head width; batch and length are dynamic. What padding holds is not defined.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 UNSEEN = float(np.finfo(np.float32).min)
 """Added to the score of a token that is not seen; finite, so that a row that sees nothing is no NaN."""
 LARGEST = 2**31 - 1  # bytes of a protobuf file
+Turn = tuple[Value, Value]
+"""Cosines and sines of rotary positions."""
 
 
 def encode(
@@ -86,7 +89,8 @@ class Writer:
         self.segments = self.config.segments > 1
         self.inputs = [IDS, MASK, *([SEGMENTS] if self.segments else [])]
         self._biases: dict[AttentionPattern, Value] = {}
-        self._rotations: dict[tuple[float, int], tuple[Value, Value]] = {}
+        self._rotations: dict[tuple[float, int], Turn] = {}
+        self._firsts: dict[tuple[Value, int], Value] = {}
         g = graph
         self.length = g.op("Slice", g.op("Shape", IDS), g.integers(1), g.integers(2))  # (1,)
 
@@ -94,7 +98,7 @@ class Writer:
 
     def outputs(self, head: str | None) -> list[tuple[Value, list[str | int]]]:
         g, hidden = self.graph, self.config.hidden
-        x = self.encoder()
+        x = self.encoder(first=head is not None and self.model.head_configs[head].only_first)
         if head is None:
             found = [(g.named(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
             if self.config.pooler:
@@ -111,7 +115,8 @@ class Writer:
             shape.append(self.config.vocabulary if kind.name == "mlm" else kind.labels)
         return [(g.named(self.heads.head(head, x), "logits"), shape)]
 
-    def encoder(self) -> Value:
+    def encoder(self, *, first: bool = False) -> Value:
+        """(B, L, D), or (B, 1, D) with `first`: of the first token alone."""
         config, encoder = self.config, self.model.encoder
         x = self.embeddings()
         bases = config.rotary_bases or (None,) * config.depth
@@ -119,7 +124,10 @@ class Writer:
             layer = encoder.layers[group]
             assert isinstance(layer, EncoderLayer)
             turn = None if base is None else self.rotation(base, config.layers[i].head_width)
-            x = self.layer(x, layer, f"layers.{group}.", self.bias(pattern), turn)
+            one, bias = first and i == config.depth - 1, self.bias(pattern)
+            if one and pattern.window is not None:
+                bias = self.first(bias, axis=2)
+            x = self.layer(x, layer, f"layers.{group}.", bias, turn, one)
         return x if encoder.final_norm is None else self.norm(x, encoder.final_norm, "final_norm.")
 
     def embeddings(self) -> Value:
@@ -145,28 +153,36 @@ class Writer:
 
     # --- one layer --------------------------------------------------------------------------------------------
 
-    def layer(self, x: Value, layer: EncoderLayer, name: str, bias: Value, turn: tuple[Value, Value] | None) -> Value:
+    def layer(
+        self, x: Value, layer: EncoderLayer, name: str, bias: Value, turn: Turn | None, first: bool = False
+    ) -> Value:
+        """(B, L, D) → (B, L, D), or (B, 1, D) with `first`: of the first token, which still attends to all."""
         g = self.graph
         if layer.pre_norm:
             read = self.norm(x, layer.attention_norm, name + "attention_norm.")
-            x = g.op("Add", x, self.attention(read, layer.attention, name + "attention.", bias, turn))
+            found = self.attention(read, layer.attention, name + "attention.", bias, turn, first)
+            x = g.op("Add", self.first(x) if first else x, found)
             read = self.norm(x, layer.output_norm, name + "output_norm.")
             return g.op("Add", x, self.feed_forward(read, layer.feed_forward, name + "feed_forward."))
-        x = g.op("Add", x, self.attention(x, layer.attention, name + "attention.", bias, turn))
+        found = self.attention(x, layer.attention, name + "attention.", bias, turn, first)
+        x = g.op("Add", self.first(x) if first else x, found)
         x = self.norm(x, layer.attention_norm, name + "attention_norm.")
         x = g.op("Add", x, self.feed_forward(x, layer.feed_forward, name + "feed_forward."))
         return self.norm(x, layer.output_norm, name + "output_norm.")
 
-    def attention(self, x: Value, part: Attention, name: str, bias: Value, turn: tuple[Value, Value] | None) -> Value:
-        """softmax(q kᵀ / √K + bias) v, as (B, H, L, K)."""
+    def attention(
+        self, x: Value, part: Attention, name: str, bias: Value, turn: Turn | None, first: bool = False
+    ) -> Value:
+        """softmax(q kᵀ / √K + bias) v, as (B, H, L, K); with `first` of the first token's query alone."""
         g = self.graph
         shape = g.integers(0, 0, part.heads, part.head_width)
+        asking = self.first(x) if first else x
         q, k, v = (
-            g.op("Transpose", g.op("Reshape", self.linear(x, p, f"{name}{n}."), shape), perm=[0, 2, 1, 3])
-            for n, p in (("query", part.query), ("key", part.key), ("value", part.value))
+            g.op("Transpose", g.op("Reshape", self.linear(read, p, f"{name}{n}."), shape), perm=[0, 2, 1, 3])
+            for n, p, read in (("query", part.query, asking), ("key", part.key, x), ("value", part.value, x))
         )
         if turn is not None:
-            q, k = self.rotated(q, turn), self.rotated(k, turn)
+            q, k = q if first else self.rotated(q, turn), self.rotated(k, turn)  # position 0 is turned by nothing
         scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
         scores = g.op("Mul", scores, g.constant(part.head_width**-0.5))
         weights = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
@@ -183,6 +199,13 @@ class Writer:
         else:
             inner = self.activation(inner, self.config.activation)
         return self.linear(inner, part.down, name + "down.")
+
+    def first(self, x: Value, axis: int = 1) -> Value:
+        """What stands first along an axis, which stays."""
+        if (x, axis) not in self._firsts:
+            g = self.graph
+            self._firsts[x, axis] = g.op("Slice", x, g.integers(0), g.integers(1), g.integers(axis))
+        return self._firsts[x, axis]
 
     def bias(self, pattern: AttentionPattern) -> Value:
         """What is added to scores, broadcast to (B, H, L, L): 0 where a token is seen."""
@@ -212,7 +235,7 @@ class Writer:
         scalar = g.op("Squeeze", self.length, g.integers(0))
         return g.op("Range", g.constant(0, np.int64), scalar, g.constant(1, np.int64))
 
-    def rotation(self, base: float, width: int) -> tuple[Value, Value]:
+    def rotation(self, base: float, width: int) -> Turn:
         """Cosines and sines (L, K/2)."""
         if (base, width) not in self._rotations:
             g = self.graph
@@ -223,7 +246,7 @@ class Writer:
             self._rotations[base, width] = (g.op("Cos", angle), g.op("Sin", angle))
         return self._rotations[base, width]
 
-    def rotated(self, x: Value, turn: tuple[Value, Value]) -> Value:
+    def rotated(self, x: Value, turn: Turn) -> Value:
         """x (B, H, L, K) turned: dimension i with dimension i + K/2."""
         g, (cos, sin) = self.graph, turn
         first, second = (

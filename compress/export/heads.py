@@ -27,9 +27,9 @@ class HeadWriter:
         self.model, self.parts, self.graph = model, parts, parts.graph
 
     def head(self, name: str, x: Value) -> Value:
-        """What the head answers to x (B, L, D): (B, C), (B, L, C), (B, L, V), or (B, L) of replaced tokens.
+        """What the head answers to x (B, L, D), or (B, 1, D) where that is all it reads.
 
-        Raises UserError for a head that no rule here writes.
+        (B, C), (B, L, C), (B, L, V), or (B, L) of replaced tokens. Raises UserError for a head that no rule writes.
         """
         g, part, config = self.graph, self.model.heads[name], self.model.head_configs[name]
         linear, activation = self.parts.linear, self.parts.activation

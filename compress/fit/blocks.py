@@ -34,6 +34,26 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class LayerCost:
+    """Of one layer, bits → attention by heads, all else of the layer but its neurons included, and neurons alone."""
+
+    attention: Mapping[int, Curve]
+    feed_forward: Mapping[int, Curve]
+
+    def as_json(self) -> dict[str, Any]:
+        return {part: {str(k): dataclasses.asdict(v) for k, v in curves.items()} for part, curves in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, found: Any) -> LayerCost:
+        """Raises KeyError, TypeError, ValueError or AttributeError for what is none."""
+        attention, feed_forward = (
+            {int(k): Curve(tuple(v["counts"]), tuple(v["ms"]), tuple(v["mb"])) for k, v in found[part].items()}
+            for part in ("attention", "feed_forward")
+        )
+        return cls(attention, feed_forward)
+
+
+@dataclass(frozen=True)
 class TableCost:
     """The embeddings, cut in one way: milliseconds above those of the usual one, megabytes without the word rows, and
     of one of them."""
@@ -45,12 +65,13 @@ class TableCost:
 
 @dataclass(frozen=True)
 class Blocks:
-    """attention, feed_forward: bits → of one layer, by heads and by neurons.  embeddings: (bits, rank or 0) of the word
-    table.  ms, mb: of all else.  busy: whether something else used the processor while it was measured.  checks:
-    measured milliseconds of larger models, of other shapes, over the sum of their blocks."""
+    """layer: any but the last.  last: the last one, of which a file computes the first token alone where the head reads
+    no other; its least milliseconds are in `ms`.  embeddings: (bits, rank or 0) of the word table.  ms, mb: of all
+    else.  busy: whether something else used the processor while it was measured.  checks: measured milliseconds of
+    larger models, of other shapes, over the sum of their blocks."""
 
-    attention: Mapping[int, Curve]
-    feed_forward: Mapping[int, Curve]
+    layer: LayerCost
+    last: LayerCost
     embeddings: Mapping[tuple[int, int], TableCost]
     ms: float
     mb: float
@@ -66,8 +87,7 @@ class Blocks:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "attention": {str(k): dataclasses.asdict(v) for k, v in self.attention.items()},
-            "feed_forward": {str(k): dataclasses.asdict(v) for k, v in self.feed_forward.items()},
+            "layer": self.layer.as_json(), "last": self.last.as_json(),
             "embeddings": {f"{b}/{r}": dataclasses.asdict(v) for (b, r), v in self.embeddings.items()},
             "ms": self.ms, "mb": self.mb, "busy": self.busy, "checks": list(self.checks),
         }  # fmt: skip
@@ -76,17 +96,14 @@ class Blocks:
     def from_json(cls, found: Any, where: str) -> Blocks:
         """Raises UserError for what is no table."""
         try:
-            curves = [
-                {int(k): Curve(tuple(v["counts"]), tuple(v["ms"]), tuple(v["mb"])) for k, v in found[part].items()}
-                for part in ("attention", "feed_forward")
-            ]
+            layer, last = (LayerCost.from_json(found[name]) for name in ("layer", "last"))
             tables = {}
             for name, row in found["embeddings"].items():
                 bits, rank = name.split("/")
                 tables[int(bits), int(rank)] = TableCost(float(row["ms"]), float(row["mb"]), float(row["row_mb"]))
             checks = tuple(map(float, found["checks"]))
             ms, mb, busy = float(found["ms"]), float(found["mb"]), bool(found["busy"])
-            return cls(curves[0], curves[1], tables, ms, mb, busy, checks)
+            return cls(layer, last, tables, ms, mb, busy, checks)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UserError(
                 "not a table of building blocks", where=where, do="remove the file; it is measured anew"

@@ -1,7 +1,8 @@
 """The table of building blocks, measured once on this device and kept.
 
-Models of one and two layers with random weights are written and timed in turn as whole models are, each with fewer
-heads or fewer neurons than the first; differences are what a layer, a head and a neuron cost. Larger ones of other
+Models of few layers with random weights are written and timed in turn as whole models are, each with fewer heads or
+fewer neurons than the first; differences are what a layer, a head and a neuron cost. Where the last layer computes the
+first token alone, two others are made narrower before it, and it by itself. Larger ones of other
 shapes are timed with them, and show how well sums foretell. Milliseconds are the least of many rounds: what else runs
 on the machine only ever adds.
 """
@@ -14,6 +15,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from compress.durable import atomic, safe
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.model import Model
 from compress.export.runtimes import versions
-from compress.fit.blocks import Blocks, Curve, TableCost, ranks
+from compress.fit.blocks import Blocks, Curve, LayerCost, TableCost, ranks
 from compress.fit.serving import FLOAT, Bits, Serving, answering, content, rounded, stored
 from evaluation.cost.device import describe
 from evaluation.cost.latency import measure_interleaved
@@ -65,7 +67,7 @@ def place(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Servi
 def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving) -> dict[str, object]:
     """All that a table depends on."""
     return {
-        "format": 2,
+        "format": 3,
         "version": compress.__version__,
         "device": describe(serving.device),
         "runtime": [serving.runtime, versions()[serving.runtime]],
@@ -78,7 +80,7 @@ def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Servin
 
 @dataclass(frozen=True)
 class _Sample:
-    """A small model to write and to time."""
+    """A small model to write and to time. last: heads and neurons of its last layer, where they are others."""
 
     depth: int
     heads: int
@@ -86,6 +88,12 @@ class _Sample:
     bits: int
     word: int
     rank: int = 0
+    last: tuple[int, int] | None = None
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Heads and neurons of each layer."""
+        return [(self.heads, self.neurons)] * (self.depth - 1) + [self.last or (self.heads, self.neurons)]
 
 
 @dataclass(frozen=True)
@@ -102,11 +110,14 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Ser
     most = (config.depth, most_heads, most_neurons)
     first = serving.bits[0]
     words = serving.table_bits[0]
+    apart = last_apart(heads, serving)
+    full = (most_heads, most_neurons)
+    depth, end = (3, full) if apart else (2, None)
+    ladder = [[(h, most_neurons) for h in counts[0]], [(most_heads, f) for f in counts[1]]]
     samples: list[_Sample] = []
     for bits in serving.bits:
-        samples += [_Sample(2, h, most_neurons, bits, words) for h in counts[0]]
-        samples += [_Sample(2, most_heads, f, bits, words) for f in counts[1]]
-        samples.append(_Sample(1, most_heads, most_neurons, bits, words))
+        samples += [_Sample(depth, h, f, bits, words, last=end) for h, f in (*ladder[0], *ladder[1])]
+        samples += [_Sample(1, h, f, bits, words) for h, f in ((*ladder[0], *ladder[1]) if apart else (full,))]
     one = _Sample(1, most_heads, most_neurons, first, words)
     for rank in (0, *ranks(config)):
         samples += [dataclasses.replace(one, word=word, rank=rank) for word in serving.table_bits]
@@ -116,9 +127,14 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Ser
     made = {sample: _built(sample, config, heads, serving) for sample in dict.fromkeys(samples)}
     least, busy = _least([call for call, _ in made.values()])
     found = {s: _Found(ms, size / MB) for (s, (_, size)), ms in zip(made.items(), least, strict=True)}
-    curves = [_curves(found, bits, most_heads, most_neurons, words, counts) for bits in serving.bits]
-    attention = {bits: curve[0] for bits, curve in zip(serving.bits, curves, strict=True)}
-    feed_forward = {bits: curve[1] for bits, curve in zip(serving.bits, curves, strict=True)}
+
+    def of(bits: int, depth: int, shape: tuple[int, int]) -> _Found:
+        return found[_Sample(depth, *shape, bits, words, last=end if depth > 1 else None)]
+
+    layer = _cost({bits: _curves(partial(of, bits), depth, full, counts) for bits in serving.bits})
+    last = layer
+    if apart:
+        last = _cost({bits: _last(partial(of, bits, 1), layer, bits, full, counts) for bits in serving.bits})
     whole = found[one]
     rows, small = {}, _vocabulary(config)
     shape = (1, most_heads, most_neurons, first)
@@ -130,19 +146,16 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Ser
         rows[word, rank] = TableCost(
             max(0.0, found[sample].ms - whole.ms) if rank else 0.0, found[sample].mb - whole.mb, row
         )
-    layer = [float(attention[first].at(np.array([most_heads]))[i][0]) for i in (0, 1)]
-    inner = [float(feed_forward[first].at(np.array([most_neurons]))[i][0]) for i in (0, 1)]
-    ms, mb = (max(0.0, w - a - b) for w, a, b in zip((whole.ms, whole.mb), layer, inner, strict=True))
+    ms, mb = (max(0.0, w - x) for w, x in zip((whole.ms, whole.mb), _taken(last, first, full), strict=True))
     # The word rows of the samples are counted with those of the plan.
     tables = {
         k: TableCost(v.ms, v.mb - small * v.row_mb + small * rows[words, 0].row_mb, v.row_mb) for k, v in rows.items()
     }
     whole_ms = np.array([found[s].ms for s in checks])
-    layers = attention[first].at(np.array([s.heads for s in checks]))[0]
-    layers = layers + feed_forward[first].at(np.array([s.neurons for s in checks]))[0]
-    sums = ms + np.array([s.depth for s in checks]) * layers
+    sums = np.array([ms + sum(_taken(last if i == s.depth - 1 else layer, first, shape)[0]
+                     for i, shape in enumerate(s.shapes)) for s in checks])  # fmt: skip
     ratios = tuple(np.divide(whole_ms, sums, out=np.ones(len(checks)), where=sums > 0).tolist())
-    return Blocks(attention, feed_forward, tables, ms, mb - small * rows[words, 0].row_mb, busy, ratios)
+    return Blocks(layer, last, tables, ms, mb - small * rows[words, 0].row_mb, busy, ratios)
 
 
 def _least(calls: Sequence[Callable[[], object]]) -> tuple[list[float], bool]:
@@ -157,27 +170,62 @@ def _least(calls: Sequence[Callable[[], object]]) -> tuple[list[float], bool]:
                 return minima[0].tolist(), not settled
 
 
+def last_apart(heads: Mapping[str, HeadConfig], serving: Serving) -> bool:
+    """Whether the last layer takes another time than others: where a file computes its first token alone."""
+    return serving.writes and "task" in heads and heads["task"].only_first
+
+
+def _cost(curves: Mapping[int, tuple[Curve, Curve]]) -> LayerCost:
+    return LayerCost({bits: c[0] for bits, c in curves.items()}, {bits: c[1] for bits, c in curves.items()})
+
+
+def _taken(layer: LayerCost, bits: int, shape: tuple[int, int]) -> tuple[float, float]:
+    """Milliseconds and megabytes of a layer of so many heads and neurons."""
+    attention, inner = layer.attention[bits].at(np.array(shape[:1])), layer.feed_forward[bits].at(np.array(shape[1:]))
+    return float(attention[0][0] + inner[0][0]), float(attention[1][0] + inner[1][0])
+
+
 def _curves(
-    found: Mapping[_Sample, _Found], bits: int, heads: int, neurons: int, word: int, counts: Sequence[list[int]]
+    of: Callable[[int, tuple[int, int]], _Found], depth: int, full: tuple[int, int], counts: Sequence[list[int]]
 ) -> tuple[Curve, Curve]:
-    """Of one layer: what its attention takes by heads, norms and all else of it included, and its neurons alone."""
-    two, one = found[_Sample(2, heads, neurons, bits, word)], found[_Sample(1, heads, neurons, bits, word)]
+    """Of one layer: what its attention takes by heads, norms and all else of it included, and its neurons alone.
+
+    of: what a model takes of so many layers, two of which, or all, have the shape given.  depth: of the larger ones.
+    """
+    (heads, neurons), two, one = full, of(depth, full), of(1, full)
 
     def each(name: str) -> tuple[list[float], list[float]]:
-        layer = getattr(two, name) - getattr(one, name)
-        by_neurons = [(getattr(found[_Sample(2, heads, f, bits, word)], name)) / 2 for f in counts[1]]
+        layer = (getattr(two, name) - getattr(one, name)) / (depth - 1)
+        by_neurons = [getattr(of(depth, (heads, f)), name) / 2 for f in counts[1]]
         least, size = by_neurons[0], counts[1]
         slope = (by_neurons[-1] - least) / max(1, size[-1] - size[0])
         inner = [max(0.0, x - least + slope * size[0]) for x in by_neurons]
-        by_heads = [
-            (getattr(found[_Sample(2, h, neurons, bits, word)], name) - getattr(two, name)) / 2 for h in counts[0]
-        ]
+        by_heads = [(getattr(of(depth, (h, neurons)), name) - getattr(two, name)) / 2 for h in counts[0]]
         return [max(0.0, layer - inner[-1] + x) for x in by_heads], inner
 
     (ms_heads, ms_inner), (mb_heads, mb_inner) = each("ms"), each("mb")
     return (
         Curve(tuple(counts[0]), tuple(ms_heads), tuple(mb_heads)),
         Curve(tuple(counts[1]), tuple(ms_inner), tuple(mb_inner)),
+    )
+
+
+def _last(
+    of: Callable[[tuple[int, int]], _Found],
+    layer: LayerCost,
+    bits: int,
+    full: tuple[int, int],
+    counts: Sequence[list[int]],
+) -> tuple[Curve, Curve]:
+    """Of the last layer, which always stays: what heads and neurons take beyond the fewest; its bytes are any layer's.
+
+    of: what a model of this layer alone takes.
+    """
+    ms_heads = [of((h, full[1])).ms for h in counts[0]]
+    ms_inner = [of((full[0], f)).ms for f in counts[1]]
+    return (
+        dataclasses.replace(layer.attention[bits], ms=tuple(max(0.0, x - ms_heads[0]) for x in ms_heads)),
+        dataclasses.replace(layer.feed_forward[bits], ms=tuple(max(0.0, x - ms_inner[0]) for x in ms_inner)),
     )
 
 
@@ -190,10 +238,10 @@ def _vocabulary(config: EncoderConfig) -> int:
 
 
 def _model(sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], vocabulary: int) -> Model:
-    shape = LayerShape(sample.heads, config.layers[0].head_width, sample.neurons)
+    width = config.layers[0].head_width
     small = dataclasses.replace(
         config,
-        layers=(shape,) * sample.depth,
+        layers=tuple(LayerShape(heads, width, neurons) for heads, neurons in sample.shapes),
         vocabulary=vocabulary,
         embedding=sample.rank or config.embedding,
         project_first=bool(sample.rank) or config.project_first,

@@ -151,7 +151,9 @@ class Space:
     def problem(self) -> Problem:
         """For the planner."""
         if _plain(self.config):
-            drops = self.study.drops or [None] * self.config.depth
+            drops = list(self.study.drops or [None] * self.config.depth)
+            if self.blocks.last != self.blocks.layer:
+                drops[-1] = None  # the last one costs least
             layers = [
                 Layer(a[0], f[0], self._dropped(d)) for a, f, d in zip(self._attention, self._inner, drops, strict=True)
             ]
@@ -229,15 +231,17 @@ class Space:
 
     def _options(self, part: str, unit: int, counts: Sequence[int]) -> tuple[Options, list[tuple[int, int]]]:
         """Of one unit: costs and losses, and (count, bits) of each."""
-        layers = len(units(self.config, part)[unit])
-        tables = self.blocks.attention if part == "attention" else self.blocks.feed_forward
+        members = units(self.config, part)[unit]
+        tables, ends = (getattr(cost, part) for cost in (self.blocks.layer, self.blocks.last))
+        last = self.config.depth - 1 in members
         curve = (self.study.heads if part == "attention" else self.study.neurons)[unit]
         names, columns = [], [[], [], []]
         for bits, losses in self.study.matrices.items():
             ms, mb = tables[bits].at(np.asarray(counts))
+            ms = ms * (len(members) - last) + (ends[bits].at(np.asarray(counts))[0] if last else 0.0)
             loss = curve[np.asarray(counts)] + self.scales.shape.inverse(losses[part, unit])
             names += [(n, bits) for n in counts]
-            for column, found in zip(columns, (ms * layers * self.factor, mb, loss), strict=True):
+            for column, found in zip(columns, (ms * self.factor, mb, loss), strict=True):
                 column.append(found)
         return Options(*(np.concatenate(column) for column in columns)), names
 

@@ -11,6 +11,7 @@ import torch
 from compress.contracts import EncoderOutput
 from compress.encoder.answers import needs_of
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.layout import PaddedLayout
 from compress.encoder.model import Model
 from compress.encoder.sharing import Sharing
 from compress.errors import UserError
@@ -145,6 +146,35 @@ def test_every_wiring(wiring: str) -> None:
 @pytest.mark.parametrize("heads", HEADS)
 def test_every_head(heads: str) -> None:
     check(model_of("bert", heads))
+
+
+@pytest.mark.parametrize("heads", [name for name in HEADS if HEADS[name]])
+def test_a_head_that_reads_the_first_token_says_so(heads: str) -> None:
+    model = model_of("bert", heads)
+    name = next(iter(model.heads))
+    layout, needs = PaddedLayout(torch.ones(2, 5)), needs_of(model.heads)
+    state = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
+    other = torch.cat([state[:, :1], -state[:, 1:]], 1)
+    found = [
+        expected(model, model.apply_heads(EncoderOutput(last_hidden=x), layout, needs, None)) for x in (state, other)
+    ]
+    same = all(torch.equal(found[0][key], found[1][key]) for key in found[0])  # type: ignore[arg-type]
+    assert model.head_configs[name].only_first is same
+
+
+@pytest.mark.parametrize("session_of", [OnnxSession, pytest.param(OpenVinoSession, marks=IN_OPENVINO)])
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_the_last_layer_computes_the_first_token_alone(wiring: str, session_of: type[FileSession]) -> None:
+    model = model_of(wiring, "classification-roberta")
+    check(model, session_of=session_of)
+    proto = encode(model, "task")
+    norms = [node.output[0] for node in proto.graph.node if node.op_type == "LayerNormalization"]
+    proto.graph.output.extend(onnx.helper.make_tensor_value_info(name, 1, None) for name in norms)
+    session = session_of(proto.SerializeToString(), threads=1)  # type: ignore[call-arg]
+    given = inputs([7])
+    found = session.infer({name: given[name].numpy() for name in session.inputs if name in given})
+    rows = [value.shape[1] for value in found[1:]]
+    assert rows == [7] * (len(norms) - 2) + [1, 1]
 
 
 @IN_OPENVINO

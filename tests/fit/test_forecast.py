@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compress.fit.blocks import Blocks
+from compress.fit.blocks import Blocks, LayerCost
 from compress.fit.experience import FEWEST, MOST, Experience, Made
 from compress.tracking.reading import StoredRun
 
 
 def blocks(*checks: float) -> Blocks:
-    return Blocks({}, {}, {}, 0.0, 0.0, False, checks)
+    none = LayerCost({}, {})
+    return Blocks(none, none, {}, 0.0, 0.0, False, checks)
 
 
 def test_a_margin_is_of_the_scatter_and_not_of_the_mean() -> None:
