@@ -3,9 +3,10 @@
     python benchmarks/budget.py FOLDER --data DATA --work DIR [--divide 2 4 8] [--of mb ms] [--student FOLDER ...]
 
 Budgets are the parent's megabytes, and its milliseconds in onnxruntime's floats, divided. Beside the fits: the parent
-with 8 bits alone, every uniform choice of its layers with 8 bits, and given students with 8 bits (of 3 layers, say,
-distilled from the same parent). All files answer in onnxruntime and are timed in turn with the parent's floats, so that
-the ratios hold on a machine whose speed drifts. A fit that exists in DIR is not made again.
+with 8 bits alone, its floats as torch's own exporter writes them, every uniform choice of its layers with 8 bits, and
+given students with 8 bits (of 3 layers, say, distilled from the same parent). All files answer in onnxruntime and are
+timed in turn with the parent's floats, so that the ratios hold on a machine whose speed drifts. A fit that exists in
+DIR is not made again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from compress.encoder import layermaps
 from compress.encoder.model import Model
 from compress.encoder.students import take_layers
 from compress.export.check import ROWS
-from compress.export.writing import write_into
+from compress.export.writing import Writer, write_into
 from compress.fit.certificate import FILE
 from compress.fit.judge import Judge, Judged
 from compress.fit.plans import Plan
@@ -68,6 +69,8 @@ def main() -> None:
     )
     whole = rounded(loaded.model, Bits.alike(8), serving)
     entries = [Entry("8 bits alone", written(whole, loaded, table, asked, "int8"))]
+    plain = written(loaded.model, loaded, table, asked, "torch", by="torch")
+    entries.append(Entry("floats by torch's exporter", plain))
     for keep in range(loaded.config.depth - 1, 0, -1):
         kept = [layer for _, layer in layermaps.resolve("uniform", keep, loaded.config.depth)]
         cut = rounded(take_layers(loaded.model, kept), Bits.alike(8), serving)
@@ -108,7 +111,9 @@ def arguments() -> argparse.Namespace:
     return asked
 
 
-def written(model: Model, source: LoadedModel, table: Table, asked: argparse.Namespace, name: str) -> Path:
+def written(
+    model: Model, source: LoadedModel, table: Table, asked: argparse.Namespace, name: str, *, by: Writer = "compress"
+) -> Path:
     """The folder of a model with its file, which is checked as it is written."""
     folder = asked.work / name
     meta = source.meta.model_copy(update={"method": "benchmark", "lineage": (), "max_length": asked.max_length})
@@ -116,7 +121,7 @@ def written(model: Model, source: LoadedModel, table: Table, asked: argparse.Nam
     few = table.split("validation").take(np.arange(ROWS))
     tokenizer = Tokenizer.from_files(source.tokenizer_files, where=str(folder))
     examples = task_of(table.task, table.settings).encode(tokenizer, few, max_length=asked.max_length)
-    write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), "validation")
+    write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), "validation", by=by)
     return folder
 
 

@@ -93,13 +93,13 @@ def head_asked(loaded: LoadedModel, asked: str | None) -> str | None:
     return asked
 
 
-def write_into(folder: Path, batches: Sequence[Batch], what: str) -> Written:
+def write_into(folder: Path, batches: Sequence[Batch], what: str, *, by: Writer = "compress") -> Written:
     """Add `model.onnx` for the task head to a folder that we wrote. Raises UserError as `write` does.
 
-    batches: that it is checked on.  what: these are, for people.
+    batches: that it is checked on.  what: these are, for people.  by: see `write`.
     """
     loaded = modelfolder.load_model(folder)
-    written = write(loaded, head_asked(loaded, None), batches, what)
+    written = write(loaded, head_asked(loaded, None), batches, what, by=by)
     meta = loaded.meta.model_copy(update={"notes": (*loaded.meta.notes, written.note)})
     modelfolder.annotate(folder, meta, beside=written.files)
     return written
