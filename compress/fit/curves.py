@@ -21,9 +21,9 @@ from compress.encoder.inference import PreparedModel
 from compress.encoder.layers import LayerTrace
 from compress.encoder.layout import PackedLayout
 from compress.encoder.statistics import ridge
-from compress.prune_width.refit import OUTPUTS
 from compress.prune_width.search import curves_of
 from compress.prune_width.selection import top
+from compress.prune_width.surgery import OUTPUTS
 
 if TYPE_CHECKING:
     from compress.fit.study import Student

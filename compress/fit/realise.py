@@ -28,7 +28,7 @@ from compress.modelfolder.folder import DataNote, FolderMeta, Parent
 from compress.predictor import MAX_TOKENS
 from compress.prune_width.costs import Counts
 from compress.prune_width.refit import refit
-from compress.prune_width.selection import highest, rearranged
+from compress.prune_width.selection import highest
 from evaluation.cost.size import MB
 
 
@@ -50,8 +50,6 @@ class Maker:
             tuple(n or most for n, most in zip(counts.neurons, whole.neurons, strict=True)),
         )
         kept = highest(scores, chosen)
-        if fitted:
-            kept = rearranged(kept, self.study.width.gradients(self.study.on))
         if len(layers) < model.config.depth:  # then every unit is one layer
             kept = Kept(tuple(kept.heads[i] for i in layers), tuple(kept.neurons[i] for i in layers))
             made = cut(take_layers(model, layers), kept)

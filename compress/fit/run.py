@@ -128,7 +128,7 @@ class Fit:
             self.check,
             console.note,
         )
-        study = self.student.study("labels" if self.labelled else "answers")
+        study = self.student.study()
         scales = Maker(self.student, Space(study, blocks), self.check).scales()
         self.space = Space(study, blocks, 1.0, scales)
         self.check()

@@ -43,7 +43,7 @@ from compress.prune_vocab.reading import loss as reading_loss
 from compress.prune_vocab.reading import read_rows
 from compress.prune_vocab.rebuilding import rebuilt
 from compress.prune_vocab.spec import Spec as VocabularySpec
-from compress.prune_width.importance.reconstruction import Importance
+from compress.prune_width.importance.surgeon import Importance
 from compress.prune_width.study import WidthStudy
 from compress.share.factorization import apply, count, factorize
 
@@ -91,7 +91,6 @@ class Study:
     ranks: Mapping[int, float]
     vocabularies: Sequence[Vocabulary]
     width: WidthStudy
-    on: Literal["labels", "answers"]
 
 
 class Remembered:
@@ -154,10 +153,10 @@ class Student:
     def _batches(self, examples: Examples) -> list[Batch]:
         return [batch.to(self.serving.device) for batch in evaluation_batches(examples, MAX_TOKENS)]
 
-    def study(self, on: Literal["labels", "answers"]) -> Study:
-        """All of it. on: what Fisher information is of; answers: of the model's own, which needs no labels."""
+    def study(self) -> Study:
+        """All of it; no label is read."""
         width = WidthStudy(self.loaded.model, self.batches, seed=self.seed, name=self.where, stop=self.stop)
-        scores = Importance(on=on)(width)
+        scores = Importance()(width)
         config = self.loaded.config
         widths = curves(self, scores)
         made = Study(
@@ -171,7 +170,6 @@ class Student:
             ranks={0: 0.0, **{rank: self._rank(rank) for rank in ranks(config)}},
             vocabularies=self._vocabularies(),
             width=width,
-            on=on,
         )
         return made
 
@@ -314,7 +312,6 @@ def apart(
 def as_json(study: Study) -> dict[str, Any]:
     """What was found, for people and files; no weights."""
     return {
-        "masks": study.on,
         "drops": [round(float(x), 6) for x in study.drops],
         "matrices": {
             str(bits): {f"{p} {u}": round(v, 6) for (p, u), v in row.items()} for bits, row in study.matrices.items()

@@ -22,8 +22,7 @@ from compress.encoder.layout import PackedLayout
 from compress.encoder.model import Model
 from compress.encoder.statistics import ridge
 from compress.encoder.tied import SharedLinear
-
-OUTPUTS = {"attention": "output", "feed_forward": "down"}
+from compress.prune_width.surgery import OUTPUTS
 
 
 def refit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,7 @@ from compress.objectives.hard_labels import Objective as HardLabels
 from compress.objectives.soft_targets import Objective as SoftTargets
 from compress.prune_width.answers import drawn, every_answer
 from compress.prune_width.moments import Moments, collect
+from compress.prune_width.surgery import Factors, factors
 
 On = Literal["labels", "answers", "teacher"]
 """What a loss is on: the data's labels; answers drawn from the model's own probabilities; the teacher's probabilities
@@ -71,6 +72,7 @@ class WidthStudy:
         self._training = training
         self._hard, self._soft = HardLabels(), SoftTargets(on="task", temperature=1.0)
         self._gradients: dict[On, Widths] = {}
+        self._factors: dict[On, Mapping[tuple[str, int], Factors]] = {}
         self._moments: Moments | None = None
 
     @property
@@ -120,6 +122,16 @@ class WidthStudy:
             with gated(self.model, gates, batch):
                 sums.append(self._squares(gates.all, batch, place))
         return self._of_units(self._mean(sums))
+
+    # --- by the inputs of output matrices ---------------------------------------------------------------------
+
+    def factors(self, on: On = "answers") -> Mapping[tuple[str, int], Factors]:
+        """By part and unit: the Fisher information of the matrix that heads or neurons enter, in two factors."""
+        if on not in self._factors:
+            self._factors[on] = factors(
+                self.model, self.batches, lambda batch, place: self._loss(batch, on, place), self.stop
+            )
+        return self._factors[on]
 
     # --- by the gates of channels of the hidden states --------------------------------------------------------
 

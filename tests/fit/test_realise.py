@@ -92,7 +92,7 @@ class Case:
         self.serving = Serving("onnxruntime", length=16)
         self.task = task_of(self.table.task)
         self.student = Student(self.loaded, self.task, self.table, self.serving, 24, 0, lambda: None, lambda _: None)
-        self.study = self.student.study("labels")
+        self.study = self.student.study()
         self.blocks = blocktable.measure(self.loaded.config, self.loaded.heads, self.serving)
         self.space = Space(self.study, self.blocks)
         self.maker = Maker(self.student, self.space, lambda: None)
