@@ -1,8 +1,8 @@
 """What a model loses with so many heads, or neurons, left in one part of a layer: the least needed ones gone, the
 output matrix fitted to what is left by least squares, and the answers compared.
 
-Plans are made so. What Fisher information says of masks alone is off by another factor for every part: 1 to 40 for the
-parts of a MiniLM on SST-2.
+Plans are made so: what second derivatives say is off by another factor for every part, with Fisher information of masks
+1 to 40 for the parts of a MiniLM on SST-2.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from compress.fit.study import Student
 
 LEVELS = (0.25, 0.5, 0.75)
-"""Shares of a part's heads or neurons at which its loss is measured, and with one alone; between them it follows the
-Fisher information, scaled by what was measured at both ends."""
+"""Shares of a part's heads or neurons at which its loss is measured, and with one alone; between them it follows what
+the importance says, scaled by what was measured at both ends."""
 NOTHING = 1e-9
 ANSWERS = Needs(logits=True)
 

@@ -1,10 +1,9 @@
 """What a model would lose by each thing that could be done to it, from a pass over a few hundred rows.
 
-Losses are nats of KL divergence from the model's own answers (of scores, squared differences): heads and neurons by the
-Fisher information of their masks (arXiv 2204.09656) scaled to what some of their numbers were measured to lose
-(`curves`), layers, quantized matrices and tables, cut vocabularies and factorized embeddings by doing it and comparing
-the answers. That they add up is an assumption: what is planned by them
-is made and measured.
+Losses are nats of KL divergence from the model's own answers (of scores, squared differences): heads and neurons by
+optimal brain surgery scaled to what some of their numbers were measured to lose (`curves`), layers, quantized matrices
+and tables, cut vocabularies and factorized embeddings by doing it and comparing the answers. That they add up is an
+assumption: what is planned by them is made and measured.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Spec(StageSpec):
 
     kind: Literal["prune_width"]
     importance: Annotated[Any, RowOf("compress.prune_width.importance")] = Field(
-        default={"kind": "reconstruction"}, validate_default=True
+        default={"kind": "surgeon"}, validate_default=True
     )
     """What tells which heads, neurons and channels are needed: a file of compress/prune_width/importance."""
     keep_heads: int | ListOf[int] | None = None
