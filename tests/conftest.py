@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
+
+# A deadline is a timed test, which a busy machine fails.
+hypothesis.settings.register_profile("compress", deadline=None)
+hypothesis.settings.load_profile("compress")
 
 # Before any library reads them.
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -143,7 +143,7 @@ class EncoderConfig:
             object.__setattr__(self, "layer_groups", None if groups == tuple(range(self.depth)) else groups)
         if self.windows is not None:
             windows = tuple(self.windows)
-            object.__setattr__(self, "windows", None if set(windows) == {None} else windows)
+            object.__setattr__(self, "windows", None if all(window is None for window in windows) else windows)
         if self.rotary_bases is not None and checks.is_list(self.rotary_bases):
             object.__setattr__(self, "rotary_bases", tuple(self.rotary_bases))
         _check_sizes(self)

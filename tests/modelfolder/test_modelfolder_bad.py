@@ -440,6 +440,18 @@ def test_whatever_a_config_says_only_a_user_error_leaves(name: str, good: Path, 
         load_model(folder)
 
 
+@pytest.mark.parametrize("value", [[[]], [{}], [None, []], {}, "all", [1.5, None]])
+@pytest.mark.parametrize("key", ["windows", "layer_groups", "rotary_bases", "layers"])
+def test_lists_of_what_is_no_number_are_refused(tmp_path: Path, key: str, value: object) -> None:
+    folder = tmp_path / "native"
+    save_model(folder, tiny(40, [HeadConfig("masked_lm")], norm="pre", pooler=False), tokenizer_files={})
+    values = json.loads((folder / "config.json").read_text())
+    values["encoder"][key] = value
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError):
+        load_model(folder)
+
+
 @FUZZ
 @given(data=st.data())
 def test_whatever_our_own_config_says_only_a_user_error_leaves(tmp_path: Path, data: Any) -> None:

@@ -1,5 +1,5 @@
 """Fisher masks, rearranged within layers, and output matrices fitted anew to what is left (Kwon et al., arXiv
-2204.09656): minutes, no retraining. Measured the best of all here before recovery."""
+2204.09656): minutes, no retraining. `surgeon` loses less."""
 
 from __future__ import annotations
 
