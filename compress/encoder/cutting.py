@@ -25,6 +25,8 @@ from compress.errors import UserError
 Indices = tuple[int, ...]
 COUNTED = {"attention": "heads", "feed_forward": "feed_forward"}
 """Part of a layer → how its shape counts what can be taken out of it."""
+OUTPUTS = {"attention": "output", "feed_forward": "down"}
+"""Part of a layer → the matrix that its heads or neurons are the inputs of."""
 
 
 def units(config: EncoderConfig, part: str) -> tuple[Indices, ...]:
@@ -113,7 +115,7 @@ def inner_axis(path: Sequence[str], last: str) -> int | None:
     """The axis of a layer's tensor that runs over channels of heads, or neurons; None where none does."""
     if len(path) < 2:  # a norm
         return None
-    if path[1] in ("output", "down"):
+    if path[1] in OUTPUTS.values():
         return 1 if last in ("weight", "residual_down") else None
     return 0 if last in ("weight", "bias", "residual_up") else None
 
@@ -127,4 +129,4 @@ def _by_layer(config: EncoderConfig, kept: Kept) -> tuple[list[Indices], list[In
     return found
 
 
-__all__ = ["COUNTED", "Indices", "Kept", "cut", "inner_axis", "unit_modules", "units"]
+__all__ = ["COUNTED", "OUTPUTS", "Indices", "Kept", "cut", "inner_axis", "unit_modules", "units"]

@@ -7,7 +7,7 @@ Plans are made so: what second derivatives say is off by another factor for ever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs, WidthScores
-from compress.encoder.cutting import units
+from compress.encoder.cutting import OUTPUTS, units
 from compress.encoder.inference import PreparedModel
 from compress.encoder.layers import LayerTrace
 from compress.encoder.layout import PackedLayout
 from compress.encoder.statistics import ridge
 from compress.prune_width.search import curves_of
 from compress.prune_width.selection import top
-from compress.prune_width.surgery import OUTPUTS
+from compress.prune_width.surgery import Factors, Moments
 
 if TYPE_CHECKING:
     from compress.fit.study import Student
@@ -35,9 +35,10 @@ NOTHING = 1e-9
 ANSWERS = Needs(logits=True)
 
 
-def curves(student: Student, scores: WidthScores) -> list[np.ndarray]:
+def curves(student: Student, scores: WidthScores, given: Mapping[tuple[str, int], Factors]) -> list[np.ndarray]:
     """Of each unit, those of heads first: (n+1,) nats lost with 0..n kept, never more with more.
 
+    given: by part and unit, what the studied rows say of its output matrix.
     Where layers share matrices a unit has no one place in the model, and what `scores` says is taken.
     """
     found = curves_of(scores)
@@ -45,18 +46,16 @@ def curves(student: Student, scores: WidthScores) -> list[np.ndarray]:
     if any(len(unit) > 1 for part in OUTPUTS for unit in units(config, part)):
         return found
     every = dict(zip(OUTPUTS, (scores.heads, scores.neurons), strict=True))
-    text = [_Reading(student.ready, batch) for batch in student.batches]
     judged = [_Reading(student.ready, batch) for batch in student.compared]
     for layer in range(config.depth):
         with torch.inference_mode():
-            moments = _moments(student, text, layer)
             for place, part in enumerate(OUTPUTS):
                 unit = place * config.depth + layer
                 needed = every[part][layer]
                 losses = {}
                 for count in _levels(len(needed)):
                     student.stop()
-                    with _fitted(student, layer, part, moments[part], top(needed, count)):
+                    with _fitted(student, layer, part, given[part, layer].moments, top(needed, count)):
                         losses[count] = student.apart_of({id(r.batch): r.answers(layer) for r in judged})
                 found[unit] = through(found[unit], losses)
             for reading in judged:
@@ -105,36 +104,8 @@ class _Reading:
         return module(x, self.layout, LayerTrace(False, False), config.patterns[layer], self.turns[layer])
 
 
-class _Moments:
-    """second: (n+1, n+1) fp64 sums of [x 1]ᵀ[x 1] over so many tokens of a matrix's input."""
-
-    def __init__(self) -> None:
-        self.second, self.tokens = torch.zeros(()), 0
-
-    def add(self, _: nn.Module, given: tuple[Tensor, ...]) -> None:
-        x = given[0].flatten(0, -2).float()
-        x = torch.cat([x, x.new_ones(len(x), 1)], 1)
-        self.second = self.second + (x.T @ x).double().cpu()
-        self.tokens += len(x)
-
-
-def _moments(student: Student, text: Sequence[_Reading], layer: int) -> dict[str, _Moments]:
-    """Of the inputs of a layer's output matrices, by part; the text goes on through the layer."""
-    module: Any = student.ready.model.encoder.layers[student.loaded.config.groups[layer]]
-    found = {part: _Moments() for part in OUTPUTS}
-    hooks = [getattr(getattr(module, part), OUTPUTS[part]).register_forward_pre_hook(found[part].add) for part in found]
-    try:
-        for reading in text:
-            student.stop()
-            reading.step(layer)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
-
-
 @contextmanager
-def _fitted(student: Student, layer: int, part: str, moments: _Moments, kept: Sequence[int]) -> Iterator[None]:
+def _fitted(student: Student, layer: int, part: str, moments: Moments, kept: Sequence[int]) -> Iterator[None]:
     """The layer's output matrix reads these heads or neurons alone, fitted to what it gave from all of them."""
     place, name = student.loaded.config.groups[layer], OUTPUTS[part]
     owner: Any = getattr(student.ready.model.encoder.layers[place], part)
@@ -149,7 +120,7 @@ def _fitted(student: Student, layer: int, part: str, moments: _Moments, kept: Se
         setattr(owner, name, whole)
 
 
-def _refitted(plain: Any, columns: Tensor, moments: _Moments) -> nn.Linear:
+def _refitted(plain: Any, columns: Tensor, moments: Moments) -> nn.Linear:
     """A matrix of the same shape that reads some columns and is 0 elsewhere."""
     weight = plain.weight.detach().double().cpu()
     second, at = moments.second, columns

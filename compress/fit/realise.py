@@ -56,7 +56,7 @@ class Maker:
         else:
             made = cut(model, kept)
         if fitted:
-            refit(made, model, kept, self.study.width.batches, self.stop, layers)
+            refit(made, model, kept, self.student.batches, self.stop, layers)
         return made.eval()
 
     def narrowed(self, plan: Plan) -> bool:

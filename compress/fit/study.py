@@ -78,7 +78,7 @@ class Vocabulary:
 class Study:
     """scores: of heads and neurons, by unit; heads, neurons: what is lost with so many left.  drops: of each layer
     alone, empty where layers share matrices.  matrices: bits → (part, unit) → loss.  tables: bits of the word table →
-    loss.  ranks: width of factorized embeddings → loss, 0 for those as they are.  width: for realising plans."""
+    loss.  ranks: width of factorized embeddings → loss, 0 for those as they are."""
 
     loaded: LoadedModel
     scores: WidthScores
@@ -89,7 +89,6 @@ class Study:
     tables: Mapping[int, float]
     ranks: Mapping[int, float]
     vocabularies: Sequence[Vocabulary]
-    width: WidthStudy
 
 
 class Remembered:
@@ -155,10 +154,11 @@ class Student:
     def study(self) -> Study:
         """All of it; no label is read."""
         width = WidthStudy(self.loaded.model, self.batches, seed=self.seed, name=self.where, stop=self.stop)
-        scores = Importance()(width)
+        importance = Importance()
+        scores = importance(width)
         config = self.loaded.config
-        widths = curves(self, scores)
-        made = Study(
+        widths = curves(self, scores, width.factors(importance.on))
+        return Study(
             loaded=self.loaded,
             scores=scores,
             heads=widths[: len(scores.heads)],
@@ -168,9 +168,7 @@ class Student:
             tables={bits: self._table(bits) for bits in self.serving.table_bits},
             ranks={0: 0.0, **{rank: self._rank(rank) for rank in ranks(config)}},
             vocabularies=self._vocabularies(),
-            width=width,
         )
-        return made
 
     def apart(self, model: Teacher) -> float:
         """Nats that a model's answers are from the whole one's, on the compared rows."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, Teacher, WidthScores
-from compress.encoder.cutting import inner_axis, unit_modules
+from compress.encoder.cutting import OUTPUTS, inner_axis, unit_modules
 from compress.encoder.gates import Widths, gated, stream_gated
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
@@ -102,7 +102,7 @@ class Learning:
         """Multiply gates of heads and neurons into the matrices that read them: the model answers as through them."""
         at, done = 0, set[int]()
         with torch.no_grad():
-            for part, last in (("attention", "output"), ("feed_forward", "down")):
+            for part, last in OUTPUTS.items():
                 modules = unit_modules(self.model, part)
                 for unit, module in modules:
                     gate = gates[at + unit].detach()

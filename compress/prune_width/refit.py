@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch
-from compress.encoder.cutting import Kept, units
+from compress.encoder.cutting import OUTPUTS, Kept, units
 from compress.encoder.gates import frozen
 from compress.encoder.layers import EncoderLayer, LayerTrace
 from compress.encoder.layout import PackedLayout
 from compress.encoder.model import Model
 from compress.encoder.statistics import ridge
 from compress.encoder.tied import SharedLinear
-from compress.prune_width.surgery import OUTPUTS
 
 
 def refit(

@@ -14,12 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch
-from compress.encoder.cutting import unit_modules
+from compress.encoder.cutting import OUTPUTS, unit_modules
 from compress.encoder.gates import frozen
 from compress.encoder.model import Model
 
-OUTPUTS = {"attention": "output", "feed_forward": "down"}
-"""The matrices that heads and neurons are the inputs of."""
 DAMPING = 1e-3
 """Of the mean of a factor's diagonal, added to it."""
 AT_ONCE = 48
@@ -28,43 +26,43 @@ STEP, TINY = 1e-9, 1e-18
 """A rise is above the one before by so much, so that all differ."""
 
 
-@dataclass(frozen=True)
-class Factors:
-    """Of an output matrix, fp64 on the CPU: inputs (n, n), covariance of what it reads over tokens; where it has no
-    bias, second moments.  slopes (D, D): second moments of the loss's derivative by what it writes, summed over a row's
-    tokens, mean over rows."""
-
-    inputs: Tensor
-    slopes: Tensor
-
-
-class _Sums:
-    """Running sums of one unit."""
+class Moments:
+    """second: (n+1, n+1) fp64 sums of [x 1]ᵀ[x 1] over so many tokens of what a matrix reads."""
 
     def __init__(self) -> None:
-        self.second = self.first = self.slopes = torch.zeros((), dtype=torch.float64)
-        self.tokens = 0
+        self.second, self.tokens = torch.zeros((), dtype=torch.float64), 0
 
-    def add(self, x: Tensor, slope: Tensor) -> None:
-        """x (T, n), slope (T, D)."""
-        x, slope = x.float(), slope.float()
+    def add(self, x: Tensor) -> None:
+        """x (T, n)."""
+        x = torch.cat([x, x.new_ones(len(x), 1)], 1).float()
         self.second = self.second + (x.T @ x).double().cpu()
-        self.first = self.first + x.sum(0).double().cpu()
-        self.slopes = self.slopes + (slope.T @ slope).double().cpu()
         self.tokens += len(x)
 
-    def factors(self, rows: int, *, centred: bool) -> Factors:
-        mean = self.first / self.tokens
-        inputs = self.second / self.tokens - (torch.outer(mean, mean) if centred else 0)
-        return Factors(inputs, self.slopes / rows)
+
+@dataclass(frozen=True)
+class Factors:
+    """Of an output matrix, fp64 on the CPU. moments: of what it reads.  slopes (D, D): second moments of the loss's
+    derivative by what it writes, summed over a row's tokens, mean over rows.  biased: whether it adds a bias."""
+
+    moments: Moments
+    slopes: Tensor
+    biased: bool
+
+    @property
+    def inputs(self) -> Tensor:
+        """(n, n) covariance of what it reads over tokens; without a bias, second moments."""
+        second = self.moments.second / self.moments.tokens
+        mean = second[-1, :-1]
+        return second[:-1, :-1] - torch.outer(mean, mean) if self.biased else second[:-1, :-1]
 
 
 def factors(
     model: Model, batches: Sequence[Batch], loss: Callable[[Batch, int], Tensor], stop: Callable[[], None]
 ) -> dict[tuple[str, int], Factors]:
     """By part and unit. loss: (batch, its place) → summed over the rows, with a graph."""
-    found: dict[tuple[str, int], _Sums] = {}
-    centred: dict[tuple[str, int], bool] = {}
+    moments: dict[tuple[str, int], Moments] = {}
+    sums: dict[tuple[str, int], Tensor] = {}
+    biased: dict[tuple[str, int], bool] = {}
     seen: list[tuple[tuple[str, int], Tensor, Tensor]] = []
     handles = []
 
@@ -79,7 +77,8 @@ def factors(
     for part, name in OUTPUTS.items():
         for unit, module in unit_modules(model, part):
             matrix = getattr(module, name)
-            found[part, unit], centred[part, unit] = _Sums(), matrix.bias is not None
+            moments[part, unit], biased[part, unit] = Moments(), matrix.bias is not None
+            sums[part, unit] = torch.zeros((), dtype=torch.float64)
             handles.append(matrix.register_forward_hook(watch((part, unit))))
     try:
         for place, batch in enumerate(batches):
@@ -88,13 +87,15 @@ def factors(
             with frozen(model), torch.enable_grad():
                 slopes = torch.autograd.grad(loss(batch, place), [out for *_, out in seen])
             for (key, x, _), slope in zip(seen, slopes, strict=True):
-                found[key].add(x.flatten(0, -2), slope.flatten(0, -2))
+                moments[key].add(x.flatten(0, -2))
+                slope = slope.flatten(0, -2).float()
+                sums[key] = sums[key] + (slope.T @ slope).double().cpu()
     finally:
         seen.clear()
         for handle in handles:
             handle.remove()
     rows = sum(batch.rows for batch in batches)
-    return {key: sums.factors(rows, centred=centred[key]) for key, sums in found.items()}
+    return {key: Factors(moments[key], sums[key] / rows, biased[key]) for key in moments}
 
 
 def eliminated(weight: Tensor, given: Factors, width: int) -> Tensor:
@@ -117,15 +118,16 @@ def eliminated(weight: Tensor, given: Factors, width: int) -> Tensor:
         stays = torch.ones(ahead.shape[1], dtype=torch.bool)
         stays[columns] = False
         rest = stays.nonzero()[:, 0]
-        gone = ahead[:, columns]
-        own = torch.linalg.inv(inverse[columns][:, columns])
+        gone, across = ahead[:, columns], inverse[columns]
+        own = torch.linalg.inv(across[:, columns])
         together = max(0.0, float((gone.T @ gone * own).sum()) / 2)
         for place, share in zip(left[out].tolist(), (alone[out] / alone[out].sum()).tolist(), strict=True):
             last = max(together * share, last * (1 + STEP) + TINY)
             rises[place] = last
-        across = inverse[columns][:, rest]
-        ahead = ahead[:, rest] - gone @ (own @ across)
-        inverse = inverse[rest][:, rest] - across.T @ (own @ across)
+        across = across[:, rest]
+        moved = own @ across
+        ahead = ahead[:, rest] - gone @ moved
+        inverse = inverse[rest][:, rest] - across.T @ moved
         left = left[stays.view(-1, width)[:, 0]]
     return rises
 

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from compress.prune_width import surgery
-from compress.prune_width.surgery import DAMPING, Factors, eliminated
+from compress.prune_width.surgery import DAMPING, Factors, Moments, eliminated
+
+
+def of(inputs: Tensor, slopes: Tensor) -> Factors:
+    """Factors of inputs with this covariance, about 0."""
+    moments = Moments()
+    moments.second, moments.tokens = torch.block_diag(inputs, torch.ones(1, 1).double()), 1
+    return Factors(moments, slopes, biased=True)
 
 
 def drawn(seed: int, blocks: int, width: int, outputs: int = 5) -> tuple[Tensor, Factors]:
@@ -19,7 +26,7 @@ def drawn(seed: int, blocks: int, width: int, outputs: int = 5) -> tuple[Tensor,
     x = torch.randn(400, n, generator=dice, dtype=torch.float64) @ torch.randn(n, n, generator=dice).double()
     slopes = torch.randn(60, outputs, generator=dice, dtype=torch.float64)
     weight = torch.randn(outputs, n, generator=dice, dtype=torch.float64)
-    return weight, Factors(x.T @ x / 400, slopes.T @ slopes / 60)
+    return weight, of(x.T @ x / 400, slopes.T @ slopes / 60)
 
 
 def lost(weight: Tensor, given: Factors, gone: list[int], width: int) -> float:
@@ -58,7 +65,7 @@ def test_what_goes_costs_what_least_squares_says(seed: int, blocks: int, width: 
 def test_of_two_that_say_the_same_one_goes_for_nothing() -> None:
     weight, factors = drawn(1, 6, 1)
     twin = torch.cat([torch.eye(6), torch.eye(6)[:1]]).double()  # the seventh input is the first once more
-    both = Factors(twin @ factors.inputs @ twin.T, factors.slopes)
+    both = of(twin @ factors.inputs @ twin.T, factors.slopes)
     weight = torch.cat([weight, weight[:, :1]], 1)
     order = eliminated(weight, both, 1).argsort().tolist()
     assert order[0] in (0, 6)
@@ -69,7 +76,7 @@ def test_what_the_answers_do_not_read_goes_first() -> None:
     _, factors = drawn(3, 4, 1, outputs=4)
     weight = torch.eye(4).double()
     slopes = torch.diag(torch.tensor([1.0, 0.0, 1.0, 1.0])).double()
-    assert int(eliminated(weight, Factors(factors.inputs, slopes), 1).argmin()) == 1
+    assert int(eliminated(weight, of(factors.inputs, slopes), 1).argmin()) == 1
 
 
 def test_blocks_that_go_together_cost_what_they_cost_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +86,15 @@ def test_blocks_that_go_together_cost_what_they_cost_together(monkeypatch: pytes
     order = rises.argsort().tolist()
     together = lost(weight, factors, order[:6], 1)  # a quarter of 24 go in the first turn
     assert float(rises[order[:6]].sum()) == pytest.approx(together, rel=1e-6)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_bias_makes_good_for_the_mean(biased: bool) -> None:
+    dice = torch.Generator().manual_seed(2)
+    x = torch.randn(500, 3, generator=dice) + 4
+    moments = Moments()
+    for part in x.split(200):
+        moments.add(part)
+    wanted = torch.cov(x.T, correction=0) if biased else x.T @ x / 500
+    found = Factors(moments, torch.eye(2).double(), biased).inputs
+    torch.testing.assert_close(found, wanted.double(), rtol=1e-4, atol=1e-4)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from compress.contracts import WidthScores
 from compress.encoder.basis import plain
-from compress.encoder.cutting import unit_modules
+from compress.encoder.cutting import OUTPUTS, unit_modules
 from compress.encoder.gates import Widths
 from compress.encoder.layers import Attention, FeedForward
 from compress.encoder.model import Model
@@ -68,7 +68,7 @@ def readers(model: Model) -> Tensor:
 def writers(model: Model) -> Tensor:
     """(D,) sums of squares of what writes each channel of the hidden states, over all layers."""
     total = torch.zeros(model.config.hidden, dtype=torch.float64)
-    for part, name in (("attention", "output"), ("feed_forward", "down")):
+    for part, name in OUTPUTS.items():
         for _, module in unit_modules(model, part):
             matrix: Any = getattr(module, name)
             total += plain(dense_weight(matrix)).square().sum(1)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from compress.contracts import WidthScores
 from compress.encoder.basis import plain
-from compress.encoder.cutting import unit_modules
+from compress.encoder.cutting import OUTPUTS, unit_modules
 from compress.encoder.layers import Attention
 from compress.encoder.tied import dense_weight
-from compress.prune_width.surgery import OUTPUTS, eliminated
+from compress.prune_width.surgery import eliminated
 
 
 class Importance:
