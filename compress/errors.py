@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 
@@ -77,6 +78,12 @@ def printable(text: str, limit: int | None = None) -> str:
     if not ends or ends[-1] <= limit:
         return clean
     return clean[: bisect_right(ends, limit - 1)] + "…"
+
+
+def without_folders(name: str, *, parts: int = 1) -> str:
+    """A data set's name as others may read it: of an absolute path its last parts, since models and pages are published
+    and the folders of the machine that they were made on concern nobody; every other name whole."""
+    return "/".join(Path(name).parts[-parts:]) if Path(name).is_absolute() else name
 
 
 def columns(text: str) -> int:

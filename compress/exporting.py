@@ -18,7 +18,7 @@ from compress.data.batches import evaluation_batches
 from compress.data.random_rows import mixed_lengths, random_rows
 from compress.durable import atomic
 from compress.encoder.inference import prepare
-from compress.errors import ExitCode, UserError
+from compress.errors import UserError
 from compress.export.check import ROWS, Check, compare, file_answer, held_to, model_answer
 from compress.export.deployed import FILE
 from compress.export.openvino_session import FILES as OPENVINO
@@ -32,6 +32,7 @@ from compress.modelfolder.family import NATIVE, choose
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelnames import resolve
 from compress.predictor import MAX_TOKENS, Predictor
+from compress.runfolder import new_output
 from compress.serving import columns_of
 from compress.standalone import labelled
 from compress.tracking.pyfunc import write_pyfunc
@@ -60,7 +61,7 @@ def export_folder(
     Raises UserError for a head that the model has not, for what the writer cannot express, when the file does not
     compute what the model computes, and when there is no output or it exists already.
     """
-    target = _target(options)
+    target = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
@@ -93,7 +94,7 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
     Where transformers is installed, its class answers the same rows and must agree. Raises UserError for a model that
     no stock class computes (saying why), when they disagree, and when there is no output or it exists already.
     """
-    target = _target(options)
+    target = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
@@ -138,7 +139,7 @@ def export_pyfunc(name: str, options: RunOptions) -> None:
 
     Raises UserError when there is no output or it exists already, and for a model without a task head.
     """
-    target = _target(options)
+    target = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     columns = columns_of(folder)
@@ -146,14 +147,6 @@ def export_pyfunc(name: str, options: RunOptions) -> None:
     console.result(f"wrote {target}; it reads {', '.join(n if must else f'{n} (if any)' for n, must in columns)}")
     console.result(f"serve it mlflow models serve -m {shlex.quote(str(target))} --env-manager local --port 5001")
     console.document({"folder": str(target), "columns": [{"name": n, "required": must} for n, must in columns]})
-
-
-def _target(options: RunOptions) -> Path:
-    if options.output is None:
-        raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
-    if options.output.exists():
-        raise UserError("exists already", where=str(options.output), do="name another folder", code=ExitCode.REFUSED)
-    return options.output
 
 
 def _require_same(
@@ -182,7 +175,7 @@ def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console
         assert recipe.data is not None
         examples = predictor.encode_rows(table.split(split), max_length=recipe.data.max_length)
         examples = examples.take(np.arange(min(ROWS, len(examples))))
-        what = f"{Path(table.name).name}/{split}"  # not a path of this machine
+        what = f"{table.called}/{split}"
     else:
         examples = mixed_lengths(loaded.config.vocabulary, min(128, loaded.config.max_positions), ROWS)
         what = "random tokens"

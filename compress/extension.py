@@ -13,6 +13,7 @@ from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta, Parent
 from compress.modelnames import resolve
+from compress.runfolder import new_output
 
 METHOD = "extend"
 _TOKENIZER = "tokenizer_config.json"
@@ -33,8 +34,7 @@ def extend_folder(
     if options.dry_run:
         console.result(f"would extend {folder}: {'; '.join(notes)}")
     else:
-        if options.output is None:
-            raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
+        output = new_output(options)
         loaded = modelfolder.load_model(folder)
         meta = FolderMeta(
             family=loaded.family,
@@ -47,9 +47,9 @@ def extend_folder(
             notes=tuple(notes),
         )
         files = _tokenizer_files(loaded.tokenizer_files, max_positions, str(folder))
-        modelfolder.save_model(options.output, extend(loaded.model, config), tokenizer_files=files, meta=meta)
-        made = modelfolder.inspect(options.output)
-        console.result(f"wrote {options.output}: {'; '.join(notes)}")
+        modelfolder.save_model(output, extend(loaded.model, config), tokenizer_files=files, meta=meta)
+        made = modelfolder.inspect(output)
+        console.result(f"wrote {output}: {'; '.join(notes)}")
         console.result(f"it loads with {made.stock_class or 'compress only: no class of transformers computes it'}")
         console.note("its weights know neither the new positions nor the window: train it on long texts")
     console.document(

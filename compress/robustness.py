@@ -104,15 +104,15 @@ def tell(
     table: Table,
     split: str,
     disturbance: str,
+    folder: Path,
     options: RunOptions,
-) -> Path:
-    """Print the curves, and leave them as JSON, as a plot and as an MLflow run; returns the folder."""
-    folder = _free(options.output, curves[0].name, disturbance)
+) -> None:
+    """Print the curves, and leave them in the folder as JSON and as a plot, and as an MLflow run."""
     count = len(table.split(split))
     heads, rows = _table(curves, apart)
     console.table("", heads, rows)
     lines = [
-        f"{curves[0].metric} on {count:,} rows of {table.name}/{split}; intervals are 95 % bootstrap",
+        f"{curves[0].metric} on {count:,} rows of {table.called}/{split}; intervals are 95 % bootstrap",
         f"{disturbance}: that share of the letters and digits, by {', '.join(DISTURBANCES[disturbance].kinds)}",
     ]
     if apart is not None:
@@ -121,7 +121,7 @@ def tell(
         console.result(line)
     data = {
         "disturbance": disturbance,
-        "dataset": f"{table.name}/{split}",
+        "dataset": f"{table.called}/{split}",
         "dataset_digest": table.fingerprint,
         "rows": count,
         "models": [c.as_json() for c in curves],
@@ -131,7 +131,7 @@ def tell(
     atomic.write_json(folder / "robustness.json", data)
     shown = {c.name: found for c in curves if (found := _plotted(c))}
     if shown:
-        title = f"{curves[0].metric} under {disturbance}, {table.name}/{split}"
+        title = f"{curves[0].metric} under {disturbance}, {table.called}/{split}"
         atomic.write_text(folder / "robustness.svg", line_chart(title, "mistyped, %", f"{curves[0].metric}, %", shown))
     with open_asked(
         folder,
@@ -140,6 +140,7 @@ def tell(
         tags={"compress.robustness": disturbance},
         warn=console.warn,
     ) as run:
+        run.dataset(data["dataset"], table.fingerprint, source=table.name, context="evaluation")
         _log(run, curves, apart, data, folder)
         run.note(description(heads, rows, lines))
     console.result("")
@@ -147,7 +148,6 @@ def tell(
     for line in run.ui_lines():
         console.result(f"see it   {line}")
     console.document({"folder": str(folder), **data})
-    return folder
 
 
 def _log(
@@ -158,7 +158,6 @@ def _log(
     run.params({"method": "evaluate", "model": str(main.folder), "robustness": kind, "rows": data["rows"]})
     if apart is not None:
         run.params({"against": str(curves[1].folder)})
-    run.dataset(data["dataset"], data["dataset_digest"], source=data["dataset"], context="evaluation")
     values: dict[str, float] = {}
     for p in main.points:
         percent = f"{100 * p.rate:g}pct"
@@ -174,7 +173,7 @@ def _log(
         run.artifact(path)
 
 
-def _free(output: Path | None, name: str, disturbance: str) -> Path:
+def free_folder(output: Path | None, name: str, disturbance: str) -> Path:
     """The folder that was asked for, or one that is free. Raises UserError (refused) for one that holds something."""
     if output is not None:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):

@@ -111,6 +111,16 @@ def claim(request: Request, options: RunOptions) -> RunFolder:
     return RunFolder(free, request, True)
 
 
+def new_output(options: RunOptions) -> Path:
+    """Where a command without a run folder writes: asked before it works, not after. Raises UserError for no --output,
+    and (refused) for one that is there."""
+    if options.output is None:
+        raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
+    if options.output.exists():
+        raise UserError("exists already", where=str(options.output), do="name another folder", code=ExitCode.REFUSED)
+    return options.output
+
+
 def is_finished(folder: Path) -> bool:
     """Whether a run of ours came to its end there."""
     return _is_ours(folder) and read_record(folder).get("status") == "finished"

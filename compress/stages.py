@@ -31,7 +31,7 @@ from compress.data.tokenizer import Tokenizer, check_length
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
 from compress.ensemble import Ensemble
-from compress.errors import UserError, printable
+from compress.errors import UserError, printable, without_folders
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, LoadedModel, Parent, RecipeNote
 from compress.objectives.hard_labels import Objective as HardLabels
@@ -414,12 +414,12 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
     recipe = context.recipe
     if table is not None:
         data = DataNote(
-            name=table.name,
+            name=table.called,
             fingerprint=table.fingerprint,
             rows={split: len(rows) for split, rows in table.splits.items()},
         )
     elif corpus is not None:
-        data = DataNote(name=corpus.name, fingerprint=corpus.fingerprint)
+        data = DataNote(name=without_folders(corpus.name), fingerprint=corpus.fingerprint)
     else:
         data = None
     above = [modelfolder.inspect(folder) for folder in parents.values()]
@@ -438,10 +438,22 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
             for role, folder in parents.items()
         ),
         recipe=RecipeNote(
-            name=recipe.name, sha256=recipe.hash(), stage=context.folder.name, resolved=recipe.model_dump(mode="json")
+            name=recipe.name,
+            sha256=recipe.hash(),
+            stage=context.folder.name,
+            resolved=_for_others(recipe.model_dump(mode="json")),
         ),
         data=data,
     )
+
+
+def _for_others(value: Any) -> Any:
+    """A recipe's values without the folders of this machine; the run's own recipe.yaml keeps them."""
+    if isinstance(value, str):
+        return without_folders(value, parts=2)
+    if isinstance(value, dict):
+        return {key: _for_others(one) for key, one in value.items()}
+    return [_for_others(one) for one in value] if isinstance(value, list) else value
 
 
 # --- validation while training ----------------------------------------------------------------------------------

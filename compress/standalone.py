@@ -24,7 +24,8 @@ from compress.modelnames import resolve
 from compress.predictor import Predictor, fixed_batch
 from compress.recipe import Recipe, load_recipe
 from compress.report import SLICES_NOTE, churn_table, comparison, conditions, slices_sentence, slices_table
-from compress.robustness import Curve, check_disturbance, curve, difference, tell
+from compress.robustness import Curve, check_disturbance, curve, difference, free_folder, tell
+from compress.runfolder import new_output
 from compress.stages import check_same_task, open_table_of, settings_asked
 from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
 
@@ -87,7 +88,7 @@ def measure_models(
         subjects,
         table.split(split),
         task=table.task,
-        dataset=f"{table.name}/{split}",
+        dataset=f"{table.called}/{split}",
         digest=table.fingerprint,
         max_length=recipe.data.max_length,
         cost=CostPlan(),
@@ -107,6 +108,7 @@ def evaluate_robustness(
 ) -> list[Curve]:
     """Quality of one model, or of two on the same rows, while the rows are disturbed more and more."""
     check_disturbance(disturbance)
+    output = free_folder(options.output, _name(resolve(model)), disturbance)
     console = Console(quiet=options.quiet, json=options.json)
     folders = [resolve(name) for name in (model, against) if name is not None]
     info = modelfolder.inspect(folders[0])
@@ -123,7 +125,7 @@ def evaluate_robustness(
     for folder, predictor in zip(folders, predictors, strict=True):
         console.note(f"scoring {_name(folder)} on {len(rows)} rows, disturbed more and more")
         curves.append(curve(_name(folder), predictor, rows, disturbance, recipe.data.max_length, bootstrap))
-    tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, options)
+    tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, output, options)
     return curves
 
 
@@ -133,8 +135,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     Told with the calibration error on the test rows before and after; no answer changes. Raises UserError for kinds of
     task whose answers have no such probabilities, for too few rows, and when there is no output or it exists already.
     """
-    if options.output is None:
-        raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
+    output = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(model)
     info = modelfolder.inspect(folder)
@@ -165,24 +166,24 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     loaded = modelfolder.load_model(folder)
     parent = modelfolder.Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
     settings = {**loaded.meta.task_settings, "temperature": temperature}
-    note = f"probabilities calibrated on {len(gold[0]):,} rows of {table.name}/{split}: temperature {temperature:.3f}"
+    note = f"probabilities calibrated on {len(gold[0]):,} rows of {table.called}/{split}: temperature {temperature:.3f}"
     meta = modelfolder.FolderMeta(
         family=loaded.family, task=table.task, label_names=loaded.meta.label_names, task_settings=settings,
         method=loaded.meta.method, max_length=loaded.meta.max_length, lineage=(parent,), data=loaded.meta.data,
         language=loaded.meta.language, notes=(*loaded.meta.notes, note),
     )  # fmt: skip
-    modelfolder.save_model(options.output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta)
-    columns = (f"on {len(gold[1]):,} rows of {table.name}/test", *told)
+    modelfolder.save_model(output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta)
+    columns = (f"on {len(gold[1]):,} rows of {table.called}/test", *told)
     shown = [[f"{row[key]:.4f}" for row in told.values()] for key in next(iter(told.values()))]
     names = ("temperature", "calibration error", "negative log-likelihood")
     console.table("", columns, [(name, *cells) for name, cells in zip(names, shown, strict=True)])
-    plot = options.output.with_name(f"{options.output.name}-{FILE}")
+    plot = output.with_name(f"{output.name}-{FILE}")
     found = calibration(logits[1], gold[1], _temperature(info), (logits[0], gold[0]), bootstrap=BOOTSTRAP)
-    title = f"do probabilities hold? {table.name}/test"
+    title = f"do probabilities hold? {table.called}/test"
     atomic.write_text(plot, chart(title, {folder.name: found}, scaled=folder.name))
-    console.result(f"wrote {options.output}; its answers are the same, their probabilities are not")
+    console.result(f"wrote {output}; its answers are the same, their probabilities are not")
     console.result(f"plot     {plot}")
-    console.document({"folder": str(options.output), "plot": str(plot), "fitted_on": split, **told})
+    console.document({"folder": str(output), "plot": str(plot), "fitted_on": split, **told})
     return temperature
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ def probed(one: Subject, source: str, options: RunOptions, console: Console, fou
             do="use data for token-classification, classification or pair-classification",
         )  # fmt: skip
     splits = {name: _probe_rows(one, table, name) for name in PROBE_ROWS}
-    data = Path(table.name).name
+    data = table.called
     results = []
     for place in range(len(one.layers)):
         (x, y, kinds), (u, v, others) = ((s[0][place], s[1], s[2]) for s in splits.values())

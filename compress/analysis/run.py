@@ -95,7 +95,7 @@ def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOp
         warn=console.warn,
     ) as log:
         log.params({"method": "analyze", "model": name})
-        log.dataset(f"{table.name}/train", table.fingerprint, table.name, "evaluation")
+        log.dataset(f"{table.called}/train", table.fingerprint, table.name, "evaluation")
         _write(found, output, log)
     for key, (title, (columns, rows)) in found.tables.items():
         most = found.shown.get(key, len(rows))

@@ -103,7 +103,7 @@ def save(embedder: Embedder, evening: Evening | None, wanted: Wanted, table: Tab
     more = () if evening is None else (dense_of(evening),)
     parts = replace(embedder.parts, denses=(*embedder.parts.denses, *more), max_length=embedder.max_length)
     note = f"texts become vectors of {parts.width(loaded.config.hidden)}: {parts.pooling} of the last hidden states"
-    note += "" if evening is None else f", {wanted.told}, fitted on training texts of {Path(table.name).name}"
+    note += "" if evening is None else f", {wanted.told}, fitted on training texts of {table.called}"
     meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": (*loaded.meta.notes, note)})
     return modelfolder.save_model(
         wanted.folder,

@@ -13,7 +13,7 @@ from compress.comparing import chart, table
 from compress.comparing.asking import NAME, PARETO, less_is_better
 from compress.comparing.judging import ON, Judged, in_words
 from compress.comparing.rows import MISSING, SIZE
-from compress.errors import printable
+from compress.errors import printable, without_folders
 from compress.report import SLICES_NOTE, slices_sentence, slices_table
 from evaluation.quality.slices import Slice, worse
 
@@ -101,7 +101,9 @@ def _charts(judged: Sequence[Judged], anchors: Sequence[str]) -> str:
             chart.trade_off(chosen, named, shape, colours, heaviest) for shape in (chart.WIDE, chart.NARROW)
         )
         row = chosen[0].row
-        where = "; ".join(filter(None, (row.context.get("dataset"), in_words(row.conditions or ()))))
+        where = "; ".join(
+            filter(None, (without_folders(row.context.get("dataset", ""), parts=2), in_words(row.conditions or ())))
+        )
         out.append(f"<figure>{drawn}<figcaption>{_safe(where)}</figcaption></figure>")
     legend = "".join(f'<li><i style="--c:{colour}"></i>{_safe(name)}</li>' for name, colour in colours.items())
     legend += '<li><i class="full"></i>Pareto</li><li><i class="dashed"></i>maybe</li>'

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data.ragged import LabelArray, content
-from compress.errors import UserError, did_you_mean
+from compress.errors import UserError, did_you_mean, without_folders
 
 UNLABELLED = -100  # a class or tag that only a teacher can tell; also what torch's cross entropy skips. Scores: NaN
 SLICE = 2048  # rows handled at once: enough to amortise a call, few enough to stay in the cache
@@ -72,7 +72,8 @@ class Table:
 
     splits: "train", "validation", "test" (and "unlabelled" where there is one) → rows.  columns: role → name in the
     source.  fingerprint: sha256 of every value read, with roles and label names.  notes: what a person should hear.
-    settings: of the task, for a model that is trained on the table (`Task.settings`).
+    settings: of the task, for a model that is trained on the table (`Task.settings`).  name: as the caller gave it,
+    for reading it again; for everything that others read there is `called`.
     """
 
     splits: Mapping[str, Rows]
@@ -83,6 +84,11 @@ class Table:
     name: str
     notes: Sequence[str] = field(default_factory=tuple)
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """Its name in models, pages and the store: without the folders of this machine."""
+        return without_folders(self.name)
 
     def split(self, name: str) -> Rows:
         """The rows of one split; UserError naming the splits there are."""

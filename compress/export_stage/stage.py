@@ -51,7 +51,7 @@ class Stage:
         # The record beside the file names the weights and the config that it belongs to: those that we write.
         with tempfile.TemporaryDirectory(prefix="compress-export-") as temporary:
             ours = load_model(save_model(Path(temporary) / "model", loaded.model, tokenizer_files=files, meta=meta))
-            batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{Path(table.name).name}/validation"
+            batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{table.called}/validation"
             written = write(ours, "task", batches, what, opset=s.opset, portable=s.portable)
         c.say(f"{written.check.sentence()}; {len(written.content) / 1e6:.1f} MB")
         meta = meta.model_copy(update={"notes": (*meta.notes, written.note)})

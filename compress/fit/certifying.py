@@ -62,7 +62,7 @@ def _measured(fit: Fit, model: Path, runtime: Any, timing: Timing) -> list[Measu
         Subject(fit.path.name, model, "student", runtime=runtime),
     ]
     measured = measure(
-        subjects, fit.table.split("test"), task=fit.table.task, dataset=f"{fit.table.name}/test",
+        subjects, fit.table.split("test"), task=fit.table.task, dataset=f"{fit.table.called}/test",
         digest=fit.table.fingerprint, max_length=fit.max_length,
         cost=CostPlan(batch=fit.wanted.batch, length=fit.length, repeats=20, seconds=4.0),
         settings=settings_asked(fit.recipe), device=fit.options.device,

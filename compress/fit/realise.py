@@ -130,7 +130,7 @@ class Maker:
             tokenizer = Tokenizer.from_files(files, where=str(folder))
             few = student.held.take(np.arange(min(ROWS, len(student.held))))
             examples = student.encoded(few, tokenizer)
-            write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), f"{Path(data.name).name}/validation")
+            write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), f"{data.name}/validation")
         return folder
 
     def _parent(self) -> Parent:

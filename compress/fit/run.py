@@ -315,7 +315,7 @@ class Fit:
     def data_note(self) -> DataNote:
         """What the plans were made on, for their cards."""
         t = self.table
-        return DataNote(name=t.name, fingerprint=t.fingerprint, rows={k: len(v) for k, v in t.splits.items()})
+        return DataNote(name=t.called, fingerprint=t.fingerprint, rows={k: len(v) for k, v in t.splits.items()})
 
 
 def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from compress.contracts import FAKE
-from compress.errors import printable
+from compress.errors import printable, without_folders
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 
 _LINKS = {"://": "&#58;//", "www.": "www&#46;", "@": "&#64;"}
@@ -57,12 +56,6 @@ def escape(text: str, limit: int = 200) -> str:
     for mark, entity in _LINKS.items():  # else a bare address becomes a link
         clean = clean.replace(mark, entity)
     return clean
-
-
-def without_folders(name: str, *, parts: int = 1) -> str:
-    """A data set's name as others may read it: of an absolute path its last parts, since a card is published and the
-    folders of the machine that it was written on concern nobody; every other name whole."""
-    return "/".join(Path(name).parts[-parts:]) if Path(name).is_absolute() else name
 
 
 def _digest(text: str) -> str:

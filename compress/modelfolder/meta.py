@@ -41,7 +41,7 @@ class RecipeNote(_Note):
     sha256: str = ""
     stage: str = ""
     resolved: dict[str, Any] = Field(default_factory=dict)
-    """The whole recipe after `extends` and `--set`."""
+    """The whole recipe after `extends` and `--set`; of absolute paths the last two parts."""
 
 
 class DataNote(_Note):

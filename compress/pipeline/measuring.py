@@ -45,7 +45,7 @@ class Measuring(Staging):
         assert made.model is not None
         assert self.recipe.data is not None
         subjects = self._subjects(teachers, made, control)
-        dataset, rows = f"{table.name}/{evaluation.split}", table.split(evaluation.split)
+        dataset, rows = f"{table.called}/{evaluation.split}", table.split(evaluation.split)
         deploy(
             [s.folder for s in subjects if kind_of(s.role) != "teacher" or len(subjects) == 1],
             rows, dataset, self.recipe.data.max_length,

@@ -122,7 +122,7 @@ class Run(Measuring):
             log.artifact(path / "recipe.yaml")
             log.artifact(path / "environment.json")
             if "table" in self.__dict__:
-                log.dataset(f"{self.table.name}/train", self.table.fingerprint, self.table.name, "training")
+                log.dataset(f"{self.table.called}/train", self.table.fingerprint, self.table.name, "training")
             made = self._stages(log, teachers)
             control = self._control(log, teachers, made)
             self._stop_if_asked("measuring")

@@ -246,8 +246,33 @@ def test_calibrated_probabilities_and_the_same_answers(taught: Path, compress: C
     assert rows[0][0]["probabilities"] != rows[1][0]["probabilities"]
     again = compress("calibrate", TEACHER, "--data", "data", "--output", "runs/calibrated")
     assert (again.code, again.out) == (3, "")
+    assert again.err == "error: runs/calibrated: exists already; name another folder\n", "before any work"
     done = compress("calibrate", TEACHER, "--data", "data")
     assert (done.code, done.line) == (2, "error: --output: where does the result go?; give --output FOLDER")
+
+
+def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compress: Cli) -> None:
+    """Models, their cards and the page of a comparison, made of data and models by absolute paths."""
+    (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
+    data, model = taught / "data", taught / PRETRAINED
+    for args in (
+        ("finetune", "--recipe", "./quick.yaml", "--model", model, "--data", data, "--output", taught / "runs/one"),
+        ("calibrate", "runs/one/model", "--data", data, "--output", "runs/two"),
+        ("evaluate", "runs/two", "--data", data, "--robustness", "typos"),
+        ("compare", "runs/one/model", "runs/two", "--data", data, "--html", "page.html"),
+    ):
+        done = compress(*args)
+        assert done.code == 0, (args, done.err)
+    (robustness,) = (taught / "runs").glob("**/robustness.json")
+    files = [Path("page.html"), robustness, *Path("runs/one/model").iterdir(), *Path("runs/two").iterdir()]
+    assert [path for path in files if str(taught).encode() in path.read_bytes()] == []
+    made = modelfolder.inspect("runs/two").meta
+    assert made.data is not None
+    assert made.data.name == "data"
+    assert "rows of data/" in made.notes[-1]
+    first = modelfolder.inspect("runs/one/model").meta
+    assert first.recipe is not None
+    assert first.recipe.resolved["data"]["source"] == f"{taught.name}/data"
 
 
 def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
