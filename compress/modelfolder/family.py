@@ -127,7 +127,8 @@ def of_config(values: Mapping[str, Any], where: str, tensors: Callable[[], Itera
 def _guessed(values: Mapping[str, Any], tensors: Iterable[str]) -> Family | None:
     """The family that has the config's class, or else the stored tensors' names; of aliases the plain one."""
     classes: Any = values.get("architectures")
-    named, stored = classes[0] if isinstance(classes, list) and classes else None, list(tensors)
+    first: Any = classes[0] if isinstance(classes, list) and classes else None
+    named, stored = first if isinstance(first, str) else "", list(tensors)
     plain = sorted(known().values(), key=lambda family: family.alias)
     for family in plain:
         if named in family.architectures:

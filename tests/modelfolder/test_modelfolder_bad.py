@@ -440,6 +440,17 @@ def test_whatever_a_config_says_only_a_user_error_leaves(name: str, good: Path, 
         load_model(folder)
 
 
+@pytest.mark.parametrize("classes", [[[]], [{}], [None], {}, "Bert", [7], []])
+def test_classes_that_are_no_names_do_not_tell_the_family(good: Path, tmp_path: Path, classes: object) -> None:
+    folder = shutil.copytree(good / "bert", tmp_path / "odd")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps({k: v for k, v in values.items() if k != "model_type"} | {"architectures": classes})
+    )
+    with contextlib.suppress(UserError):
+        assert load_model(folder).family == "bert"
+
+
 @pytest.mark.parametrize("value", [[[]], [{}], [None, []], {}, "all", [1.5, None]])
 @pytest.mark.parametrize("key", ["windows", "layer_groups", "rotary_bases", "layers"])
 def test_lists_of_what_is_no_number_are_refused(tmp_path: Path, key: str, value: object) -> None:
