@@ -2,7 +2,9 @@
 
     python tests/many_runs.py FOLDER [RUNS]
 
-makes FOLDER/mlruns/mlflow.db and times `compress compare --experiment many` on it, in a process of its own.
+makes FOLDER/mlruns/mlflow.db and times `compress compare --experiment many` on it, in a process of its own, and where
+Chromium is installed the saved view of `compress ui`, in a window of 1920 x 1080: from opening the address until names
+of runs show, and until a chart has points.
 """
 
 from __future__ import annotations
@@ -16,13 +18,18 @@ import time
 import uuid
 from pathlib import Path
 
+import chromium
 import numpy as np
 
+from compress.tracking.listing import experiment_named
 from compress.tracking.names import rounded
 from compress.tracking.store import Store
+from compress.tracking.view import ensure_view
 from evaluation.quality.pairing import Resampled, stream
 
 EXPERIMENT = "many"
+NAMES_SHOW = "[...document.querySelectorAll('a')].filter(a => a.textContent.startsWith('student-')).length >= 5"
+CHARTS_SHOW = "document.querySelectorAll('.js-plotly-plot .trace.scatter .point').length >= 100"
 ROWS, RESAMPLES = 1000, 1000
 CONTEXT = {
     "device": "a processor", "device_kind": "cpu", "threads": "2", "runtime": "torch 2.13.0, packed",
@@ -117,6 +124,32 @@ def main() -> None:
         rows = json.loads(done.stdout)["rows"]
         best = sum(row["frontier"] == "on it" for row in rows)
         print(f"compress compare: {len(rows)} rows, {best} on the frontier, {time.perf_counter() - began:.2f} s")
+    if chromium.find() is not None:
+        _view(store, folder)
+
+
+def _view(store: Store, folder: Path) -> None:
+    """Openings with an empty profile of the browser each, by one server; then one more with the last profile."""
+    ensure_view(store.client(), experiment_named(store.client(), EXPERIMENT).experiment_id, "quality/accuracy")
+    command = [sys.executable, "-m", "compress", "ui", "--experiment", EXPERIMENT, "--tracking-uri", store.uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        link = server.stdout.readline().strip()
+        for number, profile in enumerate((1, 2, 3, 3), 1):
+            with chromium.browsing(folder / f"profile-{profile}") as page:
+                page.resize(1920, 1080)
+                began = time.perf_counter()
+                page.open(link)
+                passed = []
+                for what in (NAMES_SHOW, CHARTS_SHOW):
+                    page.wait_for(what)
+                    passed.append(time.perf_counter() - began)
+                known = " (files in the browser's cache)" if number > profile else ""
+                print(
+                    f"saved view, opening {number}{known}: runs {passed[0]:.1f} s, charts {passed[1]:.1f} s", flush=True
+                )
+                page.screenshot(folder / f"view-{number}.png")
+        server.terminate()
 
 
 if __name__ == "__main__":

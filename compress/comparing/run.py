@@ -15,8 +15,6 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.durable import atomic
 from compress.errors import ExitCode, UserError, printable
-from compress.export.deployed import usual_runtime
-from compress.modelnames import resolve
 from compress.report import markdown
 from compress.tracking.reading import Reader
 from compress.tracking.store import resolve_store
@@ -123,6 +121,9 @@ def _require_one_runtime(models: Sequence[str], asked: Asked, options: RunOption
     """Say before minutes of measuring what `require_like` would refuse after them."""
     if asked.mixed or asked.filters or options.runtime is not None or options.device != "cpu":
         return
+    from compress.export.deployed import usual_runtime
+    from compress.modelnames import resolve
+
     found = {name: usual_runtime(resolve(name)) for name in models}
     if len(set(found.values())) > 1:
         raise UserError(
