@@ -29,6 +29,7 @@ from compress.fit.forecast import forecast
 from compress.fit.healing import Healing
 from compress.fit.inloop import InTheLoop
 from compress.fit.judge import RECORD, Judge, Judged, Timing, best_of, judged_from
+from compress.fit.kept import studied
 from compress.fit.plans import Plan, Space
 from compress.fit.realise import Maker
 from compress.fit.search import Search, chosen, front
@@ -117,7 +118,6 @@ class Fit:
             self.loaded, self.serving, self.table.split("validation"), task=self.table.task,
             settings=settings_asked(self.recipe), max_length=self.max_length,
         )  # fmt: skip
-        console.note("studying what the model needs")
         self.student = Student(
             self.loaded,
             self.task,
@@ -128,8 +128,7 @@ class Fit:
             self.check,
             console.note,
         )
-        study = self.student.study()
-        scales = Maker(self.student, Space(study, blocks), self.check).scales()
+        study, scales = studied(self.student, blocks, self.check, console.note)
         self.space = Space(study, blocks, 1.0, scales)
         self.check()
         timing = self.costs.timing or self._time_whole()

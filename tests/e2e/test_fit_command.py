@@ -175,6 +175,7 @@ def test_a_forecast_makes_nothing_and_a_family_is_measured(here: Path, compress:
     assert not (here / "runs/none").exists()
     done = compress(*asked, "--max-mb", "0.06", "--family", "--plans", "3", "--output", "runs/family")
     assert done.code == 0, done.err
+    assert "what the model needs: as an earlier fit found" in done.err
     told = json.loads(done.out)
     rows = {row["name"]: row for row in told["plans"]}
     assert set(told["family"]) <= rows.keys()

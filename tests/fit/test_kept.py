@@ -1,0 +1,134 @@
+"""Studies are kept: the same in every number, of this model and data alone, and a file that is damaged is as none."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_realise import Case
+
+from compress.fit import blocktable, kept
+from compress.fit.plans import Scales
+from compress.fit.study import Student, Study
+
+
+@pytest.fixture(scope="module", autouse=True)
+def timeless() -> Iterator[None]:
+    """Blocks take what their place says: nothing is timed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocktable, "_least", lambda calls: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+        yield
+
+
+@pytest.fixture(scope="module", params=[("bert", "classification"), ("albert", "token-classification")], ids="-".join)
+def case(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    toy_tokenizer_files: dict[str, bytes],
+    toy_vocabulary: list[str],
+) -> Case:
+    folder = tmp_path_factory.mktemp("kept")
+    return Case(folder, toy_tokenizer_files, len(toy_vocabulary), *request.param)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def studied(case: Case, student: Any = None) -> tuple[Study, Scales, list[str]]:
+    said: list[str] = []
+    study, scales = kept.studied(student or case.student, case.blocks, lambda: None, said.append)
+    return study, scales, said
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in type, order and every bit."""
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if dataclasses.is_dataclass(one):
+        return all(same(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one))
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return one == other
+
+
+def test_what_is_read_is_what_was_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, scales, said = studied(case)
+    assert said[0] == "studying what the model needs"
+    monkeypatch.setattr(Student, "study", None)
+    again, their_scales, said = studied(case)
+    assert len(said) == 1
+    assert said[0].startswith("what the model needs: as an earlier fit found, ")
+    assert again is not first
+    assert same(first, again)
+    assert same(scales, their_scales)
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
+
+
+HARMS = {
+    "half": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "no archive": lambda data: b"x" * 900,
+    **{
+        f"byte {share}": lambda data, share=share: flipped(data, int(share * len(data)))
+        for share in (0.0, 0.2, 0.5, 0.99)
+    },
+}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS.keys())
+def test_a_damaged_file_is_studied_anew(case: Case, harm: Any) -> None:
+    first, _, _ = studied(case)
+    path = kept.place(case.student, case.blocks)
+    path.write_bytes(harm(path.read_bytes()))
+    again, _, said = studied(case)
+    assert said[0] == "studying what the model needs"
+    assert same(first, again)
+    assert studied(case)[2][0].startswith("what the model needs: as an earlier")
+
+
+def test_a_file_of_other_contents_is_studied_anew(case: Case) -> None:
+    studied(case)
+    path = kept.place(case.student, case.blocks)
+    with np.load(io.BytesIO(path.read_bytes()[32:])) as found:
+        arrays: dict[str, Any] = dict(found)
+    del arrays["curve-heads-0"]
+    np.savez(made := io.BytesIO(), allow_pickle=False, **arrays)
+    path.write_bytes(hashlib.sha256(made.getvalue()).digest() + made.getvalue())
+    assert studied(case)[2][0] == "studying what the model needs"
+
+
+@pytest.mark.parametrize("name", ["seed", "max_length"])
+def test_other_settings_have_other_names(case: Case, name: str) -> None:
+    other = types.SimpleNamespace(**vars(case.student) | {name: getattr(case.student, name) + 1})
+    assert kept.place(other, case.blocks) != kept.place(case.student, case.blocks)  # type: ignore[arg-type]
+
+
+def test_other_data_models_threads_and_times_have_other_names(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = kept.place(case.student, case.blocks)
+    table = dataclasses.replace(case.student.table, fingerprint="0" * 64)
+    other = types.SimpleNamespace(**vars(case.student) | {"table": table})
+    found = {plain, kept.place(other, case.blocks)}  # type: ignore[arg-type]
+    found.add(kept.place(case.student, dataclasses.replace(case.blocks, ms=case.blocks.ms + 1)))
+    monkeypatch.setattr(kept.modelfolder, "fingerprint", lambda _: "0" * 64)
+    found.add(kept.place(case.student, case.blocks))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 99)
+    found.add(kept.place(case.student, case.blocks))
+    assert len(found) == 5
