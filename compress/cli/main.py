@@ -154,7 +154,8 @@ def _told(error: BaseException, state: State) -> tuple[str, int]:
         return f"error: {error.line()}", error.code
     if isinstance(error, Stopped):
         resume = f"; continue with: {error.resume}" if error.resume else ""
-        return printable(f"stopped: {error.reason}{resume}"), ExitCode.STOPPED
+        said = error.reason if error.reason.startswith("stopped ") else f"stopped: {error.reason}"
+        return printable(f"{said}{resume}"), ExitCode.STOPPED
     if isinstance(error, KeyboardInterrupt | EOFError | click.Abort):
         return "stopped: interrupted", ExitCode.STOPPED
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

@@ -157,6 +157,7 @@ LEAVE = [
     (Stopped("SIGTERM at step 7", "compress run x --resume"), 75, "stopped: SIGTERM at step 7; "
      "continue with: compress run x --resume"),
     (Stopped("SIGINT"), 75, "stopped: SIGINT"),
+    (Stopped("stopped by SIGINT after step 7"), 75, "stopped by SIGINT after step 7"),
     (KeyboardInterrupt(), 75, "stopped: interrupted"),
     (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 5,
      "error: no room left on the disk at /x/y; free some space and run again"),

@@ -175,7 +175,7 @@ def test_stopped_by_a_signal(name: str, here: Path, server: Server, whole: str) 
     done = server.run(here, *RUN, signal_at=(4, name))
     assert done.code == ExitCode.STOPPED
     assert done.line == (
-        f"stopped: stopped by {name} after step 4 of 6; the state is saved; continue with: "
+        f"stopped by {name} after step 4 of 6; the state is saved; continue with: "
         f"compress {' '.join(RUN)} --resume"
     )
     assert json.loads((here / "runs/x/compress-run.json").read_text())["status"] == "stopped"
@@ -223,7 +223,7 @@ def test_stopped_while_the_teacher_is_made(here: Path, server: Server) -> None:
     shutil.rmtree(here / "runs/teachers")
     done = server.run(here, *request, "--output", "runs/x", signal_at=(8, "SIGTERM"))
     assert done.code == ExitCode.STOPPED
-    command = re.fullmatch(r"stopped: stopped by SIGTERM after step 2 of 6; .* continue with: compress (.*)", done.line)
+    command = re.fullmatch(r"stopped by SIGTERM after step 2 of 6; .* continue with: compress (.*)", done.line)
     assert command is not None, done.line
     assert command[1] == f"{' '.join(request)} --output runs/x --resume"
     done = server.run(here, *command[1].split())
