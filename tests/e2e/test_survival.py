@@ -175,8 +175,7 @@ def test_stopped_by_a_signal(name: str, here: Path, server: Server, whole: str) 
     done = server.run(here, *RUN, signal_at=(4, name))
     assert done.code == ExitCode.STOPPED
     assert done.line == (
-        f"stopped by {name} after step 4 of 6; the state is saved; continue with: "
-        f"compress {' '.join(RUN)} --resume"
+        f"stopped by {name} after step 4 of 6; the state is saved; continue with: compress {' '.join(RUN)} --resume"
     )
     assert json.loads((here / "runs/x/compress-run.json").read_text())["status"] == "stopped"
     assert lock.status(here / "runs/x").state == "none"
