@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from compress.durable import atomic
 from compress.encoder.model import Model
-from compress.fit.judge import Judged
+from compress.fit.judge import Judged, timed_alike
 from compress.fit.plans import Plan
 from compress.fit.training import FITTED, Lesson, OutOfTime, Trainer
 
@@ -65,7 +65,7 @@ class Healing:
 
     def able(self, tried: Sequence[Judged]) -> list[Judged]:
         """The plans that may be trained."""
-        within = [j for j in tried if not j.steps and not self.fit.bounds.over(j.mb, j.timing.ms, None)]
+        within = [j for j in timed_alike(tried) if not j.steps and not self.fit.bounds.over(j.mb, j.timing.ms, None)]
         return [j for j in within if self.fit.maker.narrowed(j.plan)]
 
     def work(self, plan: Plan) -> Path:

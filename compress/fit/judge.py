@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,11 @@ class Judge:
             time.monotonic() - begun, steps, figures,
         )  # fmt: skip
 
+    def again(self, judged: Judged) -> Judged:
+        """With its time measured once more, where the machine is quiet now; else as it was."""
+        found = self.timed(Predictor(judged.folder, runtime=self.runtime(judged.folder), **self.how))
+        return replace(judged, timing=found) if found.quiet else judged
+
     def runtime(self, folder: Path):
         """What answers with a made folder: of a float model torch does, where integers would be computed in it."""
         from compress.modelfolder.folder import inspect
@@ -222,6 +227,20 @@ class Judge:
         if self.serving.runtime == "torch-int8" and inspect(folder).config.quantization is None:
             return "torch"
         return self.serving.runtime
+
+
+def timed_alike(judged: Sequence[Judged]) -> list[Judged]:
+    """The same, models of one plan with one timing: they compute the same, whatever they were trained for, so that what
+    tells their times apart is scatter, by which a trained one must not lose to itself untrained. It is the middle one
+    of those on a quiet machine, if there are any."""
+    timings: dict[str, list[Timing]] = {}
+    for one in judged:
+        timings.setdefault(one.plan.key, []).append(one.timing)
+    middle = {}
+    for key, found in timings.items():
+        able = sorted([t for t in found if t.quiet] or found, key=lambda t: t.ms)
+        middle[key] = able[(len(able) - 1) // 2]
+    return [replace(one, timing=middle[one.plan.key]) for one in judged]
 
 
 def best_of(judged: Sequence[Judged]) -> Judged:

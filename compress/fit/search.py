@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from compress.fit.bounds import Bounds
-from compress.fit.judge import Judged
+from compress.fit.judge import Judged, timed_alike
 from compress.fit.planner import Choice, Planner, Problem
 from compress.fit.plans import Plan, Space
 from evaluation.frontier import frontier
 
 MARGIN = 0.96
 """Of a budget of milliseconds, what plans aim at: a model that is timed twice takes a little more once."""
+MORE = 3
+"""Plans beyond those that were asked for, until one is within the budgets: each is aimed by what the others took."""
 SLOWEST = 1.5
 SKIPPED = 20
 FAMILY = (0.85, 0.7, 0.55, 0.42, 0.32, 0.24)
@@ -43,7 +45,7 @@ class Search:
     def slower(self) -> float:
         """Measured milliseconds over planned ones: the most of the plans that were made, or of the model in 8 bits
         before there are any; below 1 where the machine got faster meanwhile. A busy one is not believed all."""
-        ratios = {j.plan.key: j.timing.ms / j.plan.ms for j in self.tried if j.plan.ms > 0}
+        ratios = {j.plan.key: j.timing.ms / j.plan.ms for j in timed_alike(self.tried) if j.plan.ms > 0}
         whole = ratios.pop(self.whole.key, 1.0)
         return min(SLOWEST, max(1 / SLOWEST, max(ratios.values(), default=whole)))
 
@@ -72,13 +74,19 @@ class Search:
     def next(self) -> Plan | None:
         """The plan to make now; None where there is none left."""
         # The model in 8 bits alone is among the tried ones.
-        if len(self.tried) > self.count or len(self.skipped) > SKIPPED:
+        most = self.count + (0 if self._within else MORE)
+        if len(self.tried) > most or len(self.skipped) > SKIPPED:
             return None
         if self.family:
             return self._new(self._family())
         if self.bounds.objective != "quality":
             return self._halved()
         return self._new(self._plans(self._planner(*self.limits()).spread(2 * self.count)))
+
+    @property
+    def _within(self) -> bool:
+        """Whether a model came out within the budgets, as one should: times of plans are estimates."""
+        return any(not self.bounds.over(j.mb, j.timing.ms, None) for j in timed_alike(self.tried))
 
     def _new(self, plans: Sequence[Plan]) -> Plan | None:
         known = {*(j.plan.key for j in self.tried), *self.skipped}
@@ -137,7 +145,7 @@ class Search:
 def front(judged: Sequence[Judged]) -> list[Judged]:
     """Those that no other beats in megabytes, milliseconds and quality, as far as the paired intervals of quality tell;
     the largest first."""
-    able = [j for j in judged if math.isfinite(j.value + j.drop_low + j.drop_high)]
+    able = [j for j in timed_alike(judged) if math.isfinite(j.value + j.drop_low + j.drop_high)]
     verdicts = frontier([j.candidate for j in able])
     left = [j for j, verdict in zip(able, verdicts, strict=True) if verdict.by is None]
     return sorted(left, key=lambda j: -j.mb)
@@ -145,6 +153,7 @@ def front(judged: Sequence[Judged]) -> list[Judged]:
 
 def chosen(judged: Sequence[Judged], bounds: Bounds, best: Callable[[Sequence[Judged]], Judged]) -> tuple[Judged, bool]:
     """The one to leave, and whether it meets the bounds on validation; else the closest that was measured."""
+    judged = timed_alike(judged)
     met = [j for j in judged if not bounds.over(j.mb, j.timing.ms, j.drop)]
     if not met:
         return min(judged, key=lambda j: (bounds.excess(j.mb, j.timing.ms, j.drop), j.apart)), False

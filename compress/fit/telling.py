@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.fit import certificate
-from compress.fit.judge import Judged
+from compress.fit.judge import Judged, timed_alike
 from compress.fit.plans import Plan
 from compress.fit.serving import FLOAT
 from compress.report import title
@@ -78,7 +78,7 @@ def plans(fit: Fit, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tupl
             "",
         )
     ]
-    for j in tried:
+    for j in timed_alike(tried):
         over = fit.bounds.over(j.mb, j.timing.ms, j.drop)
         rows.append((
             j.name, f"{100 * j.value:.2f}", f"{j.drop:.2f} [{j.drop_low:.2f}, {j.drop_high:.2f}]", f"{j.apart:.3f}",

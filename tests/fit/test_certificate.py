@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 from compress.errors import UserError
 from compress.fit import certificate
 from compress.fit.bounds import Bounds
-from compress.fit.judge import Judged, Timing, best_of, judged_from
+from compress.fit.judge import RECORD, Judged, Timing, best_of, judged_from, timed_alike
 from compress.fit.plans import Plan
+from compress.fit.run import PLANS, Fit
 from compress.fit.search import chosen, front
 from compress.fit.verify import check_files, check_latency, check_quality, check_size
 from evaluation.cost.latency import Latency
@@ -30,7 +32,7 @@ def timing(p50: float = 4.0, **busy: float) -> Timing:
 
 
 def judged(name: str, mb: float, ms: float, value: float, apart: float = 0.0, drop: float | None = None) -> Judged:
-    plan = Plan((0,), (1,), (1,), (8,), (8,), "whole", 10, 8, 0, ms, mb, 0.0)
+    plan = Plan((0,), (1,), (1,), (8,), (8,), f"the cut of {name}", 10, 8, 0, ms, mb, 0.0)
     lost = 100 * (0.9 - value) if drop is None else drop
     return Judged(name, plan, Path(name), mb, timing(ms), value, lost, lost - 1, lost + 1, apart, 1.0)
 
@@ -141,6 +143,50 @@ def test_the_one_that_is_left() -> None:
     assert chosen(rows, Bounds(max_drop=4, asked="fastest"), best_of)[0].name == "a"
     closest, met = chosen(rows, Bounds(max_mb=4.5), best_of)
     assert (closest.name, met) == ("b", False)
+
+
+def test_models_of_one_plan_take_the_same_time() -> None:
+    """Which of them was timed on a slower moment says nothing: it is the trained one that is left."""
+    plain = judged("plan", 9, 3.0, 0.86, 0.2)
+    rows = [dataclasses.replace(plain, timing=timing(2.8, cpu_share=0.5))]
+    for steps, ms, value, apart in ((500, 3.1, 0.87, 0.15), (1500, 2.9, 0.88, 0.1), (3500, 3.05, 0.885, 0.08)):
+        healed = judged("healed", 9, 3.0, value, apart)
+        rows.append(dataclasses.replace(healed, plan=plain.plan, timing=timing(ms), steps=steps))
+    assert {j.timing.ms for j in timed_alike(rows)} == {3.05}, "the middle one of the quiet ones"
+    assert {j.timing.ms for j in timed_alike(rows[:1])} == {timing(2.8, cpu_share=0.5).ms}
+    left, met = chosen(rows, Bounds(max_ms=2.85), best_of)
+    assert (left.steps, met) == (3500, False), "not the untrained one, which a busy machine made the fastest"
+    left, met = chosen(rows, Bounds(max_ms=3.07), best_of)
+    assert (left.steps, met) == (3500, True)
+    other = judged("other", 9, 2.0, 0.80)
+    assert chosen([*rows, other], Bounds(max_ms=2.85), best_of)[0].name == "other"
+    assert [j.steps for j in timed_alike(rows)] == [0, 500, 1500, 3500]
+
+
+def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path) -> None:
+    rows = [
+        dataclasses.replace(judged("busy", 9, 3.0, 0.86), timing=timing(2.8, cpu_share=0.5)),
+        judged("a", 9, 3, 0.9),
+    ]
+    record = tmp_path / PLANS / rows[0].plan.key / RECORD
+    record.parent.mkdir(parents=True)
+    said: list[str] = []
+    fit: Any = SimpleNamespace(
+        bounds=Bounds(max_ms=2.85), check=lambda: None, path=tmp_path, console=SimpleNamespace(note=said.append),
+        judge=SimpleNamespace(again=lambda j: j),
+    )  # fmt: skip
+    search: Any = SimpleNamespace(tried=list(rows))
+    assert not Fit._timed_again(fit, search), "busy still"
+    assert search.tried == rows
+    fit.judge.again = lambda j: dataclasses.replace(j, timing=timing(3.1))
+    assert Fit._timed_again(fit, search)
+    assert [j.timing.ms for j in search.tried] == [3.1, 3.0]
+    assert said == ["busy, timed again: 3.10 ms"]
+    assert judged_from(record, Path("busy")).timing.ms == 3.1, "a fit that goes on knows it too"
+    assert not Fit._timed_again(fit, search), "nothing is left that was busy"
+    fit.bounds = Bounds(max_mb=12)
+    search.tried = list(rows)
+    assert not Fit._timed_again(fit, search), "no bound hangs on it"
 
 
 def test_the_family_is_what_no_other_beats() -> None:

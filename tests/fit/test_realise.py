@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,16 +26,17 @@ from compress.fit import blocktable, curves, study
 from compress.fit.bounds import Bounds
 from compress.fit.costs import Costs
 from compress.fit.forecast import within
-from compress.fit.judge import Judge
+from compress.fit.judge import Judge, Judged, Timing
 from compress.fit.planner import Planner
 from compress.fit.plans import Plan, Space
 from compress.fit.realise import Maker
-from compress.fit.search import MARGIN, Search
+from compress.fit.search import MARGIN, MORE, Search
 from compress.fit.serving import FLOAT, Bits, Serving, content, rounded
 from compress.fit.study import Student, answers, as_json
 from compress.modelfolder.folder import DataNote, FolderMeta, inspect, load_model, save_model
 from compress.prune_width.selection import top
 from compress.prune_width.surgery import Moments
+from evaluation.cost.latency import Latency
 
 GOOD, BAD = ("good", "fine"), ("bad", "poor")
 BUILDS: Mapping[str, Mapping[str, Any]] = {
@@ -319,8 +319,7 @@ def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
     search = Search(plain.space, Bounds(max_ms=2.0), whole, 3)
 
     def took(plan: Plan, ms: float) -> None:
-        made: Any = SimpleNamespace(plan=plan, timing=SimpleNamespace(ms=ms))
-        search.tried.append(made)
+        search.tried.append(judged(plan, ms))
 
     assert search.slower == 1.0
     took(whole, 0.8 * whole.ms)
@@ -328,8 +327,30 @@ def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
     took(plan, 2.2)
     assert search.slower == pytest.approx(1.1), "plans tell more about plans than the whole model does"
     assert search.limits()[0] == pytest.approx(MARGIN * 2.0 / 1.1)
-    took(plan, 20.0)
+    took(dataclasses.replace(plan, vocabulary="a third"), 20.0)
     assert search.slower == 1.5
+
+
+def judged(plan: Plan, ms: float) -> Judged:
+    ours, parent = (Latency(p50, p50, p50, p50, 50, 1.0, 0.0) for p50 in (ms, 20.0))
+    return Judged("a plan", plan, Path("plan"), plan.mb, Timing.of(ours, parent), 0.9, 0, -1, 1, 0.1, 1.0)
+
+
+def test_more_plans_are_made_until_one_is_within_the_budgets(plain: Case) -> None:
+    whole = plain.space.whole(8)
+    bound = 1.2 * whole.ms
+    search = Search(plain.space, Bounds(max_ms=bound), whole, 1)
+    search.tried.append(judged(whole, 1.1 * bound))
+    aimed = []
+    while (plan := search.next()) is not None:
+        aimed.append(search.limits()[0])
+        search.tried.append(judged(plan, 1.1 * bound))
+    assert 1 < len(search.tried) - 1 <= 1 + MORE, "the one that was asked for came out too slow"
+    assert aimed[-1] < aimed[0] or search.slower == 1.5, "each is aimed by what the others took"
+    del search.tried[2:]
+    assert search.next() is not None
+    search.tried[-1] = judged(search.tried[-1].plan, 0.9 * bound)
+    assert search.next() is None, "as many as were asked for, and one is within"
 
 
 def test_two_real_models_correct_what_is_planned(plain: Case) -> None:
