@@ -29,15 +29,15 @@ from evaluation.cost.device import describe
 FILE = CERTIFICATE
 VERSION = 1
 HASHED = (ONNX, "model.safetensors", CONFIG, "tokenizer.json")
-ATTEMPTS = 3
+REPEATS, SECONDS, ATTEMPTS = 60, 10.0, 3
 """Times that a latency is measured before the machine counts as busy."""
 CERTIFIED, UNCERTIFIED, INFEASIBLE = "certified", "uncertified", "infeasible"
 
 
-def latency(judge: Judge, folder: Path, repeats: int, seconds: float) -> Timing:
+def latency(judge: Judge, folder: Path) -> Timing:
     """Of the deployed model, beside the parent."""
     predictor = Predictor(folder, runtime=judge.runtime(folder), **judge.how)
-    return judge.timed(predictor, repeats, seconds, ATTEMPTS)
+    return judge.timed(predictor, REPEATS, SECONDS, ATTEMPTS)
 
 
 def files(folder: Path) -> dict[str, dict[str, Any]]:

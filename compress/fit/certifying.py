@@ -27,7 +27,7 @@ def certify(fit: Fit, best: Judged, model: Path, log: TrackedRun) -> dict[str, A
     """Measure the exported file on held-out rows; the certificate goes into its folder, the card and MLflow."""
     fit.console.note(f"certifying {best.name} on {len(fit.table.split('test')):,} test rows")
     runtime = fit.judge.runtime(model)
-    timing = certificate.latency(fit.judge, model, 60, 10.0)
+    timing = certificate.latency(fit.judge, model)
     measured = _measured(fit, model, runtime, timing)
     log_measured(
         log, fit.console, measured, table=fit.table, method="fit", told=(),

@@ -215,11 +215,6 @@ class Judge:
             time.monotonic() - begun, steps, figures,
         )  # fmt: skip
 
-    def again(self, judged: Judged) -> Judged:
-        """With its time measured once more, where the machine is quiet now; else as it was."""
-        found = self.timed(Predictor(judged.folder, runtime=self.runtime(judged.folder), **self.how))
-        return replace(judged, timing=found) if found.quiet else judged
-
     def runtime(self, folder: Path):
         """What answers with a made folder: of a float model torch does, where integers would be computed in it."""
         from compress.modelfolder.folder import inspect
