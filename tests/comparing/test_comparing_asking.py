@@ -16,6 +16,7 @@ from compress.comparing.judging import judge, require_like
 from compress.comparing.table import as_csv, cells, columns, document, heads
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
+from compress.export import deployed
 
 A = row("a", 180, 40.0, 8.0)
 B = row("b", 176, 10.0, 4.0, facts={"method": "quantize"})
@@ -157,8 +158,7 @@ def test_models_of_unlike_runtimes_are_refused_before_they_are_measured(
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "usual_runtime", lambda folder: "torch" if folder.name == "float" else "onnxruntime")
-    monkeypatch.setattr(run, "resolve", Path)
+    monkeypatch.setattr(deployed, "usual_runtime", lambda folder: "torch" if folder.name == "float" else "onnxruntime")
     with pytest.raises(UserError) as error:
         run.compare(run.Asked(("float", "int8")), RunOptions())
     assert error.value.code == ExitCode.REFUSED
