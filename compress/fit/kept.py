@@ -7,15 +7,15 @@ this program; anything else is studied anew. A file that cannot be read is as no
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from compress.contracts import WidthScores
 from compress.data.tokenstore import cache_folder
@@ -31,8 +31,8 @@ from compress.pipeline.cache import code
 
 FORMAT = 1
 SAID = "said"
-DIGEST = 32  # bytes of sha256: of a zip what is read to its last number, but not to its end, is not checked
-UNREADABLE = (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile)  # of another version
+DIGEST = 32  # bytes of sha256
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, SafetensorError)  # of another version
 
 
 def studied(
@@ -64,7 +64,7 @@ def place(student: Student, blocks: Blocks) -> Path:
 
 
 def content(study: Study, scales: Scales) -> bytes:
-    """A study as a file holds it: sha256, then arrays by name in a zip, and what is no array as JSON among them."""
+    """A study as a file holds it: sha256, then arrays by name as safetensors, and what is no array as JSON."""
     said = {
         "drops": list(study.drops),
         "matrices": [
@@ -76,10 +76,8 @@ def content(study: Study, scales: Scales) -> bytes:
         "scales": [scales.shape.sums, scales.shape.losses, scales.drops],
         "counts": [len(study.heads), len(study.neurons), len(study.scores.lost)],
     }
-    to = io.BytesIO()
-    arrays: dict[str, Any] = {SAID: _bytes(json.dumps(said).encode()), **dict(_arrays(study))}
-    np.savez_compressed(to, allow_pickle=False, **arrays)
-    made = to.getvalue()
+    arrays = {SAID: _bytes(json.dumps(said).encode()), **dict(_arrays(study))}
+    made = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     return hashlib.sha256(made).digest() + made
 
 
@@ -106,8 +104,8 @@ def _read(path: Path, loaded: LoadedModel) -> tuple[Study, Scales] | None:
         data = path.read_bytes()
         if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
             return None
-        with np.load(io.BytesIO(data[DIGEST:]), allow_pickle=False) as arrays:
-            return _of(arrays, json.loads(arrays[SAID].tobytes()), loaded)
+        arrays = load(data[DIGEST:])
+        return _of(arrays, json.loads(arrays[SAID].tobytes()), loaded)
     except UNREADABLE:
         return None
 
