@@ -413,11 +413,7 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
     """Lineage, recipe and data of a stage's result. parents: role (teacher, start) → folder."""
     recipe = context.recipe
     if table is not None:
-        data = DataNote(
-            name=table.called,
-            fingerprint=table.fingerprint,
-            rows={split: len(rows) for split, rows in table.splits.items()},
-        )
+        data = data_note(table)
     elif corpus is not None:
         data = DataNote(name=without_folders(corpus.name), fingerprint=corpus.fingerprint)
     else:
@@ -445,6 +441,12 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
         ),
         data=data,
     )
+
+
+def data_note(table: Table) -> DataNote:
+    """What a model was made on, without the folders of this machine."""
+    rows = {split: len(rows) for split, rows in table.splits.items()}
+    return DataNote(name=table.called, fingerprint=table.fingerprint, rows=rows)
 
 
 def _for_others(value: Any) -> Any:

@@ -13,7 +13,6 @@ from compress.comparing.page import Detail, Picture, page
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.durable import atomic
-from compress.errors import without_folders
 from compress.tracking import open_asked
 from compress.tracking.reading import Reader, StoredRun
 from evaluation.quality.slices import Slice
@@ -70,7 +69,7 @@ def _of_measured(name: str, m: Measured) -> Detail:
 
     pictures = []
     if m.calibration is not None:
-        title = f"do probabilities hold? {without_folders(m.measurement.context['dataset'], parts=2)}"
+        title = f"do probabilities hold? {m.measurement.context['dataset']}"
         pictures.append(Picture("Do probabilities hold?", calibration.chart(title, {name: m.calibration}, scaled=name)))
     churn = churn_table(m.churn) if m.churn else None
     return Detail(name, pictures, churn, m.slices, m.metric or "")

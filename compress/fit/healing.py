@@ -16,6 +16,7 @@ from compress.encoder.model import Model
 from compress.fit.judge import Judged, timed_alike
 from compress.fit.plans import Plan
 from compress.fit.training import FITTED, Lesson, OutOfTime, Trainer
+from compress.stages import data_note
 
 if TYPE_CHECKING:
     from compress.fit.run import Fit
@@ -76,7 +77,7 @@ class Healing:
         """The folder of the plan's cut model, not rounded, that training starts from."""
         folder = self.work(plan) / "start"
         if not folder.is_dir() or atomic.verify_folder(folder):
-            self.fit.maker.save_narrow(plan, folder, self.fit.data_note())
+            self.fit.maker.save_narrow(plan, folder, data_note(self.fit.table))
         return folder
 
     def write(self, lesson: Lesson, model: Model) -> None:
@@ -84,4 +85,4 @@ class Healing:
         fit, steps = self.fit, lesson.before + lesson.steps
         folder = lesson.folder / FITTED
         how = f"healed by {steps} steps of distillation"
-        fit.maker.write(lesson.plan, fit.serving, folder, fit.data_note(), narrow=model, how=how)
+        fit.maker.write(lesson.plan, fit.serving, folder, data_note(fit.table), narrow=model, how=how)

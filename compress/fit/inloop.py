@@ -15,6 +15,7 @@ from compress.fit.judge import Judged, best_of
 from compress.fit.search import chosen
 from compress.fit.serving import FLOAT
 from compress.fit.training import FITTED, Lesson, OutOfTime, Settings, Trainer
+from compress.stages import data_note
 
 if TYPE_CHECKING:
     from compress.fit.run import Fit
@@ -62,4 +63,4 @@ class InTheLoop:
         fit, steps = self.fit, lesson.before + lesson.steps
         how = f"trained by {steps} steps of distillation, the last {lesson.steps} with its numbers rounded"
         folder = lesson.folder / FITTED
-        fit.maker.write_rounded(lesson.plan, model, fit.serving, folder, fit.data_note(), how)
+        fit.maker.write_rounded(lesson.plan, model, fit.serving, folder, data_note(fit.table), how)

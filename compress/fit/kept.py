@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from compress.contracts import WidthScores
 from compress.data.tokenstore import cache_folder
-from compress.durable import atomic
+from compress.durable import atomic, safe
+from compress.errors import UserError
 from compress.fit.blocks import Blocks
 from compress.fit.planner import Shape
 from compress.fit.plans import Scales, Space
@@ -29,25 +28,26 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
 from compress.pipeline.cache import code
 
-FORMAT = 1
-SAID = "said"
-DIGEST = 32  # bytes of sha256
-UNREADABLE = (OSError, ValueError, LookupError, TypeError, SafetensorError)  # of another version
+FORMAT = 2
+ARRAYS, SAID, FILES = "study.safetensors", "study.json", "vocabularies"
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, UserError)  # of another version
 
 
 def studied(
     student: Student, blocks: Blocks, stop: Callable[[], None], say: Callable[[str], None]
 ) -> tuple[Study, Scales]:
     """What the student's model needs, and how planned losses become measured ones: read, or found now and kept."""
-    path = place(student, blocks)
-    if (found := _read(path, student.loaded)) is not None:
-        say(f"what the model needs: as an earlier fit found, {path}")
+    folder = place(student, blocks)
+    if (found := _read(folder, student.loaded)) is not None:
+        say(f"what the model needs: as an earlier fit found, {folder}")
         return found
     say("studying what the model needs")
     study = student.study()
     scales = Maker(student, Space(study, blocks), stop).scales()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_bytes(path, content(study, scales))
+    if os.path.lexists(folder) and not atomic.is_ours(folder):
+        atomic.set_aside(folder)
+    with atomic.new_folder(folder, replace=True) as temp:
+        _write(temp, study, scales)
     return study, scales
 
 
@@ -60,11 +60,17 @@ def place(student: Student, blocks: Blocks) -> Path:
         serving.runtime, serving.device, blocks.as_json(),
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(made_for, sort_keys=True).encode()).hexdigest()
-    return cache_folder() / "studies" / f"{digest[:32]}.study"
+    return cache_folder() / "studies" / digest[:32]
 
 
-def content(study: Study, scales: Scales) -> bytes:
-    """A study as a file holds it: sha256, then arrays by name as safetensors, and what is no array as JSON."""
+def _write(folder: Path, study: Study, scales: Scales) -> None:
+    scores, cuts = study.scores, [v for v in study.vocabularies if v.kept is not None]
+    lists = {
+        "scores-heads": scores.heads, "scores-neurons": scores.neurons, "scores-lost": scores.lost,
+        "heads": [torch.tensor(curve) for curve in study.heads],
+        "neurons": [torch.tensor(curve) for curve in study.neurons],
+        "kept": [torch.tensor(v.kept) for v in cuts],
+    }  # fmt: skip
     said = {
         "drops": list(study.drops),
         "matrices": [
@@ -74,67 +80,50 @@ def content(study: Study, scales: Scales) -> bytes:
         "ranks": list(study.ranks.items()),
         "vocabularies": [[v.name, v.rows, v.loss, v.kept is not None, list(v.files)] for v in study.vocabularies],
         "scales": [scales.shape.sums, scales.shape.losses, scales.drops],
-        "counts": [len(study.heads), len(study.neurons), len(study.scores.lost)],
+        "counts": {name: len(found) for name, found in lists.items()},
     }
-    arrays = {SAID: _bytes(json.dumps(said).encode()), **dict(_arrays(study))}
-    made = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    return hashlib.sha256(made).digest() + made
+    tensors = {f"{name}/{i}": tensor for name, found in lists.items() for i, tensor in enumerate(found)}
+    atomic.write_safetensors(folder / ARRAYS, tensors)
+    # A layer that cannot go loses infinitely much, which `write_json` refuses.
+    atomic.write_text(folder / SAID, json.dumps(said))
+    for i, vocabulary in enumerate(cuts):
+        for name, data in vocabulary.files.items():
+            atomic.write_bytes(folder / FILES / str(i) / name, data)
 
 
-def _arrays(study: Study) -> Iterator[tuple[str, np.ndarray]]:
-    scores = study.scores
-    for name, tensors in (("heads", scores.heads), ("neurons", scores.neurons), ("lost", scores.lost)):
-        yield from ((f"score-{name}-{i}", tensor.numpy()) for i, tensor in enumerate(tensors))
-    for name, curves in (("heads", study.heads), ("neurons", study.neurons)):
-        yield from ((f"curve-{name}-{i}", np.asarray(curve)) for i, curve in enumerate(curves))
-    for i, vocabulary in enumerate(study.vocabularies):
-        if vocabulary.kept is not None:
-            yield f"kept-{i}", vocabulary.kept
-            yield from ((f"file-{i}-{j}", _bytes(data)) for j, data in enumerate(vocabulary.files.values()))
-
-
-def _bytes(data: bytes) -> np.ndarray:
-    return np.frombuffer(data, np.uint8)
-
-
-def _read(path: Path, loaded: LoadedModel) -> tuple[Study, Scales] | None:
-    if not path.is_file():
+def _read(folder: Path, loaded: LoadedModel) -> tuple[Study, Scales] | None:
+    if atomic.verify_folder(folder):
         return None
     try:
-        data = path.read_bytes()
-        if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
-            return None
-        arrays = load(data[DIGEST:])
-        return _of(arrays, json.loads(arrays[SAID].tobytes()), loaded)
+        return _of(folder, json.loads((folder / SAID).read_text(encoding="utf-8")), loaded)
     except UNREADABLE:
         return None
 
 
-def _of(arrays: Mapping[str, np.ndarray], said: Mapping[str, Any], loaded: LoadedModel) -> tuple[Study, Scales]:
-    heads, neurons, lost = said["counts"]
+def _of(folder: Path, said: Mapping[str, Any], loaded: LoadedModel) -> tuple[Study, Scales]:
+    tensors = safe.load_safetensors(folder / ARRAYS)
 
-    def scores(name: str, count: int) -> list[torch.Tensor]:
-        return [torch.from_numpy(arrays[f"score-{name}-{i}"]) for i in range(count)]
+    def numbered(name: str) -> list[torch.Tensor]:
+        return [tensors[f"{name}/{i}"] for i in range(said["counts"][name])]
 
-    def curves(name: str, count: int) -> list[np.ndarray]:
-        return [arrays[f"curve-{name}-{i}"] for i in range(count)]
-
-    def vocabulary(i: int, name: str, rows: int, loss: float, cut: bool, files: list[str]) -> Vocabulary:
-        if not cut:
-            return Vocabulary(name, rows, loss, None, loaded.tokenizer_files)
-        made = {file: arrays[f"file-{i}-{j}"].tobytes() for j, file in enumerate(files)}
-        return Vocabulary(name, rows, loss, arrays[f"kept-{i}"], made)
-
+    vocabularies, cuts = [], iter(enumerate(numbered("kept")))
+    for name, rows, loss, cut, files in said["vocabularies"]:
+        if cut:
+            i, kept = next(cuts)
+            made = {file: (folder / FILES / str(i) / file).read_bytes() for file in files}
+            vocabularies.append(Vocabulary(name, rows, loss, kept.numpy(), made))
+        else:
+            vocabularies.append(Vocabulary(name, rows, loss, None, loaded.tokenizer_files))
     study = Study(
         loaded=loaded,
-        scores=WidthScores(scores("heads", heads), scores("neurons", neurons), scores("lost", lost)),
-        heads=curves("heads", heads),
-        neurons=curves("neurons", neurons),
+        scores=WidthScores(numbered("scores-heads"), numbered("scores-neurons"), numbered("scores-lost")),
+        heads=[curve.numpy() for curve in numbered("heads")],
+        neurons=[curve.numpy() for curve in numbered("neurons")],
         drops=said["drops"],
         matrices={bits: {(part, unit): v for part, unit, v in losses} for bits, losses in said["matrices"]},
         tables=dict(said["tables"]),
         ranks=dict(said["ranks"]),
-        vocabularies=[vocabulary(i, *one) for i, one in enumerate(said["vocabularies"])],
+        vocabularies=vocabularies,
     )
     sums, losses, drops = said["scales"]
     return study, Scales(Shape(tuple(sums), tuple(losses)), drops)

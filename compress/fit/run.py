@@ -41,11 +41,10 @@ from compress.fit.training import Trainer
 from compress.fit.unlabelled import answered
 from compress.fit.wanted import Wanted
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.folder import DataNote
 from compress.modelnames import resolve
 from compress.prune_width.costs import Counts
 from compress.runfolder import Request, RunFolder, claim, resume_command
-from compress.stages import check_same_labels, settings_asked
+from compress.stages import check_same_labels, data_note, settings_asked
 from compress.standalone import labelled
 from compress.tracking import TrackedRun, experiment, open_asked, open_run, resolve_store
 
@@ -271,6 +270,8 @@ class Fit:
             if self.bounds.max_ms is None or judged.timing.quiet:
                 continue
             self.check()
+            if self.late(certificate.SECONDS):
+                break
             timing = certificate.latency(self.judge, judged.folder)
             if timing.quiet:
                 better = True
@@ -316,7 +317,7 @@ class Fit:
         begun = time.monotonic()
         self.console.note(f"{name}: {plan.sentence(self.loaded.config)}; planned {telling.planned(plan)}")
         work.mkdir(parents=True, exist_ok=True)
-        self.maker.write(plan, self.serving, work / "model", self.data_note())
+        self.maker.write(plan, self.serving, work / "model", data_note(self.table))
         judged = self.judge.judge(name, plan, work / "model", begun)
         judged.write(work / RECORD)
         self.tell_child(log, work, judged, method="fit")
@@ -352,11 +353,6 @@ class Fit:
             modelfolder.duplicate(best.folder, self.path / "model")
             how = "within the bounds" if met else "the closest to the bounds"
             self.console.warn(f"the best so far, {best.name}, {how}, is left in {self.path / 'model'}, not certified")
-
-    def data_note(self) -> DataNote:
-        """What the plans were made on, for their cards."""
-        t = self.table
-        return DataNote(name=t.called, fingerprint=t.fingerprint, rows={k: len(v) for k, v in t.splits.items()})
 
 
 def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:

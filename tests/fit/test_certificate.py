@@ -194,13 +194,16 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     said: list[str] = []
     fit: Any = SimpleNamespace(
         bounds=Bounds(max_ms=2.85), check=lambda: None, path=tmp_path, console=SimpleNamespace(note=said.append),
-        judge=None,
+        judge=None, late=lambda last: False,
     )  # fmt: skip
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.8, cpu_share=0.5))
     search: Any = SimpleNamespace(tried=list(rows))
     assert not Fit._timed_again(fit, search), "busy still"
     assert search.tried == rows
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(3.1))
+    fit.late = lambda last: last >= certificate.SECONDS
+    assert not Fit._timed_again(fit, search), "no time is left"
+    fit.late = lambda last: False
     assert Fit._timed_again(fit, search)
     assert [j.timing.ms for j in search.tried] == [3.1, 3.0]
     assert said == ["busy, timed again: 3.10 ms"]

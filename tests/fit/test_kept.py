@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load, save
 from test_realise import Case
 
+from compress.durable import atomic, safe
 from compress.fit import blocktable, kept
 from compress.fit.plans import Scales
 from compress.fit.study import Student, Study
@@ -93,10 +92,11 @@ HARMS = {
 }
 
 
+@pytest.mark.parametrize("name", [kept.ARRAYS, kept.SAID, "manifest.json"])
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS.keys())
-def test_a_damaged_file_is_studied_anew(case: Case, harm: Any) -> None:
+def test_a_damaged_file_is_studied_anew(case: Case, harm: Any, name: str) -> None:
     first, _, _ = studied(case)
-    path = kept.place(case.student, case.blocks)
+    path = kept.place(case.student, case.blocks) / name
     path.write_bytes(harm(path.read_bytes()))
     again, _, said = studied(case)
     assert said[0] == "studying what the model needs"
@@ -107,10 +107,13 @@ def test_a_damaged_file_is_studied_anew(case: Case, harm: Any) -> None:
 def test_a_file_of_other_contents_is_studied_anew(case: Case) -> None:
     studied(case)
     path = kept.place(case.student, case.blocks)
-    arrays = load(path.read_bytes()[kept.DIGEST :])
-    del arrays["curve-heads-0"]
-    made = save(arrays)
-    path.write_bytes(hashlib.sha256(made).digest() + made)
+    files = {name: (path / name).read_bytes() for name in atomic.read_manifest(path)}
+    arrays = safe.load_safetensors(path / kept.ARRAYS)
+    del arrays["heads/0"]
+    with atomic.new_folder(path, replace=True) as temp:
+        for name, data in files.items():
+            atomic.write_bytes(temp / name, data)
+        atomic.write_safetensors(temp / kept.ARRAYS, arrays)
     assert studied(case)[2][0] == "studying what the model needs"
 
 
