@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from compress.errors import UserError
 from compress.fit import certificate
 from compress.fit.bounds import Bounds
-from compress.fit.judge import RECORD, Judged, Timing, best_of, judged_from, timed_alike
+from compress.fit.certificate import sentences
+from compress.fit.judge import RECORD, Judge, Judged, Timing, best_of, judged_from, timed_alike
 from compress.fit.plans import Plan
 from compress.fit.run import PLANS, Fit
 from compress.fit.search import chosen, front
+from compress.fit.serving import Serving
 from compress.fit.verify import check_files, check_latency, check_quality, check_size
 from evaluation.cost.latency import Latency
 from evaluation.quality.pairing import Resampled
@@ -161,6 +164,43 @@ def test_models_of_one_plan_take_the_same_time() -> None:
     other = judged("other", 9, 2.0, 0.80)
     assert chosen([*rows, other], Bounds(max_ms=2.85), best_of)[0].name == "other"
     assert [j.steps for j in timed_alike(rows)] == [0, 500, 1500, 3500]
+
+
+def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of several measurements counts is said by the parent's times alone, and how many there were is told."""
+    monkeypatch.setattr("compress.fit.judge.fixed_batch", lambda *_: torch.zeros(1))
+    predictor: Any = SimpleNamespace(max_length=8, config=None)
+
+    def timed(*pairs: tuple[float, float, float], attempts: int = 5, pace: float = certificate.PACE) -> Timing:
+        rows = iter(pairs)
+        judge = Judge.__new__(Judge)
+        judge.serving, judge.parent_call = Serving("torch", 1, 8, "cpu"), None
+        judge.least, judge.typical = 0.95 * 12, 12.0
+
+        def timer(*_: Any, **__: Any) -> list[Latency]:
+            parent, ours, cpu_share = next(rows)
+            return [latency(parent), latency(ours, cpu_share=cpu_share)]
+
+        judge.timer = timer
+        return judge.timed(predictor, 60, 10.0, attempts, pace)
+
+    at_once = timed((12.1, 4.0, 1.0))
+    assert (at_once.p50, at_once.attempts) == (4.0, 1)
+    third = timed((12.6, 4.2, 1.0), (12.0, 3.0, 0.5), (12.2, 4.1, 1.0))
+    assert (third.p50, third.quiet, third.attempts) == (4.1, True, 3)
+    slow = timed((12.7, 3.0, 1.0), (12.5, 4.2, 1.0), (12.6, 3.9, 1.0), attempts=3)
+    assert (slow.p50, slow.quiet, slow.attempts) == (4.2, True, 3), "not the one where ours was fastest"
+    busy = timed((12.0, 3.0, 0.5), (12.0, 3.1, 0.5), attempts=2)
+    assert (busy.p50, busy.quiet) == (3.1, False)
+    for timing, told in ((at_once, False), (third, True), (busy, False)):
+        shape = {"ms": timing.certain, "batch": 1, "length": 8}
+        line = sentences(content(latency={**dataclasses.asdict(timing), **shape}, **told_beside()))[2]
+        assert (f"of {timing.attempts} measurements the one beside which the parent" in line) == told
+
+
+def told_beside() -> dict[str, Any]:
+    ends = {"value": None, "low": None, "high": None}
+    return {"speedup": 3.0, "rows": 10, "dataset": "d/test", "difference": ends, "agreement_pct": ends}
 
 
 def test_one_that_only_once_was_fast_enough_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
