@@ -332,8 +332,9 @@ def against(ours: Scored, theirs: Scored, metric: str, bootstrap: int) -> dict[s
         return {}
     difference = ours.difference(theirs, metric, resamples=bootstrap)
     values = _with_interval(f"vs_teacher/{metric}_difference", difference)
-    if ours.right is not None and theirs.right is not None:
-        wins, losses = int((ours.right & ~theirs.right).sum()), int((theirs.right & ~ours.right).sum())
+    mine, other = ours.answers(metric).right, theirs.answers(metric).right
+    if mine is not None and other is not None:
+        wins, losses = int((mine & ~other).sum()), int((other & ~mine).sum())
         values["vs_teacher/p_value"] = exact_sign_test(wins, losses)
     return values
 

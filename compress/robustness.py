@@ -81,11 +81,12 @@ def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_len
         random = stream("robustness", disturbance, str(rate))
         read = noisy_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
         examples = predictor.encode_rows(read, max_length=max_length)
-        return predictor.task.score(predictor.logits(examples), predictor.label_names, examples, read).metrics
+        found = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, read).metrics
+        return {metric: found[metric] for metric in metrics if metric in found}
 
+    metrics = predictor.task.metrics_of(predictor.label_names)
     points = robustness(len(rows), answer, RATES, resamples=bootstrap)
-    metric = predictor.task.metrics_of(predictor.label_names)[0]
-    return Curve(name, predictor.folder, metric, points)
+    return Curve(name, predictor.folder, metrics[0], points)
 
 
 def difference(curves: Sequence[Curve], rows: int, bootstrap: int) -> Difference | None:

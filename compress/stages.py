@@ -26,6 +26,7 @@ from compress.data.places import is_generated
 from compress.data.randomness import stream
 from compress.data.sources import open_table
 from compress.data.table import Rows, Table
+from compress.data.task import METRIC
 from compress.data.tasks import for_head, task_of
 from compress.data.tokenizer import Tokenizer, check_length
 from compress.encoder.config import EncoderConfig, HeadConfig
@@ -231,18 +232,28 @@ def open_table_of(
         bad_tags=d.bad_tags,
         bad_rows=d.bad_rows,
         limit=d.limit,
-        settings=settings_asked(recipe),
+        settings={**_judged_by(model), **settings_asked(recipe)},
         others=others,
         bare=bare,
     )
 
 
+def _judged_by(model: FolderInfo | None) -> dict[str, Any]:
+    """The metric that a model was made by goes on deciding, unless a person chooses another."""
+    return {k: v for k, v in model.meta.task_settings.items() if k == METRIC} if model is not None else {}
+
+
 def settings_asked(recipe: Recipe) -> dict[str, Any]:
-    """The settings of the task that the recipe names."""
+    """The settings of the task that the recipe names; `settings_for` a table those that models are measured with."""
     assert recipe.data is not None
-    names = ("stride", "no_answer_threshold", "long_text", "pooling")
+    names = ("stride", "no_answer_threshold", "long_text", "pooling", "metric")
     said = {name: getattr(recipe.data, name) for name in names}
     return {name: value for name, value in said.items() if value is not None}
+
+
+def settings_for(recipe: Recipe, table: Table) -> dict[str, Any]:
+    """In place of the settings that models have of their own: what the recipe names, and one metric for all of them."""
+    return {**settings_asked(recipe), METRIC: table.settings.get(METRIC)}
 
 
 @dataclass(frozen=True)
@@ -483,7 +494,7 @@ def task_validation(examples: Examples, table: Table, context: StageContext) -> 
 
 def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:
     """What the best weights are chosen by."""
-    return task_of(table.task).metrics_of(table.label_names)[0], "max"
+    return task_of(table.task, table.settings).metrics_of(table.label_names)[0], "max"
 
 
 def outputs_of(

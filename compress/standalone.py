@@ -26,7 +26,7 @@ from compress.recipe import Recipe, load_recipe
 from compress.report import SLICES_NOTE, churn_table, comparison, conditions, slices_sentence, slices_table
 from compress.robustness import Curve, check_disturbance, curve, difference, free_folder, tell
 from compress.runfolder import new_output
-from compress.stages import check_same_task, open_table_of, settings_asked
+from compress.stages import check_same_task, open_table_of, settings_for
 from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
 
 BOOTSTRAP = 200
@@ -95,7 +95,7 @@ def measure_models(
         bootstrap=bootstrap,
         device=options.device,
         precision="bf16" if options.precision == "bf16" else "fp32",
-        settings=settings_asked(recipe),
+        settings=settings_for(recipe, table),
         held=None if split == "validation" else table.splits.get("validation"),
         runtime=named(options),
         sliced=sliced,
@@ -116,6 +116,7 @@ def evaluate_robustness(
     assert recipe.data is not None
     precision = "bf16" if options.precision == "bf16" else "fp32"
     how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": named(options)}
+    how["settings"] = settings_for(recipe, table)
     predictors = [Predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, table.task, str(folder))

@@ -147,6 +147,11 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         ),
         click.option("--pooling", type=click.Choice(["mean", "max"]), help="Of the logits of chunks; mean."),
         click.option("--limit", type=int, help="Most rows taken of each split."),
+        click.option(
+            "--metric",
+            metavar="NAME",
+            help="The metric that decides, such as f1_macro; not given: the model's, else the task's usual one.",
+        ),
     ),
     "model": (click.option("--model", type=ModelName(), help="The model folder to start from."),),
     "teacher": (
@@ -297,7 +302,7 @@ _RECIPE_VALUES = {
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
-    "no_answer_threshold": "data.no_answer_threshold", "corpus": "corpus.source",
+    "no_answer_threshold": "data.no_answer_threshold", "metric": "data.metric", "corpus": "corpus.source",
 }  # fmt: skip
 
 

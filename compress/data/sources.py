@@ -73,6 +73,8 @@ def open_table(
     names = labels or _said_names(source, first, roles)
     read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags, bad_rows))
     notes += read.notes
+    if "label" in roles:
+        kind.metrics_of(read.names)  # refuses one that it is not judged by
     rows = {}
     for split, frame in source.frames.items():
         if split in read.hidden:

@@ -23,11 +23,15 @@ from compress.data.ragged import LabelArray
 from compress.data.table import Rows
 from compress.data.tokenizer import Tokenizer
 from compress.encoder.config import HeadKind, Problem
-from compress.errors import UserError
+from compress.errors import UserError, did_you_mean, printable
 from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.slices import Answers, Members
 
+METRIC = "metric"
+"""The setting that every kind has: which of its metrics decides."""
+ERRORS = ("calibration_error",)
+"""Metrics that are better when they are lower: none of them decides."""
 Weighted = Callable[[np.ndarray], np.ndarray]
 """(R, N) numbers of draws of N rows → (R,) figures: what `evaluation.quality.intervals.bootstrap_rows` resamples."""
 
@@ -108,7 +112,8 @@ class Task(ABC):
     text_roles: the columns of text that it reads, in the order of --text-column and --text-pair-column; those in
     optional_roles may be missing.  usual: role → column names that data sets usually have, where the common names of
     text do not hold.  usual_labels: of the label column.  head: kind and problem of the encoder's head.
-    metrics: what it is scored by, the one that decides first; of some kinds it depends on the labels: `metrics_of`.
+    metrics: what it is scored by, the usual main one first; of some kinds it depends on the labels: `scored_by`.
+    metric: the one that a person chose to decide; None: the usual one.
     settings: what a model of this kind must know, beside its labels, to answer as it was trained; the keywords of the
     constructor.  asked_as: what its answers call the first text.  example: what follows `compress predict MODEL`.
     """
@@ -121,18 +126,24 @@ class Task(ABC):
     usual_labels: ClassVar[tuple[str, ...]] = LABEL
     head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "single_label")
     metrics: ClassVar[tuple[str, ...]]
+    metric: str | None = None
     settings: ClassVar[tuple[str, ...]] = ()
     asked_as: ClassVar[str] = "text"
     example: ClassVar[str] = '"a text to judge"'
 
     def configured(self, settings: Mapping[str, Any]) -> Task:
-        """This kind with these settings. Raises UserError for one that it does not have."""
-        unknown = next((name for name in settings if name not in self.settings), None)
+        """This kind with these settings, or with another `metric`. Raises UserError for one that it does not have."""
+        own = {name: value for name, value in settings.items() if name != METRIC}
+        unknown = next((name for name in own if name not in self.settings), None)
         if unknown is not None:
             raise UserError(
                 f"{self.kind} has no {unknown}", where=f"data.{unknown}", do="leave it out, or say what the data is for"
             )
-        return type(self)(**settings) if settings else self
+        if not settings:
+            return self
+        made = type(self)(**own)
+        made.metric = settings.get(METRIC)
+        return made
 
     def settings_of(self, train: Rows | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """The settings of a model that is trained on these rows. asked: those that a person chose."""
@@ -222,9 +233,22 @@ class Task(ABC):
         Raises UserError when C is not the number of names or an output is not finite.
         """
 
-    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The metrics for these labels, the one that decides first."""
+    def scored_by(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The metrics for these labels, the usual main one first."""
         return self.metrics
+
+    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The metrics for these labels, the one that decides first. Raises UserError where the one that a person chose
+        is none of them, or is better when it is lower."""
+        every = self.scored_by(names)
+        if self.metric is None:
+            return every
+        able = [name for name in every if name not in ERRORS]
+        if self.metric not in able:
+            of = f"{self.kind} with {len(names)} labels" if names else self.kind
+            what = f"{of} is not judged by '{printable(str(self.metric), 60)}'"
+            raise UserError(what, where="data.metric", do=did_you_mean(str(self.metric), able))
+        return (self.metric, *(name for name in every if name != self.metric))
 
     @abstractmethod
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:

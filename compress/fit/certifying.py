@@ -16,7 +16,7 @@ from compress.fit.judge import Judged, Timing
 from compress.measure import CostPlan, Measured, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.publish import log_measured
-from compress.stages import settings_asked
+from compress.stages import settings_for
 from compress.tracking import TrackedRun
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _measured(fit: Fit, model: Path, runtime: Any, timing: Timing) -> list[Measu
         subjects, fit.table.split("test"), task=fit.table.task, dataset=f"{fit.table.called}/test",
         digest=fit.table.fingerprint, max_length=fit.max_length,
         cost=CostPlan(batch=fit.wanted.batch, length=fit.length, repeats=20, seconds=4.0),
-        settings=settings_asked(fit.recipe), device=fit.options.device,
+        settings=settings_for(fit.recipe, fit.table), device=fit.options.device,
         held=fit.table.splits.get("validation"), say=fit.console.note,
     )  # fmt: skip
     ours = measured[1].measurement

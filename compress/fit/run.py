@@ -44,7 +44,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve
 from compress.prune_width.costs import Counts
 from compress.runfolder import Request, RunFolder, claim, resume_command
-from compress.stages import check_same_labels, data_note, settings_asked
+from compress.stages import check_same_labels, data_note, settings_asked, settings_for
 from compress.standalone import labelled
 from compress.tracking import TrackedRun, experiment, open_asked, open_run, resolve_store
 
@@ -118,7 +118,7 @@ class Fit:
         self.serving, blocks = self.costs.serving, self.costs.blocks
         self.judge = Judge(
             self.loaded, self.serving, self.table.split("validation"), task=self.table.task,
-            settings=settings_asked(self.recipe), max_length=self.max_length,
+            settings=settings_for(self.recipe, self.table), max_length=self.max_length,
         )  # fmt: skip
         self.student = Student(
             self.loaded,

@@ -19,7 +19,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.opening import file_digest
 from compress.modelnames import resolve
 from compress.predictor import Predictor, fixed_batch
-from compress.stages import settings_asked
+from compress.stages import settings_for
 from compress.standalone import labelled
 from evaluation.cost.device import describe
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -147,7 +147,7 @@ def _measured(
         data = False
     recipe, table = labelled(info, options, console) if data else (None, None)
     how: dict[str, Any] = (
-        {} if recipe is None or table is None else {"task": table.task, "settings": settings_asked(recipe)}
+        {} if recipe is None or table is None else {"task": table.task, "settings": settings_for(recipe, table)}
     )
     if runtime == "torch-int8" and info.config.quantization is None:
         runtime = "torch"

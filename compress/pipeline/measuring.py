@@ -9,6 +9,7 @@ from typing import Any
 
 from compress.choice import Candidate, best_of, sentences
 from compress.contracts import StageResult
+from compress.data.task import METRIC
 from compress.deployment import deploy
 from compress.durable import atomic
 from compress.export.runtimes import Runtime
@@ -60,6 +61,7 @@ class Measuring(Staging):
             max_length=self.recipe.data.max_length,
             cost=CostPlan(**evaluation.latency.model_dump(), throughput_rows=evaluation.throughput_rows),
             bootstrap=evaluation.bootstrap,
+            settings={METRIC: table.settings.get(METRIC)},
             held=None if evaluation.split == "validation" else table.splits.get("validation"),
             device=self.options.device,
             precision="bf16" if self.options.precision == "bf16" else "fp32",

@@ -58,6 +58,9 @@ class DataSpec(Frozen):
     """Rows without text or label, or whose words and tags differ in number."""
     bad_tags: Literal["refuse", "repair"] = "refuse"
     """Tags that their scheme does not allow where they stand, such as I- with no B- before it."""
+    metric: Text | None = None
+    """What decides: which weights are kept, what a bound on points is of, what runs are compared by; null: that of the
+    model, else the usual one of the task."""
     long_text: Literal["cut", "chunk"] | None = None
     """Of classification: chunk: a longer text is read in several chunks, whose logits are pooled; null: cut."""
     pooling: Literal["mean", "max"] | None = None

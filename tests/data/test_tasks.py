@@ -10,7 +10,7 @@ import pytest
 from compress.data.examples import join
 from compress.data.sources import open_table
 from compress.data.table import UNLABELLED
-from compress.data.task import Task
+from compress.data.task import ERRORS, Task
 from compress.data.tasks import kinds, task_of
 from compress.data.tokenizer import Tokenizer
 from compress.errors import UserError
@@ -28,6 +28,33 @@ def test_every_kind_keeps_the_protocol(kind):
     assert isinstance(task, Task)
     assert set(task.optional_roles) <= set(task.text_roles)
     assert set(task.metrics_of(["O", "B-x"])) & set(task.metrics)
+
+
+LABELS = {"token-classification": ["O", "B-x"], "regression": [], "question-answering": []}
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_any_metric_of_a_kind_may_decide(kind):
+    names = LABELS.get(kind, ["no", "yes"])
+    usual = task_of(kind).metrics_of(names)
+    for chosen in usual:
+        if chosen in ERRORS:
+            continue
+        task = task_of(kind, {"metric": chosen})
+        assert task.metrics_of(names)[0] == chosen
+        assert set(task.metrics_of(names)) == set(usual)
+        assert task.scored_by(names) == usual
+    assert task_of(kind, {"metric": None}).metrics_of(names) == task_of(kind).metrics_of(names) == usual
+    for unknown in ("acuracy", 3, *ERRORS):
+        with pytest.raises(UserError, match="is not judged by"):
+            task_of(kind, {"metric": unknown}).metrics_of(names)
+
+
+def test_a_metric_of_two_labels_does_not_judge_three():
+    task = task_of("classification", {"metric": "f1_binary"})
+    assert task.metrics_of(["no", "yes"])[0] == "f1_binary"
+    with pytest.raises(UserError, match=r"classification with 3 labels is not judged by 'f1_binary'; known: accuracy"):
+        task.metrics_of(["no", "perhaps", "yes"])
 
 
 def test_unknown_kind():

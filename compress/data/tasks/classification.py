@@ -138,7 +138,7 @@ class Task(task.Task):
             for best, row in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
         ]
 
-    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
+    def scored_by(self, names: Sequence[str]) -> tuple[str, ...]:
         """With two labels also F1 of the second."""
         return (*self.metrics, "f1_binary") if len(names) == 2 else self.metrics
 
@@ -148,7 +148,7 @@ class Task(task.Task):
         logits = self.pooled(logits, examples)
         gold, predicted, classes = rows.labels, logits.argmax(-1), logits.shape[1]
         scores, right = table_metrics(classes), predicted == gold
-        names = self.metrics_of(label_names)
+        names = self.scored_by(label_names)
         metrics = of_tables(gold, predicted, classes, {name: scores[name] for name in names if name in scores})
         metrics["calibration_error"] = calibration_error(logits / self.temperature, gold)
         majority = float(np.bincount(gold, minlength=classes).max() / len(gold))

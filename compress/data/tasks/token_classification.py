@@ -156,7 +156,7 @@ class Task(task.Task):
             answers.append(Answer(made, found))
         return answers
 
-    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
+    def scored_by(self, names: Sequence[str]) -> tuple[str, ...]:
         """Entities where the tags tell chunks; else the share of right tags."""
         return ("entity_f1", "accuracy") if scheme_of(names) is not None else ("accuracy", "f1_macro")
 
