@@ -53,6 +53,8 @@ NARROW = 0.3
 """Of the milliseconds of heads and neurons, what a second model keeps by which planned ones are corrected."""
 HELD = 0.985
 """Of the bound on milliseconds, what a model may take before it is certified, where it is timed once more."""
+NEAR = (0.9, 1.03)
+"""Of that bound, between which a model's first, short timing does not tell whether it holds."""
 RESERVE = 0.2
 """Of the time, what is kept for measuring the result."""
 
@@ -63,6 +65,8 @@ class Fit:
     def __init__(self, wanted: Wanted, options: RunOptions, console: Console, stop: StopFlag) -> None:
         self.wanted, self.options, self.console, self.stop = wanted, options, console, stop
         self.begun = time.monotonic()
+        self.timed: set[str] = set()
+        """Plans that were timed as the certificate will."""
         self.bounds = wanted.bounds
         self.bounds.check()
         wanted.check()
@@ -263,16 +267,19 @@ class Fit:
         return search.next() if plan is None and self._timed_again(search) else plan
 
     def _timed_again(self, search: Search) -> bool:
-        """Time once more what was timed on a busy machine: what is trained, and what is left out, hangs on it. Whether
-        one is known better now."""
-        better = False
+        """Time once more, as the certificate will, what was timed on a busy machine and what is near the bound: what is
+        trained, and what is left out, hangs on it. Whether one is known better now."""
+        better, bound = False, self.bounds.max_ms
         for place, judged in enumerate(search.tried):
-            if self.bounds.max_ms is None or judged.timing.quiet:
+            timing = judged.timing
+            near = bound is not None and NEAR[0] * bound <= timing.ms <= NEAR[1] * bound
+            if bound is None or (timing.quiet and (judged.plan.key in self.timed or not near)):
                 continue
             self.check()
             if self.late(certificate.SECONDS):
                 break
             timing = certificate.latency(self.judge, judged.folder)
+            self.timed.add(judged.plan.key)
             if timing.quiet:
                 better = True
                 search.tried[place] = found = replace(judged, timing=timing)

@@ -234,7 +234,7 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     said: list[str] = []
     fit: Any = SimpleNamespace(
         bounds=Bounds(max_ms=2.85), check=lambda: None, path=tmp_path, console=SimpleNamespace(note=said.append),
-        judge=None, late=lambda last: False,
+        judge=None, late=lambda last: False, timed=set(),
     )  # fmt: skip
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.8, cpu_share=0.5))
     search: Any = SimpleNamespace(tried=list(rows))
@@ -252,6 +252,28 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     fit.bounds = Bounds(max_mb=12)
     search.tried = list(rows)
     assert not Fit._timed_again(fit, search), "no bound hangs on it"
+
+
+def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short timing came out at 2.82, the long one at 2.99: more plans are made before any is trained."""
+    rows = [judged("int8", 20, 8.0, 0.9), judged("near", 9, 2.82, 0.87), judged("well within", 8, 2.0, 0.8)]
+    for row in rows:
+        (tmp_path / PLANS / row.plan.key).mkdir(parents=True)
+    said: list[str] = []
+    fit: Any = SimpleNamespace(
+        bounds=Bounds(max_ms=2.83), check=lambda: None, path=tmp_path, console=SimpleNamespace(note=said.append),
+        judge=None, late=lambda last: False, timed=set(),
+    )  # fmt: skip
+    monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.99))
+    search: Any = SimpleNamespace(tried=list(rows))
+    assert Fit._timed_again(fit, search)
+    assert [j.timing.ms for j in search.tried] == [8.0, 2.99, 2.0]
+    assert said == ["near, timed again: 2.99 ms"]
+    monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.83))
+    search.tried = list(rows)
+    assert not Fit._timed_again(fit, search), "once is enough on a quiet machine"
 
 
 def test_the_family_is_what_no_other_beats() -> None:
