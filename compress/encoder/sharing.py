@@ -147,8 +147,17 @@ def check_numbering(groups: object, depth: int, where: str) -> None:
 
 
 def check_rank(rank: int, config: EncoderConfig, where: str) -> None:
-    """Raise UserError for a rank above the smaller side of a matrix: more would say nothing more."""
-    widest = min(min(config.hidden, s.attention_width, s.feed_forward) for s in config.layers)
+    """Raise UserError for a rank above the smaller side of a matrix that has a residual: more would say nothing more.
+
+    Where the model does not share yet any of its matrices may get one.
+    """
+    sharing = config.sharing
+    shapes = [
+        shape
+        for layer, shape in enumerate(config.layers)
+        if sharing is None or any(sharing.owner(part, layer) is not None for part in PARTS)
+    ]
+    widest = min((min(config.hidden, s.attention_width, s.feed_forward) for s in shapes), default=rank)
     if rank > widest:
         raise UserError(
             f"residuals of rank {rank}",

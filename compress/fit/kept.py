@@ -20,6 +20,7 @@ from compress.data.tokenstore import cache_folder
 from compress.durable import atomic, safe
 from compress.errors import UserError
 from compress.fit.blocks import Blocks
+from compress.fit.joining import Join
 from compress.fit.planner import Shape
 from compress.fit.plans import Scales, Space
 from compress.fit.realise import Maker
@@ -28,21 +29,22 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
 from compress.pipeline.cache import code
 
-FORMAT = 2
+FORMAT = 3
 ARRAYS, SAID, FILES = "study.safetensors", "study.json", "vocabularies"
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, UserError)  # of another version
 
 
 def studied(
-    student: Student, blocks: Blocks, stop: Callable[[], None], say: Callable[[str], None]
+    student: Student, blocks: Blocks, stop: Callable[[], None], say: Callable[[str], None], *, joins: bool = False
 ) -> tuple[Study, Scales]:
-    """What the student's model needs, and how planned losses become measured ones: read, or found now and kept."""
-    folder = place(student, blocks)
+    """What the student's model needs, and how planned losses become measured ones: read, or found now and kept. joins:
+    as `Student.study` takes it."""
+    folder = place(student, blocks, joins=joins)
     if (found := _read(folder, student.loaded)) is not None:
         say(f"what the model needs: as an earlier fit found, {folder}")
         return found
     say("studying what the model needs")
-    study = student.study()
+    study = student.study(joins=joins)
     scales = Maker(student, Space(study, blocks), stop).scales()
     if os.path.lexists(folder) and not atomic.is_ours(folder):
         atomic.set_aside(folder)
@@ -51,11 +53,11 @@ def studied(
     return study, scales
 
 
-def place(student: Student, blocks: Blocks) -> Path:
+def place(student: Student, blocks: Blocks, *, joins: bool = False) -> Path:
     """Where it is kept: a name for all that a study depends on. Its probes are made by what blocks cost."""
     serving = student.serving
     made_for = [
-        FORMAT, code(), torch.__version__, torch.get_num_threads(), modelfolder.fingerprint(student.loaded.path),
+        FORMAT, joins, code(), torch.__version__, torch.get_num_threads(), modelfolder.fingerprint(student.loaded.path),
         student.table.fingerprint, student.task.kind, dict(student.table.settings), student.max_length, student.seed,
         serving.runtime, serving.device, blocks.as_json(),
     ]  # fmt: skip
@@ -79,6 +81,7 @@ def _write(folder: Path, study: Study, scales: Scales) -> None:
         "tables": list(study.tables.items()),
         "ranks": list(study.ranks.items()),
         "vocabularies": [[v.name, v.rows, v.loss, v.kept is not None, list(v.files)] for v in study.vocabularies],
+        "joins": [[join.first, join.loss] for join in study.joins],
         "scales": [scales.shape.sums, scales.shape.losses, scales.drops],
         "counts": {name: len(found) for name, found in lists.items()},
     }
@@ -124,6 +127,7 @@ def _of(folder: Path, said: Mapping[str, Any], loaded: LoadedModel) -> tuple[Stu
         tables=dict(said["tables"]),
         ranks=dict(said["ranks"]),
         vocabularies=vocabularies,
+        joins=[Join(*join) for join in said["joins"]],
     )
     sums, losses, drops = said["scales"]
     return study, Scales(Shape(tuple(sums), tuple(losses)), drops)

@@ -1,7 +1,8 @@
 """Which parts of a model stay, and in how many bits: the least loss within milliseconds and megabytes, by dynamic
 programming over both budgets at once.
 
-Every layer is left out or keeps so many heads and so many neurons; the embeddings are cut in one of several ways.
+Every layer is left out, or keeps so many heads and so many neurons, or is made together with its neighbours; the
+embeddings are cut in one of several ways.
 Costs and losses add up over the parts. Budgets are cut into cells; costs are rounded to the nearest cell, or are whole
 numbers of cells, and then the result is exact. A plan's own sums are never rounded: one above a budget is not returned.
 (The released search of Kwon et al., arXiv 2204.09656, takes a budget from what an earlier layer left, which is not
@@ -61,6 +62,20 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Neighbouring layers that are made together. first: the place of the first of `count`.  options: ways of making
+    all of them."""
+
+    first: int
+    count: int
+    options: Options
+
+
+TOGETHER = (-1, -1)
+"""What a choice says of a layer that is made in a run."""
+
+
+@dataclass(frozen=True)
 class Shape:
     """What the layers lose, from the sum of their parts' losses: a line through measured points, from nothing up.
 
@@ -98,16 +113,20 @@ def _along(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is chosen. ms, mb: of all that stays in any case.  shape: see there."""
+    """What is chosen. ms, mb: of all that stays in any case.  shape: see there.  runs: that may take the place of
+    layers one by one."""
 
     layers: Sequence[Layer]
     embedding: Options
     ms: float = 0.0
     mb: float = 0.0
     shape: Shape = Shape()
+    runs: Sequence[Run] = ()
 
-    def of(self, layers: Sequence[tuple[int, int] | None], embedding: int) -> Choice:
-        """The costs and the loss of a choice, exactly."""
+    def of(
+        self, layers: Sequence[tuple[int, int] | None], embedding: int, runs: Sequence[tuple[int, int]] = ()
+    ) -> Choice:
+        """The costs and the loss of a choice, exactly. runs: which, and which of its options."""
         e = self.embedding
         ms, mb, loss = self.ms + e.ms[embedding], self.mb + e.mb[embedding], 0.0
         for layer, chosen in zip(self.layers, layers, strict=True):
@@ -115,21 +134,31 @@ class Problem:
                 assert layer.drop is not None
                 loss += layer.drop
                 continue
+            if chosen == TOGETHER:
+                continue
             for part, option in zip((layer.attention, layer.feed_forward), chosen, strict=True):
                 ms, mb, loss = ms + part.ms[option], mb + part.mb[option], loss + part.loss[option]
+        for run, option in runs:
+            made = self.runs[run].options
+            ms, mb, loss = ms + made.ms[option], mb + made.mb[option], loss + made.loss[option]
         loss = self.shape(float(loss)) + float(e.loss[embedding])
-        return Choice(tuple(layers), embedding, float(ms), float(mb), loss)
+        return Choice(tuple(layers), embedding, float(ms), float(mb), loss, tuple(runs))
 
     @property
     def least(self) -> tuple[float, float]:
         """Milliseconds and megabytes that no choice is below, each taken alone."""
         found = []
         for fixed, name in ((self.ms, "ms"), (self.mb, "mb")):
-            parts = [min(getattr(x.attention, name)) + min(getattr(x.feed_forward, name)) for x in self.layers]
-            can = sorted((i for i, x in enumerate(self.layers) if x.drop is not None), key=lambda i: -parts[i])
-            gone = can[: len(self.layers) - 1]  # one layer stays
-            kept = sum(cost for i, cost in enumerate(parts) if i not in gone)
-            found.append(float(fixed + kept + min(getattr(self.embedding, name))))
+            # Of the layers so far, the least with none of them kept, and with one or more.
+            least = [(0.0, math.inf)]
+            for place, layer in enumerate(self.layers):
+                none, some = least[-1]
+                part = min(getattr(layer.attention, name)) + min(getattr(layer.feed_forward, name))
+                without = (math.inf, math.inf) if layer.drop is None else (none, some)
+                ends = [run for run in self.runs if run.first + run.count == place + 1]
+                together = (min(least[run.first]) + min(getattr(run.options, name)) for run in ends)
+                least.append((without[0], min(min(none, some) + part, without[1], *together)))
+            found.append(float(fixed + least[-1][1] + min(getattr(self.embedding, name))))
         return found[0], found[1]
 
     @property
@@ -138,13 +167,17 @@ class Problem:
         found = []
         for fixed, name in ((self.ms, "ms"), (self.mb, "mb")):
             parts = [max(getattr(x.attention, name)) + max(getattr(x.feed_forward, name)) for x in self.layers]
+            for run in self.runs:
+                alone = sum(parts[run.first : run.first + run.count])
+                parts.append(max(0.0, max(getattr(run.options, name)) - alone))
             found.append(float(fixed + sum(parts) + max(getattr(self.embedding, name))))
         return found[0], found[1]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """layers: of each, which option of its attention and of its feed-forward part; None: the layer goes.
+    """layers: of each, which option of its attention and of its feed-forward part; None: the layer goes; TOGETHER: it
+    is made in one of the `runs`, (which, which option), first to last.
 
     loss: of the layers by the problem's shape, and of the embeddings."""
 
@@ -153,6 +186,7 @@ class Choice:
     ms: float
     mb: float
     loss: float
+    runs: tuple[tuple[int, int], ...] = ()
 
     @property
     def dropped(self) -> int:
@@ -210,6 +244,10 @@ class _Step:
     feed_forward: np.ndarray
     dropped: np.ndarray
     parts: tuple[_Part, _Part] = field(repr=False)
+    run: np.ndarray
+    """Which run ends here, -1 for none."""
+    options: dict[int, np.ndarray] = field(repr=False)
+    """Run → which of its options."""
 
 
 class Planner:
@@ -226,10 +264,12 @@ class Planner:
         both = all(math.isfinite(x) for x in room)
         parts = [part for layer in problem.layers for part in (layer.attention, layer.feed_forward)]
         axes = []
+        parts += [run.options for run in problem.runs]
         for left, name, cells in zip(room, ("ms", "mb"), (MS_CELLS, MB_CELLS), strict=True):
             costs = np.concatenate([getattr(part, name) for part in (*parts, problem.embedding)])
             axes.append(_Axis.of(max(0.0, left), costs, cells if both else CELLS))
         self._axes = (axes[0], axes[1])
+        self._runs = [self._part(run.options) for run in problem.runs]
         self._steps: list[_Step] = []
         self._best = self._solved()
 
@@ -242,7 +282,8 @@ class Planner:
         gone = min(droppable, len(self.problem.layers) - 1)
         best = np.full((gone + 1, first.cells + 1, second.cells + 1), np.inf)
         best[0] = 0.0
-        for layer in self.problem.layers:
+        before = [best]
+        for place, layer in enumerate(self.problem.layers):
             parts = (self._part(layer.attention), self._part(layer.feed_forward))
             kept, attention = _convolved(best, parts[0])
             kept, feed_forward = _convolved(kept, parts[1])
@@ -252,8 +293,16 @@ class Planner:
                 without[1:] = best[:-1] + layer.drop
                 dropped = without < kept
                 kept = np.where(dropped, without, kept)
-            self._steps.append(_Step(attention, feed_forward, dropped, parts))
+            run, options = np.full(best.shape, -1, dtype=np.int16), {}
+            for number, ending in enumerate(self.problem.runs):
+                if ending.first + ending.count != place + 1:
+                    continue
+                together, options[number] = _convolved(before[ending.first], self._runs[number])
+                better = together < kept
+                kept, run[better] = np.where(better, together, kept), number
+            self._steps.append(_Step(attention, feed_forward, dropped, parts, run, options))
             best = kept
+            before.append(best)
         return best
 
     def _part(self, options: Options) -> _Part:
@@ -305,16 +354,27 @@ class Planner:
         while i >= 0 and j >= 0:
             if not np.isfinite(self._best[gone, i, j]):
                 return None
-            made = self.problem.of(self._traced(gone, i, j), embedding)
+            layers, runs = self._traced(gone, i, j)
+            made = self.problem.of(layers, embedding, runs)
             over = (made.ms > ms + NEAR, made.mb > mb + NEAR)
             if not any(over):
                 return made
             i, j = i - over[0], j - over[1]
         return None
 
-    def _traced(self, gone: int, i: int, j: int) -> list[tuple[int, int] | None]:
+    def _traced(self, gone: int, i: int, j: int) -> tuple[list[tuple[int, int] | None], list[tuple[int, int]]]:
+        """Layers and runs, first to last."""
         found: list[tuple[int, int] | None] = []
-        for step in reversed(self._steps):
+        runs: list[tuple[int, int]] = []
+        while len(found) < len(self._steps):
+            step = self._steps[-1 - len(found)]
+            run = int(step.run[gone, i, j])
+            if run >= 0:
+                part, option = self._runs[run], int(step.options[run][gone, i, j])
+                runs.append((run, part.places[option]))
+                found += [TOGETHER] * self.problem.runs[run].count
+                i, j = i - part.ms[option], j - part.mb[option]
+                continue
             if step.dropped[gone, i, j]:
                 found.append(None)
                 gone -= 1
@@ -325,7 +385,7 @@ class Planner:
                 chosen[place] = part.places[option]
                 i, j = i - part.ms[option], j - part.mb[option]
             found.append((chosen[0], chosen[1]))
-        return found[::-1]
+        return found[::-1], runs[::-1]
 
 
 def _convolved(best: np.ndarray, part: _Part) -> tuple[np.ndarray, np.ndarray]:

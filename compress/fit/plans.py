@@ -13,8 +13,10 @@ import numpy as np
 
 from compress.encoder.config import EncoderConfig
 from compress.encoder.cutting import units
+from compress.fit import joining
 from compress.fit.blocks import Blocks
-from compress.fit.planner import Choice, Layer, Options, Planner, Problem, Shape
+from compress.fit.joining import Join
+from compress.fit.planner import TOGETHER, Choice, Layer, Options, Planner, Problem, Run, Shape
 from compress.fit.serving import FLOAT, Bits
 from compress.fit.study import PARTS, Study, Vocabulary
 
@@ -36,7 +38,7 @@ class Plan:
     """heads, neurons: by unit of the whole model, 0 where its layer goes.  bits: (attention, feed-forward) by unit.
 
     vocabulary: name of the cut.  word: bits of the word table.  rank: width of factorized embeddings, 0 for none.
-    ms, mb, loss: as planned.
+    ms, mb, loss: as planned.  joined: layers that share their matrices with the next one.
     """
 
     layers: tuple[int, ...]
@@ -51,6 +53,7 @@ class Plan:
     ms: float
     mb: float
     loss: float
+    joined: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -70,6 +73,7 @@ class Plan:
             else [f"{whole.depth} layers"]
         )
         said.append(f"{100 * every[0]:.0f} % of heads, {100 * every[1]:.0f} % of neurons")
+        said += [f"layers {i} and {i + 1} share matrices" for i in self.joined]
         said.append(f"{self.rows:,} of {whole.vocabulary:,} pieces" if self.rows < whole.vocabulary else "all pieces")
         if self.rank:
             said.append(f"embeddings of width {self.rank}")
@@ -140,6 +144,7 @@ class Space:
             self._options("feed_forward", unit, counts)
             for unit, counts in enumerate(map(_neurons, _all(self.config, "feed_forward")))
         ]
+        self._joins = [(join, *self._joined(join)) for join in study.joins]
         self._tables = [
             (vocabulary, bits, rank)
             for vocabulary in study.vocabularies
@@ -157,12 +162,14 @@ class Space:
             layers = [
                 Layer(a[0], f[0], self._dropped(d)) for a, f, d in zip(self._attention, self._inner, drops, strict=True)
             ]
+            runs = [Run(join.first, 2, options) for join, options, _ in self._joins]
         else:
+            runs = []
             layers = [Layer(a[0], Options.none()) for a in self._attention]
             layers += [Layer(Options.none(), f[0]) for f in self._inner]
         rows = [self._table(*x) for x in self._tables]
         embedding = Options(*(np.array([row[i] for row in rows]) for i in range(3)))
-        return Problem(layers, embedding, self.base, self.blocks.mb, self.scales.shape)
+        return Problem(layers, embedding, self.base, self.blocks.mb, self.scales.shape, runs)
 
     def _dropped(self, alone: float | None) -> float | None:
         """In the unit that heads and neurons are counted in."""
@@ -177,7 +184,7 @@ class Space:
         first = self._tables.index((self.study.vocabularies[0], next(iter(self.study.tables)), 0))
         e = problem.embedding
         one = Options(e.ms[first : first + 1], e.mb[first : first + 1], np.zeros(1))
-        problem = dataclasses.replace(problem, layers=layers, embedding=one, shape=Shape())
+        problem = dataclasses.replace(problem, layers=layers, embedding=one, shape=Shape(), runs=())
         least, most = problem.least[0], self.whole(next(iter(self.study.matrices))).ms
         choice = Planner(problem, least + part * (most - least)).best(1)[0]
         return self.plan(dataclasses.replace(choice, embedding=first)), choice.loss
@@ -186,6 +193,7 @@ class Space:
         """What was chosen, as numbers that can be made."""
         vocabulary, word, rank = self._tables[choice.embedding]
         heads, neurons, first, second, kept = [], [], [], [], []
+        joined = {self._joins[run][0].first: self._joins[run][2][option] for run, option in choice.runs}
         if _plain(self.config):
             pairs = list(choice.layers)
             kept = [i for i, pair in enumerate(pairs) if pair is not None]
@@ -198,16 +206,20 @@ class Space:
         for unit, (_, names) in enumerate(self._attention):
             pair = pairs[unit]
             n, bits = (0, FLOAT) if pair is None else names[pair[0]]  # type: ignore[index]
+            if pair == TOGETHER:
+                n, bits = _all(self.config, "heads")[unit], _joint(joined, unit)[0]
             heads.append(n)
             first.append(bits)
         for unit, (_, names) in enumerate(self._inner):
             option = (None if pairs[unit] is None else pairs[unit][1]) if _plain(self.config) else inner[unit]  # type: ignore[index]
             n, bits = (0, FLOAT) if option is None else names[option]
+            if pairs[unit] == TOGETHER:
+                n, bits = _all(self.config, "feed_forward")[unit], _joint(joined, unit)[1]
             neurons.append(n)
             second.append(bits)
         return Plan(
             tuple(kept), tuple(heads), tuple(neurons), tuple(first), tuple(second), vocabulary.name, vocabulary.rows,
-            word, rank, choice.ms, choice.mb, choice.loss,
+            word, rank, choice.ms, choice.mb, choice.loss, tuple(sorted(joined)),
         )  # fmt: skip
 
     def whole(self, bits: int, vocabulary: Vocabulary | None = None, word: int | None = None) -> Plan:
@@ -245,10 +257,38 @@ class Space:
                 column.append(found)
         return Options(*(np.concatenate(column) for column in columns)), names
 
+    def _joined(self, join: Join) -> tuple[Options, list[tuple[int, int]]]:
+        """Of a pair with all its heads and neurons: costs and losses, and (attention, feed-forward) bits."""
+        parts = []
+        for part, ways in zip(PARTS, (self._attention, self._inner), strict=True):
+            most = _all(self.config, "heads" if part == "attention" else "feed_forward")[join.first]
+            found = {}
+            for unit in (join.first, join.first + 1):
+                options, names = ways[unit]
+                for bits in self.study.matrices:
+                    at = names.index((most, bits))
+                    ms, _, loss = found.get(bits, (0.0, 0.0, 0.0))
+                    found[bits] = (ms + options.ms[at], options.mb[at], loss + options.loss[at])
+            parts.append(found)
+        config, lost = self.config, self.scales.shape.inverse(join.loss)
+        # Residuals are products of their own, in floats.
+        slower = 1 + joining.residual_share(config, join.first)
+        own, names, rows = joining.own_megabytes(config, join.first), [], []
+        for first, a in parts[0].items():
+            for second, f in parts[1].items():
+                names.append((first, second))
+                rows.append((slower * (a[0] + f[0]), a[1] + f[1] + own, a[2] + f[2] + lost))
+        return Options(*(np.array([row[i] for row in rows]) for i in range(3))), names
+
     def _table(self, vocabulary: Vocabulary, bits: int, rank: int) -> tuple[float, float, float]:
         cost = self.blocks.embeddings[bits, rank]
         loss = vocabulary.loss + self.study.tables[bits] + self.study.ranks[rank]
         return cost.ms * self.factor, cost.mb + cost.row_mb * vocabulary.rows, loss
+
+
+def _joint(joined: Mapping[int, tuple[int, int]], layer: int) -> tuple[int, int]:
+    """Bits of the pair that a layer is in."""
+    return joined[layer] if layer in joined else joined[layer - 1]
 
 
 def _heads(most: int) -> list[int]:

@@ -19,6 +19,7 @@ from compress.encoder.students import take_layers
 from compress.encoder.wordrows import keep_rows
 from compress.export.check import ROWS
 from compress.export.writing import write_into
+from compress.fit.joining import joined, known
 from compress.fit.planner import Shape
 from compress.fit.plans import Plan, Scales, Space
 from compress.fit.serving import Serving, content, rounded, stored
@@ -38,6 +39,15 @@ class Maker:
     def __init__(self, student: Student, space: Space, stop: Callable[[], None]) -> None:
         self.student, self.space, self.stop = student, space, stop
         self.source, self.study = space.study.loaded, space.study
+
+    def of(self, plan: Plan, *, fitted: bool = True) -> Model:
+        """A plan's model with what it keeps of layers, heads and neurons, and what layers share; nothing else cut."""
+        made = self.narrow(plan.layers, Counts(plan.heads, plan.neurons), fitted=fitted)
+        if not plan.joined:
+            return made
+        self.stop()
+        firsts = [plan.layers.index(layer) for layer in plan.joined]
+        return joined(made, firsts, known(made, self.student.batches) if fitted else None)
 
     def narrow(self, layers: tuple[int, ...], counts: Counts, *, fitted: bool = True) -> Model:
         """The model of these layers with so many heads and neurons in each unit of the whole one, fitted anew."""
@@ -60,13 +70,17 @@ class Maker:
         return made.eval()
 
     def narrowed(self, plan: Plan) -> bool:
-        """Whether a plan leaves out layers, heads or neurons."""
+        """Whether a plan leaves out layers, heads or neurons, or joins layers."""
         config = self.source.model.config
-        return len(plan.layers) < config.depth or Counts(plan.heads, plan.neurons) != Counts.of(config)
+        return (
+            bool(plan.joined)
+            or len(plan.layers) < config.depth
+            or Counts(plan.heads, plan.neurons) != Counts.of(config)
+        )
 
     def save_narrow(self, plan: Plan, folder: Path, data: DataNote) -> None:
-        """A plan's model with what it keeps of layers, heads and neurons, nothing else cut and nothing rounded."""
-        made = self.narrow(plan.layers, Counts(plan.heads, plan.neurons))
+        """What `of` gives: a plan's model with nothing rounded, its vocabulary and tables whole."""
+        made = self.of(plan)
         files, meta = self.source.tokenizer_files, self._meta(plan, data)
         modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
 
@@ -75,9 +89,9 @@ class Maker:
     ) -> tuple[Model, dict[str, bytes]]:
         """The model as it will be rounded, and its tokenizer's files.
 
-        fitted: False where its size alone matters.  narrow: what `narrow` gave, trained meanwhile.
+        fitted: False where its size alone matters.  narrow: what `of` gave, trained meanwhile.
         """
-        made = narrow or self.narrow(plan.layers, Counts(plan.heads, plan.neurons), fitted=fitted)
+        made = narrow or self.of(plan, fitted=fitted)
         vocabulary = self.space.vocabulary(plan.vocabulary)
         if plan.rank:
             made = self.student.factorized(made, plan.rank)

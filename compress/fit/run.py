@@ -134,7 +134,7 @@ class Fit:
             self.check,
             console.note,
         )
-        study, scales = studied(self.student, blocks, self.check, console.note)
+        study, scales = studied(self.student, blocks, self.check, console.note, joins=w.saves_bytes)
         self.space = Space(study, blocks, 1.0, scales)
         self.check()
         timing = self.costs.timing or self._time_whole()

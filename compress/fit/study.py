@@ -33,6 +33,7 @@ from compress.encoder.wordrows import keep_rows
 from compress.errors import UserError
 from compress.fit.blocks import ranks
 from compress.fit.curves import curves
+from compress.fit.joining import Join, able, joined, known
 from compress.fit.serving import FLOAT, Bits, Serving, rounded
 from compress.modelfolder.folder import LoadedModel
 from compress.predictor import MAX_TOKENS
@@ -60,6 +61,8 @@ EVEN = 2e-3
 """Nats that quantizing all matrices may cost to count as none."""
 SAME = 2e-4
 """Nats that a rounded word table may cost to count as none: without a bound on megabytes it is taken all the same."""
+JOINS = 2
+"""Pairs of neighbours that may share, or a quarter of the layers: each takes seconds to fit."""
 ANSWERS = Needs(logits=True)
 
 
@@ -78,7 +81,8 @@ class Vocabulary:
 class Study:
     """scores: of heads and neurons, by unit; heads, neurons: what is lost with so many left.  drops: of each layer
     alone, empty where layers share matrices.  matrices: bits → (part, unit) → loss.  tables: bits of the word table →
-    loss.  ranks: width of factorized embeddings → loss, 0 for those as they are."""
+    loss.  ranks: width of factorized embeddings → loss, 0 for those as they are.  joins: neighbouring layers that may
+    share their matrices."""
 
     loaded: LoadedModel
     scores: WidthScores
@@ -89,6 +93,7 @@ class Study:
     tables: Mapping[int, float]
     ranks: Mapping[int, float]
     vocabularies: Sequence[Vocabulary]
+    joins: Sequence[Join] = ()
 
 
 class Remembered:
@@ -151,8 +156,8 @@ class Student:
     def _batches(self, examples: Examples) -> list[Batch]:
         return [batch.to(self.serving.device) for batch in evaluation_batches(examples, MAX_TOKENS)]
 
-    def study(self) -> Study:
-        """All of it; no label is read."""
+    def study(self, *, joins: bool = False) -> Study:
+        """All of it; no label is read. joins: layers that share too, which saves bytes and no time."""
         width = WidthStudy(self.loaded.model, self.batches, seed=self.seed, name=self.where, stop=self.stop)
         importance = Importance()
         scores = importance(width)
@@ -168,6 +173,7 @@ class Student:
             tables={bits: self._table(bits) for bits in self.serving.table_bits},
             ranks={0: 0.0, **{rank: self._rank(rank) for rank in ranks(config)}},
             vocabularies=self._vocabularies(),
+            joins=self._joins() if joins else (),
         )
 
     def apart(self, model: Teacher) -> float:
@@ -222,6 +228,18 @@ class Student:
             return 0.0
         found = self.apart(prepare(rounded(self.loaded.model, Bits({}, bits, FLOAT), self.serving)))
         return 0.0 if found < SAME else found
+
+    def _joins(self) -> list[Join]:
+        """The neighbours that are missed least where they share, by what they lose without residuals, measured with
+        them."""
+        model, config = self.loaded.model, self.loaded.config
+        firsts = able(config)
+        if not firsts:
+            return []
+        read = known(model, self.batches)
+        bare = {first: self.apart(prepare(joined(model, (first,), read, rank=0))) for first in firsts}
+        best = sorted(firsts, key=lambda first: bare[first])[: max(JOINS, config.depth // 4)]
+        return [Join(first, self.apart(prepare(joined(model, (first,), read)))) for first in sorted(best)]
 
     def _rank(self, rank: int) -> float:
         return self.apart(prepare(self.factorized(self.loaded.model, rank)))
@@ -320,6 +338,7 @@ def as_json(study: Study) -> dict[str, Any]:
             for x in study.vocabularies
         ],
         "heads": [[round(float(v), 6) for v in curve] for curve in study.heads],
+        "joins": [[join.first, round(join.loss, 6)] for join in study.joins],
     }
 
 

@@ -39,6 +39,11 @@ class Wanted:
     trials: int = 0
     study: str | None = None
 
+    @property
+    def saves_bytes(self) -> bool:
+        """Whether a smaller file is asked for, which layers that share give, and no shorter time."""
+        return self.bounds.max_mb is not None or self.bounds.objective == "smallest" or self.family
+
     def digest(self) -> str:
         """What decides a result."""
         told = {k: v for k, v in dataclasses.asdict(self).items() if k not in UNTOLD}

@@ -168,3 +168,11 @@ def test_bad_sharing(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as error:
         dataclasses.replace(UNIFORM, **changes)
     assert str(error.value) == message
+
+
+def test_a_narrow_layer_that_shares_nothing_does_not_bound_the_residuals_of_others() -> None:
+    thin = (LayerShape(1, 2, 1), LayerShape(4, 4, 24), LayerShape(4, 4, 24))
+    made = dataclasses.replace(UNIFORM, layers=thin, sharing=Sharing((0, 1, 1), (0, 1, 1), residual_rank=4))
+    assert made.sharing is not None
+    with pytest.raises(UserError, match="residuals of rank 4: the smallest matrix has rank 1"):
+        dataclasses.replace(made, layers=(thin[1], thin[0], thin[0]))

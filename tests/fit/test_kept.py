@@ -44,9 +44,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def studied(case: Case, student: Any = None) -> tuple[Study, Scales, list[str]]:
+def studied(case: Case, student: Any = None, *, joins: bool = False) -> tuple[Study, Scales, list[str]]:
     said: list[str] = []
-    study, scales = kept.studied(student or case.student, case.blocks, lambda: None, said.append)
+    study, scales = kept.studied(student or case.student, case.blocks, lambda: None, said.append, joins=joins)
     return study, scales, said
 
 
@@ -66,10 +66,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_what_is_read_is_what_was_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, scales, said = studied(case)
+    first, scales, said = studied(case, joins=True)
     assert said[0] == "studying what the model needs"
+    assert bool(first.joins) == (case.loaded.config.layer_groups is None)
+    place = kept.place(case.student, case.blocks)
+    assert place != kept.place(case.student, case.blocks, joins=True), "what was studied less is no answer"
     monkeypatch.setattr(Student, "study", None)
-    again, their_scales, said = studied(case)
+    again, their_scales, said = studied(case, joins=True)
     assert len(said) == 1
     assert said[0].startswith("what the model needs: as an earlier fit found, ")
     assert again is not first

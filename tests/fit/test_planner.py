@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import time
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.fit.planner import Choice, Layer, Options, Planner, Problem, Shape
+from compress.fit.planner import TOGETHER, Choice, Layer, Options, Planner, Problem, Run, Shape
 
 NUMBERS = st.integers(0, 9)
 
@@ -28,7 +29,11 @@ def options(draw: st.DrawFn, most: int = 3) -> Options:
 def problems(draw: st.DrawFn) -> Problem:
     drop = st.one_of(st.none(), NUMBERS.map(float))
     layers = [Layer(draw(options()), draw(options()), draw(drop)) for _ in range(draw(st.integers(1, 3)))]
-    return Problem(layers, draw(options()), float(draw(NUMBERS)), float(draw(NUMBERS)))
+    runs = []
+    for _ in range(draw(st.integers(0, 2)) if len(layers) > 1 else 0):
+        first = draw(st.integers(0, len(layers) - 2))
+        runs.append(Run(first, draw(st.integers(2, len(layers) - first)), draw(options())))
+    return Problem(layers, draw(options()), float(draw(NUMBERS)), float(draw(NUMBERS)), runs=runs)
 
 
 def every(problem: Problem) -> Iterator[Choice]:
@@ -37,10 +42,25 @@ def every(problem: Problem) -> Iterator[Choice]:
     for layer in problem.layers:
         pairs = list(itertools.product(range(len(layer.attention)), range(len(layer.feed_forward))))
         ways.append([*pairs, *([None] if layer.drop is not None else [])])
-    for layers in itertools.product(*ways):
-        if any(x is not None for x in layers):
-            for embedding in range(len(problem.embedding)):
-                yield problem.of(layers, embedding)
+    for runs in together(problem, 0):
+        each = list(ways)
+        for run, _ in runs:
+            first, count = problem.runs[run].first, problem.runs[run].count
+            each[first : first + count] = [[TOGETHER]] * count
+        for layers in itertools.product(*each):
+            if any(x is not None for x in layers):
+                for embedding in range(len(problem.embedding)):
+                    yield problem.of(layers, embedding, runs)
+
+
+def together(problem: Problem, start: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """All sets of runs that do not overlap, from a layer on."""
+    yield ()
+    for number, run in enumerate(problem.runs):
+        if run.first >= start:
+            for option in range(len(run.options)):
+                for rest in together(problem, run.first + run.count):
+                    yield ((number, option), *rest)
 
 
 def brute(problem: Problem, ms: float, mb: float) -> list[float]:
@@ -59,7 +79,7 @@ def test_the_best_of_every_kind(problem: Problem, ms: int, mb: int) -> None:
     found = Planner(problem, ms, mb).best(1000)
     assert [c.loss for c in found] == pytest.approx(brute(problem, ms, mb))
     for choice in found:
-        again = problem.of(choice.layers, choice.embedding)
+        again = problem.of(choice.layers, choice.embedding, choice.runs)
         assert again == choice
         assert choice.ms <= ms
         assert choice.mb <= mb
@@ -85,7 +105,7 @@ def test_no_choice_is_outside_of_least_and_most(problem: Problem) -> None:
 @settings(max_examples=20, deadline=None)
 @given(problem=problems(), ms=st.integers(0, 60))
 def test_a_shape_changes_what_kinds_are_worth_and_not_what_is_best_in_one(problem: Problem, ms: int) -> None:
-    bent = Problem(problem.layers, problem.embedding, problem.ms, problem.mb, Shape((0.0, 3.0, 9.0), (0.0, 1.0, 20.0)))
+    bent = dataclasses.replace(problem, shape=Shape((0.0, 3.0, 9.0), (0.0, 1.0, 20.0)))
     found = Planner(bent, ms).best(1000)
     assert [c.loss for c in found] == pytest.approx(brute(bent, ms, math.inf))
 

@@ -27,7 +27,7 @@ from compress.fit.bounds import Bounds
 from compress.fit.costs import Costs
 from compress.fit.forecast import within
 from compress.fit.judge import Judge, Judged, Timing
-from compress.fit.planner import Planner
+from compress.fit.planner import TOGETHER, Planner
 from compress.fit.plans import Plan, Space
 from compress.fit.realise import Maker
 from compress.fit.search import MARGIN, MORE, Search
@@ -92,7 +92,7 @@ class Case:
         self.serving = Serving("onnxruntime", length=16)
         self.task = task_of(self.table.task)
         self.student = Student(self.loaded, self.task, self.table, self.serving, 24, 0, lambda: None, lambda _: None)
-        self.study = self.student.study()
+        self.study = self.student.study(joins=True)
         self.blocks = blocktable.measure(self.loaded.config, self.loaded.heads, self.serving)
         self.space = Space(self.study, self.blocks)
         self.maker = Maker(self.student, self.space, lambda: None)
@@ -246,10 +246,46 @@ def check_plans(case: Case, tmp_path: Path) -> None:
     judge = Judge(
         case.loaded, case.serving, case.table.split("validation"), task=case.table.task, settings={}, max_length=24
     )
+    if case.study.joins:
+        check_joined(case, tmp_path, near)
     judged = judge.judge("plan 1", plans[0], folder, 0.0)
     assert judged.mb == (folder / "model.onnx").stat().st_size / 1e6
     assert judged.apart >= 0
     assert json.dumps(as_json(case.study))
+
+
+def check_joined(case: Case, tmp_path: Path, near: float) -> None:
+    """Neighbours that share their matrices: of the size that was planned, written, and one copy in the file."""
+    assert [(join.first, join.loss >= 0) for join in case.study.joins] == [(0, True), (1, True)]
+    problem, config = case.space.problem(), case.loaded.config
+    alone = dataclasses.replace(problem, layers=[dataclasses.replace(x, drop=None) for x in problem.layers])
+    for number, run in enumerate(problem.runs):
+        layers: list[tuple[int, int] | None] = [(len(x.attention) - 1, len(x.feed_forward) - 1) for x in alone.layers]
+        layers[run.first : run.first + 2] = [TOGETHER] * 2
+        for option, bits in enumerate(case.space._joins[number][2]):
+            plan = case.space.plan(alone.of(layers, 0, [(number, option)]))
+            assert plan.joined == (run.first,)
+            assert plan.heads == tuple(shape.heads for shape in config.layers)
+            joint = plan.attention_bits[run.first], plan.feed_forward_bits[run.first]
+            assert joint == bits == (plan.attention_bits[run.first + 1], plan.feed_forward_bits[run.first + 1])
+            assert f"layers {run.first} and {run.first + 1} share matrices" in plan.sentence(config)
+            assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+            assert case.maker.megabytes(plan, case.serving) == pytest.approx(plan.mb, abs=2.5 * near)
+    plan = case.space.plan(alone.of(layers, 0, [(number, 0)]))
+    assert case.maker.narrowed(plan)
+    cut = dataclasses.replace(plan, layers=(1, 2), heads=(0, *plan.heads[1:]), neurons=(0, *plan.neurons[1:]))
+    note = DataNote(name="toy", fingerprint="0")
+    for one in (plan, cut):
+        folder = case.maker.write(one, case.serving, tmp_path / f"joined-{len(one.layers)}", note)
+        sharing = inspect(folder).config.sharing
+        assert sharing is not None
+        assert sharing.attention == sharing.feed_forward == ((0, 1, 1) if len(one.layers) == 3 else (0, 0))
+    start = tmp_path / "start"
+    case.maker.save_narrow(plan, start, note)
+    trained = load_model(start, keep={"task"}).model
+    assert content(case.maker.model(plan, case.serving, narrow=trained)[0]) == content(
+        case.maker.model(plan, case.serving)[0]
+    )
 
 
 def test_layers_that_go_are_made_good_by_those_after_them(plain: Case) -> None:
