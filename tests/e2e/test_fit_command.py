@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from e2e_toy import TEACHER, Cli, Server, write_rows
 
 from compress.errors import Stopped
+from compress.fit import inloop
 from compress.fit.search import Search
+from compress.modelfolder import folder as modelfolder
 from compress.pipeline.measuring import Measuring
 
 DATA = ("--data", "data", "--threads", "1")
@@ -158,6 +161,42 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
     card = next((here / "runs/healed/plans").glob("**/in-the-loop/fitted/README.md")).read_text()
     assert "the last 8 with its numbers rounded" in card
     assert (here / "runs/healed/model/model.onnx").stat().st_size <= 30_000
+
+
+def test_layers_that_share_are_trained_and_rounded_too(
+    here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Search.__post_init__
+
+    def joins_are_cheap(search: Search) -> None:
+        """Toys have nothing to save by sharing: all else loses much here."""
+        made(search)
+        problem = search.problem
+        inside = {i for run in problem.runs[:1] for i in (run.first, run.first + 1)}
+        layers = [
+            replace(x, attention=replace(x.attention, loss=x.attention.loss + 9.0), drop=None) if i in inside else x
+            for i, x in enumerate(problem.layers)
+        ]
+        search.problem = replace(problem, layers=layers)
+
+    monkeypatch.setattr(Search, "__post_init__", joins_are_cheap)
+    monkeypatch.setattr(inloop, "chosen", lambda tried, *_: (tried[-1], True))  # the healed one, whatever is best
+    monkeypatch.setattr(Measuring, "_measured", None)
+    done = compress(
+        "fit", TEACHER, *DATA, "--length", "24", "--plans", "1", "--runtime", "onnxruntime", "--max-mb", "0.2",
+        "--uncertified", "--train", "full", "--steps", "4", "--output", "runs/joined", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["plans"]
+    joined = [row for row in rows if row["plan"]["joined"]]
+    assert [row["steps"] for row in joined] == [0, 1, 3, 7, 11], done.err
+    assert len({row["apart"] for row in joined}) == 5, "each was trained"
+    last = next((here / "runs/joined/plans").glob("**/in-the-loop/fitted"))
+    config = modelfolder.inspect(last).config
+    assert config.sharing is not None
+    assert config.sharing.shares
+    assert "share matrices" in (last / "README.md").read_text()
+    assert compress("predict", last, "she said the film was good").code == 0
 
 
 def stop_here(search: Search) -> None:
