@@ -63,6 +63,8 @@ SAME = 2e-4
 """Nats that a rounded word table may cost to count as none: without a bound on megabytes it is taken all the same."""
 JOINS = 2
 """Pairs of neighbours that may share, or a quarter of the layers: each takes seconds to fit."""
+TOO_FAR = 0.15
+"""Nats that a pair may lose without residuals; one that loses more is dear with them too."""
 ANSWERS = Needs(logits=True)
 
 
@@ -238,7 +240,8 @@ class Student:
             return []
         read = known(model, self.batches)
         bare = {first: self.apart(prepare(joined(model, (first,), read, rank=0))) for first in firsts}
-        best = sorted(firsts, key=lambda first: bare[first])[: max(JOINS, config.depth // 4)]
+        near = [first for first in firsts if bare[first] <= TOO_FAR]
+        best = sorted(near, key=lambda first: bare[first])[: max(JOINS, config.depth // 4)]
         return [Join(first, self.apart(prepare(joined(model, (first,), read)))) for first in sorted(best)]
 
     def _rank(self, rank: int) -> float:
