@@ -63,8 +63,8 @@ SAME = 2e-4
 """Nats that a rounded word table may cost to count as none: without a bound on megabytes it is taken all the same."""
 JOINS = 2
 """Pairs of neighbours that may share, or a quarter of the layers: each takes seconds to fit."""
-TOO_FAR = 0.15
-"""Nats that a pair may lose without residuals; one that loses more is dear with them too."""
+NEARLY = 4.0
+"""Times what the pair that is missed least loses without residuals; one that loses more is dear with them too."""
 ANSWERS = Needs(logits=True)
 
 
@@ -240,7 +240,7 @@ class Student:
             return []
         read = known(model, self.batches)
         bare = {first: self.apart(prepare(joined(model, (first,), read, rank=0))) for first in firsts}
-        near = [first for first in firsts if bare[first] <= TOO_FAR]
+        near = [first for first in firsts if bare[first] <= NEARLY * min(bare.values())]
         best = sorted(near, key=lambda first: bare[first])[: max(JOINS, config.depth // 4)]
         return [Join(first, self.apart(prepare(joined(model, (first,), read)))) for first in sorted(best)]
 

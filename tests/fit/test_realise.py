@@ -256,7 +256,8 @@ def check_plans(case: Case, tmp_path: Path) -> None:
 
 def check_joined(case: Case, tmp_path: Path, near: float) -> None:
     """Neighbours that share their matrices: of the size that was planned, written, and one copy in the file."""
-    assert [(join.first, join.loss >= 0) for join in case.study.joins] == [(0, True), (1, True)]
+    assert [join.first for join in case.study.joins] in ([0], [1], [0, 1])
+    assert all(join.loss >= 0 for join in case.study.joins)
     problem, config = case.space.problem(), case.loaded.config
     alone = dataclasses.replace(problem, layers=[dataclasses.replace(x, drop=None) for x in problem.layers])
     for number, run in enumerate(problem.runs):
@@ -273,13 +274,16 @@ def check_joined(case: Case, tmp_path: Path, near: float) -> None:
             assert case.maker.megabytes(plan, case.serving) == pytest.approx(plan.mb, abs=2.5 * near)
     plan = case.space.plan(alone.of(layers, 0, [(number, 0)]))
     assert case.maker.narrowed(plan)
-    cut = dataclasses.replace(plan, layers=(1, 2), heads=(0, *plan.heads[1:]), neurons=(0, *plan.neurons[1:]))
+    gone, pair = (0, (1, 2)) if plan.joined == (1,) else (2, (0, 1))
+    heads, neurons = (tuple(0 if i == gone else n for i, n in enumerate(x)) for x in (plan.heads, plan.neurons))
+    cut = dataclasses.replace(plan, layers=pair, heads=heads, neurons=neurons)
     note = DataNote(name="toy", fingerprint="0")
-    for one in (plan, cut):
+    for one in (plan, cut) if gone or config.first_norm else (plan,):
         folder = case.maker.write(one, case.serving, tmp_path / f"joined-{len(one.layers)}", note)
         sharing = inspect(folder).config.sharing
         assert sharing is not None
-        assert sharing.attention == sharing.feed_forward == ((0, 1, 1) if len(one.layers) == 3 else (0, 0))
+        three = (0, 1, 1) if plan.joined == (1,) else (0, 0, 1)
+        assert sharing.attention == sharing.feed_forward == (three if len(one.layers) == 3 else (0, 0))
     start = tmp_path / "start"
     case.maker.save_narrow(plan, start, note)
     trained = load_model(start, keep={"task"}).model
