@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def command(options: RunOptions, models: tuple[str, ...], batch: int, length: int, repeats: int) -> None:
     """Time MODELS side by side on this machine, in turn (A B A B …); the first is what the others are compared with.
 
+    Each timed call comes after an untimed one of the same model, which fills the processor's caches as serving it does.
     Latency is of full-length sequences; throughput is of a mix of lengths from 8 to LENGTH.
 
     \b

@@ -94,10 +94,11 @@ class Duration(click.ParamType):
 def command(options: RunOptions, model: str, **given: Any) -> None:
     """Fit MODEL to a budget on this machine, and certify what came out.
 
-    Layers, heads, neurons, vocabulary, embeddings and bits are chosen together, by what they cost here and what the
-    model loses without them; the best plans are made, written as the file that is deployed, and measured; the best of
-    them is measured once more on test rows. Nothing is trained unless --train asks for it. Exit code 3 where no plan
-    meets the bounds, or the machine was too busy for a certificate; the best model found is left in any case.
+    Layers, heads, neurons, what layers share, vocabulary, embeddings and bits are chosen together, by what they cost
+    here and what the model loses without them; the best plans are made, written as the file that is deployed, and
+    measured; the best of them is measured once more on test rows. Nothing is trained unless --train asks for it. Exit
+    code 3 where no plan meets the bounds, or the machine was too busy for a certificate; the best model found is left
+    in any case.
 
     \b
       compress fit FOLDER --data DATA --max-mb 20 --max-ms 5 --threads 1

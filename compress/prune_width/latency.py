@@ -101,6 +101,7 @@ def _read(path: Path) -> Table:
 def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: LatencySpec, device: str) -> dict[str, object]:
     """All that a table depends on."""
     return {
+        "format": 2,
         "version": compress.__version__,
         "device": describe(device),
         "batch": plan.batch,

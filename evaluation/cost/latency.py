@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+SETTLED = 0.1
+"""Seconds above which a call does not notice what the processor's caches held before it."""
 MINIMUM_CPU_SHARE = 0.9  # of wall time x threads; below it somebody else had the processor (or the call waits)
 
 
@@ -54,7 +56,11 @@ def measure_interleaved(
     seconds: float = 10.0,
     synchronize: Callable[[], Any] | None = None,
 ) -> list[Latency]:
-    """Time several calls in turn (A B A B ...), so that a drifting machine is the same for all of them."""
+    """Time several calls in turn (A B A B ...), so that a drifting machine is the same for all of them.
+
+    Where there are several, an untimed call of its own comes before each that is timed: who serves one model has it in
+    the caches, and a large one before it would leave a small one none of them. synchronize: as of `measure_latency`.
+    """
     if repeats <= 0:
         raise ValueError(f"repeats must be positive, not {repeats}")
     wait = synchronize or (lambda: None)
@@ -62,6 +68,7 @@ def measure_interleaved(
         for _ in range(warmup):
             call()
     wait()
+    settle = [len(calls) > 1] * len(calls)
     times: list[list[float]] = [[] for _ in calls]
     cpu, wall = [0.0] * len(calls), [0.0] * len(calls)
     begin = time.perf_counter()
@@ -69,10 +76,14 @@ def measure_interleaved(
         if done >= min(5, repeats) and time.perf_counter() - begin > seconds * len(calls):
             break
         for i, call in enumerate(calls):
+            if settle[i]:
+                call()
+                wait()
             cpu_start, start = time.process_time(), time.perf_counter()
             call()
             wait()
             elapsed = time.perf_counter() - start
+            settle[i] = settle[i] and elapsed < SETTLED
             times[i].append(elapsed * 1000)
             wall[i] += elapsed
             cpu[i] += time.process_time() - cpu_start

@@ -61,10 +61,33 @@ def test_interleaved_calls_take_turns_and_stop_in_time():
     order = []
     slow = [lambda: (order.append("a"), time.sleep(0.01)), lambda: (order.append("b"), time.sleep(0.01))]
     a, b = measure_interleaved(slow, warmup=0, repeats=1000, seconds=0.1)
-    assert order[:4] == ["a", "b", "a", "b"]
+    assert order[:8] == ["a", "a", "b", "b", "a", "a", "b", "b"], "the first of two is not timed: it fills the caches"
     assert 5 <= a.repeats == b.repeats < 100
+    order.clear()
+    measure_interleaved(slow[:1], warmup=0, repeats=3)
+    assert order == ["a"] * 3, "one alone finds the caches as it left them"
     with pytest.raises(ValueError, match="repeats must be positive"):
         measure_latency(lambda: None, repeats=0)
+
+
+def test_what_the_call_before_left_in_the_caches_is_not_timed(monkeypatch):
+    """A call that is slow after another one and fast after itself is a fast one."""
+    before, clock = [""], [0.0]
+
+    def call(name, first, again):
+        def run():
+            clock[0] += again if before[0] == name else first
+            before[0] = name
+
+        return run
+
+    monkeypatch.setattr("evaluation.cost.latency.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("evaluation.cost.latency.time.process_time", lambda: clock[0])
+    small, large = measure_interleaved([call("a", 0.003, 0.002), call("b", 0.016, 0.015)], repeats=9)
+    assert (small.p50, large.p50) == pytest.approx((2, 15))
+    long, short = measure_interleaved([call("a", 0.4, 0.3), call("b", 0.002, 0.001)], repeats=9)
+    assert (long.p50, short.p50) == pytest.approx((400, 1)), "a long call is not made twice"
+    assert long.minimum == pytest.approx(300), "but once, before that was known"
 
 
 @pytest.mark.parametrize("measure", ["kernel", "sampled"])
