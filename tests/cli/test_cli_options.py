@@ -79,6 +79,7 @@ def test_what_describes_a_source_is_listed_whole() -> None:
         "no_answer_threshold",
         "long_text",
         "pooling",
+        "metric",
     }
     assert set(DataSpec.model_fields) == kept | set(DATA_ANSWERS)
 

@@ -14,6 +14,8 @@ from compress.distill import augmentation, candidates
 from compress.durable import safe
 from compress.stages import TaskData
 
+pytestmark = pytest.mark.thorough
+
 NEAR = ("--set", "stages.0.augmentation={method: neighbours, copies: 3, rate: 0.5}")
 MASKED = ("--set", f"stages.0.augmentation={{model: {PRETRAINED}, copies: 3, rate: 0.5}}")
 NARROW = ("--set", "stages.0.student.hidden=16")

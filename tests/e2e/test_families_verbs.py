@@ -17,6 +17,8 @@ from e2e_toy import Cli
 from compress.data.tokenizer import Tokenizer
 from compress.modelfolder.folder import inspect, load_model, save_model
 
+pytestmark = pytest.mark.thorough
+
 SHAPE = {
     "hidden_size": 16,
     "num_hidden_layers": 3,

@@ -14,6 +14,8 @@ from compress.encoder.model import Model
 from compress.fit import blocktable
 from compress.modelfolder.folder import FolderMeta, save_model
 
+pytestmark = pytest.mark.thorough
+
 # data set → (kind, head, label names, main metric)
 KINDS = {
     "opinions-pairs": ("pair-classification", HeadConfig("classification", labels=3), "accuracy"),

@@ -35,6 +35,8 @@ from compress.stages import StageContext, open_table_of, outline_of
 from compress.training.context import TrainingContext, Unheard
 from compress.training.loop import train
 
+pytestmark = pytest.mark.thorough
+
 TRAINING = {"steps": 2, "batch_rows": 8, "learning_rate": 1e-3}
 ANSWERS = [{"kind": "soft_targets", "on": "task"}, {"kind": "hard_labels"}]
 VERBS: dict[str, dict[str, Any]] = {

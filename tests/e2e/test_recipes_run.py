@@ -17,6 +17,8 @@ from compress.durable import atomic
 from compress.recipe import load_recipe
 from compress.recipe.library import folder, names
 
+pytestmark = pytest.mark.thorough
+
 QUICK = {
     "data.max_length": 24,
     "evaluation.bootstrap": 100,

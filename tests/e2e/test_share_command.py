@@ -11,6 +11,8 @@ from e2e_toy import PRETRAINED, TEACHER, Cli
 
 from compress.modelfolder import folder as modelfolder
 
+pytestmark = pytest.mark.thorough
+
 SHARE = f"""
 extends: share
 description: sharing on a toy

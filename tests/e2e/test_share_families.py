@@ -23,6 +23,8 @@ from compress.durable import safe
 from compress.encoder.model import Model
 from compress.modelfolder.folder import load_model, save_model
 
+pytestmark = pytest.mark.thorough
+
 RECIPE = f"""
 extends: share
 description: conversion alone on a toy

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import e2e_toy as toy
+import pytest
 from e2e_toy import TEACHER, Cli
 
 from compress.tracking import Store
+
+pytestmark = pytest.mark.thorough
 
 SWEEP = f"""
 extends: share-sweep

@@ -21,6 +21,8 @@ from compress.durable import atomic, faults, lock
 from compress.errors import ExitCode
 from compress.tracking import Store
 
+pytestmark = pytest.mark.thorough
+
 RUN = (*DISTILL, "--output", "runs/x", "--quiet")
 STEPS = 6
 

@@ -12,6 +12,8 @@ from e2e_toy import Cli
 
 from compress.modelfolder.folder import inspect
 
+pytestmark = pytest.mark.thorough
+
 FAST = ("--threads", "1", "--limit", "48", "--max-length", "24", "--set", "evaluation.bootstrap=100")
 TUNE = (
     "--set", "stages.0.training.steps=4", "--set", "stages.0.training.epochs=null",

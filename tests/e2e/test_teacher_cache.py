@@ -16,6 +16,8 @@ from compress.durable import atomic, journal
 from compress.errors import ExitCode
 from compress.tracking import Store
 
+pytestmark = pytest.mark.thorough
+
 CACHED = (*DISTILL, "--teacher-cache", "answers")
 LAYERS = ("--set", "stages.0.objectives=[{kind: soft_targets}, {kind: hidden_mse}, {kind: minilm}]")
 CORPUS = """

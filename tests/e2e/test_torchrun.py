@@ -15,6 +15,8 @@ from e2e_toy import DATA, DISTILL, ROOT, TEACHER, Server, sha
 from compress.durable import safe
 from compress.tracking import Store
 
+pytestmark = pytest.mark.thorough
+
 EXACT = ("--set", "stages.1.encoder.dropout=0", "--set", "stages.*.training.precision=fp32")
 # Adam divides by the gradient's own size: without this, rounding decides over parameters that hardly have a gradient.
 CALM = ("--set", "stages.*.training.eps=1e-3")

@@ -15,6 +15,8 @@ from compress.encoder.config import EncoderConfig
 from compress.encoder.model import Model
 from compress.modelfolder.folder import inspect, load_model, save_model
 
+pytestmark = pytest.mark.thorough
+
 TOKENS = (
     "stages.0.objectives=[{kind: soft_targets}, {kind: hidden_mse}, {kind: minilmv2}, {kind: cosine_hidden}, "
     "{kind: pkd}, {kind: contrastive}, {kind: similarity}, {kind: cka}]"
