@@ -253,7 +253,12 @@ def settings_asked(recipe: Recipe) -> dict[str, Any]:
 
 def settings_for(recipe: Recipe, table: Table) -> dict[str, Any]:
     """In place of the settings that models have of their own: what the recipe names, and one metric for all of them."""
-    return {**settings_asked(recipe), METRIC: table.settings.get(METRIC)}
+    return {**settings_asked(recipe), **decided_by(table)}
+
+
+def decided_by(table: Table) -> dict[str, Any]:
+    """The setting that one metric judges all models on these rows by, whatever theirs is."""
+    return {METRIC: table.settings.get(METRIC)}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ is `compress.share.conversion`'s."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +14,7 @@ from compress.encoder import statistics
 from compress.encoder.config import EncoderConfig
 from compress.encoder.cutting import OUTPUTS, units
 from compress.encoder.model import Model
+from compress.encoder.sharing import Sharing
 from compress.share.conversion import Known, convert
 from compress.share.starts.activation import Start
 
@@ -46,14 +49,13 @@ def known(model: Model, batches: Sequence[Batch]) -> Known:
 def joined(model: Model, firsts: Sequence[int], known: Known | None, rank: int | None = None) -> Model:
     """The model with these layers and their next ones joined. known: None where its size alone matters, then nothing
     is fitted.  rank: of residuals, as many as fit by default."""
-    depth = model.config.depth
-    groups, group = [], -1
-    for layer in range(depth):
-        group += layer - 1 not in firsts
-        groups.append(group)
+    groups = _groups(model.config.depth, firsts)
     rank = residual_rank(model.config) if rank is None else rank
-    shared = LayerGroups(tuple(groups), tuple(groups))
-    return convert(model, shared, Start(), residual_rank=rank, known=known).eval()
+    return convert(model, LayerGroups(groups, groups), Start(), residual_rank=rank, known=known).eval()
+
+
+def _groups(depth: int, firsts: Sequence[int]) -> tuple[int, ...]:
+    return tuple(itertools.accumulate((layer - 1 not in firsts for layer in range(1, depth)), initial=0))
 
 
 def residual_rank(config: EncoderConfig) -> int:
@@ -63,20 +65,23 @@ def residual_rank(config: EncoderConfig) -> int:
 
 def own_megabytes(config: EncoderConfig, first: int) -> float:
     """What a pair stores beside one layer: a residual for each matrix of both, and the second's biases and norms."""
-    numbers = 2 * residual_numbers(config, first) + 4 * config.hidden + sum(out for out, _ in _sizes(config, first))
+    layer = config.layers[first].count_parameters(config.hidden, bias=config.bias, gated=config.gated)
+    numbers = _count(config, first, residual_rank(config)) - (config.count_parameters() - layer)
     return 2 * GRAPH + 4 * numbers / 1e6
 
 
 def residual_share(config: EncoderConfig, first: int) -> float:
     """Numbers in a layer's residuals over those in its matrices."""
-    return residual_numbers(config, first) / sum(out * into for out, into in _sizes(config, first))
+    sizes = config.layers[first].sizes(config.hidden, gated=config.gated).values()
+    return residual_numbers(config, first) / sum(out * into for out, into in sizes)
 
 
 def residual_numbers(config: EncoderConfig, first: int) -> int:
     """Numbers in the residuals of one layer of a pair."""
-    return residual_rank(config) * sum(out + into for out, into in _sizes(config, first))
+    return (_count(config, first, residual_rank(config)) - _count(config, first, 0)) // 2
 
 
-def _sizes(config: EncoderConfig, layer: int) -> list[tuple[int, int]]:
-    """(out, in) of its matrices."""
-    return list(config.layers[layer].sizes(config.hidden, gated=config.gated).values())
+def _count(config: EncoderConfig, first: int, rank: int) -> int:
+    """Parameters of the encoder with one pair joined."""
+    groups = _groups(config.depth, (first,))
+    return dataclasses.replace(config, sharing=Sharing(groups, groups, residual_rank=rank)).count_parameters()

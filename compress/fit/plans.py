@@ -192,34 +192,28 @@ class Space:
     def plan(self, choice: Choice) -> Plan:
         """What was chosen, as numbers that can be made."""
         vocabulary, word, rank = self._tables[choice.embedding]
-        heads, neurons, first, second, kept = [], [], [], [], []
-        joined = {self._joins[run][0].first: self._joins[run][2][option] for run, option in choice.runs}
-        if _plain(self.config):
-            pairs = list(choice.layers)
-            kept = [i for i, pair in enumerate(pairs) if pair is not None]
-        else:
-            count = len(self._attention)
-            chosen = [pair for pair in choice.layers if pair is not None]
-            pairs = [(pair[0], None) for pair in chosen[:count]]
-            inner = [pair[1] for pair in chosen[count:]]
-            kept = list(range(self.config.depth))
-        for unit, (_, names) in enumerate(self._attention):
-            pair = pairs[unit]
-            n, bits = (0, FLOAT) if pair is None else names[pair[0]]  # type: ignore[index]
-            if pair == TOGETHER:
-                n, bits = _all(self.config, "heads")[unit], _joint(joined, unit)[0]
-            heads.append(n)
-            first.append(bits)
-        for unit, (_, names) in enumerate(self._inner):
-            option = (None if pairs[unit] is None else pairs[unit][1]) if _plain(self.config) else inner[unit]  # type: ignore[index]
-            n, bits = (0, FLOAT) if option is None else names[option]
-            if pairs[unit] == TOGETHER:
-                n, bits = _all(self.config, "feed_forward")[unit], _joint(joined, unit)[1]
-            neurons.append(n)
-            second.append(bits)
+        runs = [(self._joins[run][0].first, self._joins[run][2][option]) for run, option in choice.runs]
+        together = {layer: bits for first, bits in runs for layer in (first, first + 1)}
+        plain = _plain(self.config)
+
+        def made(place: int, ways: Sequence[tuple[Options, list[tuple[int, int]]]], name: str) -> list[tuple[int, int]]:
+            """(count, bits) of each unit's attention or feed-forward part."""
+            start = 0 if plain else place * len(self._attention)
+            found = []
+            for unit, ((_, names), most) in enumerate(zip(ways, _all(self.config, name), strict=True)):
+                pick = choice.layers[start + unit]
+                if pick is None:
+                    found.append((0, FLOAT))
+                else:
+                    found.append((most, together[unit][place]) if pick == TOGETHER else names[pick[place]])
+            return found
+
+        heads, first = zip(*made(0, self._attention, "heads"), strict=True)
+        neurons, second = zip(*made(1, self._inner, "feed_forward"), strict=True)
+        kept = tuple(i for i in range(self.config.depth) if not plain or choice.layers[i] is not None)
         return Plan(
-            tuple(kept), tuple(heads), tuple(neurons), tuple(first), tuple(second), vocabulary.name, vocabulary.rows,
-            word, rank, choice.ms, choice.mb, choice.loss, tuple(sorted(joined)),
+            kept, heads, neurons, first, second, vocabulary.name, vocabulary.rows, word, rank,
+            choice.ms, choice.mb, choice.loss, tuple(first for first, _ in runs),
         )  # fmt: skip
 
     def whole(self, bits: int, vocabulary: Vocabulary | None = None, word: int | None = None) -> Plan:
@@ -284,11 +278,6 @@ class Space:
         cost = self.blocks.embeddings[bits, rank]
         loss = vocabulary.loss + self.study.tables[bits] + self.study.ranks[rank]
         return cost.ms * self.factor, cost.mb + cost.row_mb * vocabulary.rows, loss
-
-
-def _joint(joined: Mapping[int, tuple[int, int]], layer: int) -> tuple[int, int]:
-    """Bits of the pair that a layer is in."""
-    return joined[layer] if layer in joined else joined[layer - 1]
 
 
 def _heads(most: int) -> list[int]:

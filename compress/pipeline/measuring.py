@@ -9,7 +9,6 @@ from typing import Any
 
 from compress.choice import Candidate, best_of, sentences
 from compress.contracts import StageResult
-from compress.data.task import METRIC
 from compress.deployment import deploy
 from compress.durable import atomic
 from compress.export.runtimes import Runtime
@@ -30,7 +29,7 @@ from compress.pipeline import chain, waterfall
 from compress.pipeline.made import Made, RunReport
 from compress.pipeline.staging import Staging
 from compress.publish import log_measured, measured_tags
-from compress.stages import task_choice
+from compress.stages import decided_by, task_choice
 from compress.teachers import Teachers
 from compress.tracking import TrackedRun
 
@@ -61,7 +60,7 @@ class Measuring(Staging):
             max_length=self.recipe.data.max_length,
             cost=CostPlan(**evaluation.latency.model_dump(), throughput_rows=evaluation.throughput_rows),
             bootstrap=evaluation.bootstrap,
-            settings={METRIC: table.settings.get(METRIC)},
+            settings=decided_by(table),
             held=None if evaluation.split == "validation" else table.splits.get("validation"),
             device=self.options.device,
             precision="bf16" if self.options.precision == "bf16" else "fp32",
