@@ -4,13 +4,17 @@
 
 by oneDNN's product of unsigned with signed bytes, which sums in 32 bits. It takes one scale for all of x, so where each
 token has its own, the product is made with 1 and its rows are multiplied afterwards; what is summed are whole numbers
-in any case. Codes with a sign are moved up by 128, since the product of two signed bytes has no fast kernel. Tables
-stay codes in memory. Residual, norm, softmax, activation and attention are fp32, as in the model that simulates this.
+in any case. Codes with a sign are moved up by 128, since the product of two signed bytes has no fast kernel. On a
+processor without VNNI that product clips sums of two neighbours to 16 bits: a matrix that could reach the limit is
+multiplied as the sum of two matrices that cannot. Tables stay codes in memory. Residual, norm, softmax, activation and
+attention are fp32, as in the model that simulates this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,22 +36,23 @@ from compress.encoder.quantized import (
 )
 from compress.errors import ExitCode, UserError
 from compress.quantizers._rounding import SMALLEST, dequantize, numbers_of
+from compress.quantizers._saturation import PAIR_LIMIT, TOP, can_overflow
 
 SHIFT = 128
 """Added to codes that have a sign."""
 WHERE = "--runtime torch-int8"
 
-Packs = dict[tuple[Any, ...], tuple[Tensor, Tensor]]
-"""Addresses of float matrices, and how they are quantized → packed codes and scales (out,): layers that share share."""
+Packs = dict[tuple[Any, ...], "Packed"]
+"""Addresses of float matrices, and how they are quantized → what is multiplied: layers that share share."""
 
 
 def prepare_integers(model: Model) -> PreparedModel:
     """A frozen copy of a quantized model on the CPU that computes with integers; the model itself is not changed.
 
     What has no integer product computes as the model does: matrices with a scale for each group of numbers, and those
-    whose input is float. `products` tells how many have one.
+    whose input is float. `products` counts those that have one.
     Raises UserError for a float model, one without any matrix that has an integer product, a device that is not the
-    CPU, a torch without oneDNN's product, and a processor on which it overflows.
+    CPU, and a torch without oneDNN's product.
     """
     if model.config.quantization is None:
         raise UserError("the model is not quantized", where=WHERE, do="quantize it first: compress quantize")
@@ -128,22 +133,38 @@ class Reader:
         return self.dynamic, self.low, self.high, self.scale, self.zero
 
 
+@dataclass(frozen=True)
+class Packed:
+    """A matrix as the kernel wants it. codes: one matrix (in, out), or two that add up to it.  scale: (out,) fp32."""
+
+    codes: tuple[Tensor, ...]
+    scale: Tensor
+
+
 class IntegerLinear(nn.Module):
     """Quantized linear layers that read alike, side by side as one, without their residuals.
 
     fused: an activation computed with the product, as `inference.FUSED` has it; only where the input's scale is static.
+    activation: the same as a function, for a product that is a sum of two.
     """
 
-    def __init__(self, parts: Sequence[Any], packs: Packs, fused: tuple[str, str] = ("none", "")) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Any],
+        packs: Packs,
+        fused: tuple[str, str] = ("none", ""),
+        activation: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.read = Reader(parts[0].input_quantizer)
         key = tuple((part.weight.data_ptr(), part.weight_quantizer.scheme) for part in parts)
         if key not in packs:
             packs[key] = _packed([part.integers() for part in parts], self.read)
-        self.codes, self.scale = packs[key]
+        self.codes, self.scale = packs[key].codes, packs[key].scale
         self.zero_points = torch.zeros(len(self.scale), dtype=torch.int32)
         self.bias = None if parts[0].bias is None else torch.cat([part.bias.detach() for part in parts])
-        self.fused = fused
+        self.fused = fused if len(self.codes) == 1 else ("none", "")
+        self.activation = None if self.fused == fused else activation
 
     def forward(self, x: Tensor) -> Tensor:
         """(.., in) → (.., out)."""
@@ -151,13 +172,18 @@ class IntegerLinear(nn.Module):
         if not len(flat):
             return x.new_zeros(*x.shape[:-1], len(self.scale))
         codes, scale = self.read(flat)
-        given = (codes, self.read.scale, self.read.zero, self.codes, self.scale, self.zero_points)
+        read = (codes, self.read.scale, self.read.zero)
+        first, *rest = self.codes
         if scale is None:
-            made = _multiply(*given, self.bias, *self.fused)
-        elif self.bias is None:
-            made = _multiply(*given).mul_(scale)
+            made = _multiply(*read, first, self.scale, self.zero_points, self.bias, *self.fused)
         else:
-            made = torch.addcmul(self.bias, _multiply(*given), scale)
+            made = _multiply(*read, first, self.scale, self.zero_points)
+        for other in rest:
+            made += _multiply(*read, other, self.scale, self.zero_points)
+        if scale is not None:
+            made = made.mul_(scale) if self.bias is None else torch.addcmul(self.bias, made, scale)
+        if self.activation is not None:
+            made = self.activation(made)
         return made.view(*x.shape[:-1], made.shape[-1])
 
 
@@ -171,17 +197,37 @@ def _multiply(
     )
 
 
-def _packed(parts: Sequence[QuantizedTensor], reader: Reader) -> tuple[Tensor, Tensor]:
-    """Codes (in, out) as the kernel wants them, and scales (out,). Raises UserError where the product is not exact."""
+def _packed(parts: Sequence[QuantizedTensor], reader: Reader) -> Packed:
+    """Raises UserError where the product is not exact."""
     codes = torch.cat([part.codes for part in parts]).contiguous()
     scales = torch.cat([part.scale.float().expand(len(part.codes)) for part in parts]).contiguous()
+    summands = _halves(codes) if can_overflow(codes, reader.high) and kernel_saturates() else (codes,)
+    packed = []
+    for part in summands:
+        packed.append(torch.ops.onednn.qlinear_prepack(part, None))
+        _require_exact(part, packed[-1], reader)
+    return Packed(tuple(packed), scales)
+
+
+def _halves(codes: Tensor) -> tuple[Tensor, Tensor]:
+    """Two int8 matrices that add up to the codes -128..127 and whose products fit in 16 bits."""
+    half = PAIR_LIMIT // 2
+    first = codes.clamp(-half, half)
+    return first, codes - first
+
+
+@functools.cache
+def kernel_saturates() -> bool:
+    """Whether oneDNN's product of unsigned with signed bytes clips sums of two neighbours to 16 bits here."""
+    codes = torch.full((16, 64), 127, dtype=torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(codes, None)
-    _require_exact(codes, packed, reader)
-    return packed, scales
+    x = torch.full((2, 64), TOP, dtype=torch.uint8)
+    found = _multiply(x, 1.0, 0, packed, torch.ones(16), torch.zeros(16, dtype=torch.int32))
+    return bool((found != 64 * 127 * TOP).any())
 
 
 def _require_exact(codes: Tensor, packed: Tensor, reader: Reader) -> None:
-    """Multiply the matrix with the largest codes that there are: a kernel that sums in 16 bits loses some of them."""
+    """Multiply the matrix with the largest codes that there are, where an unknown kernel would err first."""
     width = codes.shape[1]
     draw = torch.randint(0, 2, (4, width), generator=torch.Generator().manual_seed(0))
     edge = torch.tensor([[reader.low], [reader.high]]).expand(2, width)
@@ -191,10 +237,9 @@ def _require_exact(codes: Tensor, packed: Tensor, reader: Reader) -> None:
     wanted = (x.double() - reader.zero) @ codes.double().T
     if not torch.equal(found, wanted.float()):
         raise UserError(
-            "integer products overflow on this processor",
+            "torch's integer products are not exact on this processor",
             where=WHERE,
-            why="it has no VNNI, and sums two products in 16 bits",
-            do="use weights of 7 bits, onnxruntime's exact mode (--runtime onnxruntime), or --runtime torch",
+            do="use --runtime onnxruntime or --runtime torch",
             code=ExitCode.ENVIRONMENT,
         )
 
@@ -306,7 +351,7 @@ def _fuse_activation(part: FeedForward, config: EncoderConfig, packs: Packs) -> 
     up = part.up
     if config.gated or not _has_product(up) or _has_residual(up) or up.input_quantizer.scheme.dynamic:  # type: ignore
         return
-    part.up = IntegerLinear([up], packs, FUSED[config.activation])  # type: ignore[assignment]
+    part.up = IntegerLinear([up], packs, FUSED[config.activation], part.act)  # type: ignore[assignment]
     part.act = _unchanged
 
 

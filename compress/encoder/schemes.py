@@ -55,9 +55,11 @@ class QuantizationSpec(Frozen):
 MATRICES = ("encoder.layers.*", "encoder.embeddings.projection")
 TABLES = ("encoder.embeddings.word", "encoder.embeddings.position")
 ROW8: Mapping[str, Any] = {"kind": "per_channel", "bits": 8}
+MATRIX8: Mapping[str, Any] = {**ROW8, "overflow_safe": True}
 TOKEN8: Mapping[str, Any] = {"kind": "per_token", "bits": 8}
 GROUP4: Mapping[str, Any] = {"kind": "per_group", "bits": 4, "group": 32}
 TENSOR8: Mapping[str, Any] = {"kind": "per_tensor", "bits": 8}
+SAFE_TENSOR8: Mapping[str, Any] = {**TENSOR8, "overflow_safe": True}
 
 
 def _scheme(
@@ -77,12 +79,12 @@ def rules_of(name: SchemeName) -> tuple[Rule, ...]:
     """
     static = {"static": "min_max", **{f"static-{kind}": kind for kind in ("ema", "percentile", "mse", "kl")}}
     if name in static:
-        return _scheme(ROW8, {"kind": static[name], "bits": 8})
+        return _scheme(MATRIX8, {"kind": static[name], "bits": 8})
     if name in ("lsq", "lsq-plus"):
         return _scheme({"kind": "lsq", "bits": 8}, {"kind": name.replace("-", "_"), "bits": 8})
     if name == "q8bert":
         ema = {"kind": "ema", "bits": 8, "symmetric": True}
-        return _scheme(TENSOR8, ema, TENSOR8, ("encoder.pooler.dense", "heads.*"))
+        return _scheme(SAFE_TENSOR8, ema, TENSOR8, ("encoder.pooler.dense", "heads.*"))
     if name == "int4":
         return _scheme(GROUP4, TOKEN8, GROUP4)
-    return _scheme(ROW8, TOKEN8, GROUP4 if name == "int4-tables" else ROW8)
+    return _scheme(MATRIX8, TOKEN8, GROUP4 if name == "int4-tables" else ROW8)

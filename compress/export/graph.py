@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compress.export.axes import BATCH, LENGTH
+from compress.export.axes import BATCH, EXACT, INT8_PRODUCTS, LENGTH
 from compress.export.runtimes import missing
 
 try:
@@ -112,5 +112,5 @@ class Graph:
             producer_name="compress",
             ir_version=IR_VERSION,
         )
-        helper.set_model_props(model, notes)
+        helper.set_model_props(model, {INT8_PRODUCTS: EXACT, **notes})
         return model

@@ -3,6 +3,9 @@
     y = ((x codes - zero point) · (W codes)) * scale of x * scale of W
 
 The sum is one of integers, exact in 32 bits, where the model adds fp32 numbers: the two differ by rounding alone.
+Every processor computes that sum: codes of a matrix whose products may exceed 16 bits, which kernels for processors
+without VNNI clip (see `quantizers._saturation`), are stored as unsigned bytes with a zero point of 128. Kernels for two
+unsigned operands do not clip, and are slower there.
 Codes of 9 to 16 bits are stored two bytes each, of 5 to 8 bits one a byte; of 2 to 4 bits two a byte, unpacked by
 arithmetic that any runtime has.
 """
@@ -18,6 +21,7 @@ from compress.contracts import QuantizedTensor, Scheme
 from compress.encoder.quantized import QuantizedEmbedding, QuantizedLinear, QuantizedSharedLinear
 from compress.errors import UserError
 from compress.export.graph import FLOAT, MICROSOFT, Graph, Value
+from compress.quantizers._saturation import can_overflow
 
 MIDDLE = 128  # of the codes of a byte: what stands for 0 where codes have a sign
 SMALLEST = 1e-30  # of the range of a token's vector, as the quantizer has it
@@ -47,20 +51,23 @@ class Integers:
             return self.graph.op("MatMul", self.rounded(x, quantizer), self.matrix(weight, name, transposed=True))
         if weight.scheme.per == "group":  # a sum over groups of different scales is none of integers
             return self.graph.op("MatMul", self.rounded(x, quantizer), self.matrix(weight, name, transposed=True))
+        top = scheme.highest + (MIDDLE if scheme.signed else 0)
         if scheme.dynamic:
             codes, scale = self.per_token(x, scheme)
-            return self.graph.op("Mul", self._integer_product(codes, weight, name), scale)
-        return self.graph.op("MatMul", self.rounded(x, quantizer), self._dequantized(weight, name))
+            return self.graph.op("Mul", self._integer_product(codes, weight, name, top), scale)
+        return self.graph.op("MatMul", self.rounded(x, quantizer), self._dequantized(weight, name, top))
 
-    def _integer_product(self, codes: Value, weight: QuantizedTensor, name: str) -> Value:
-        """(codes - MIDDLE) · codes of W * scales of W."""
-        g, zero = self.graph, self.graph.constant(MIDDLE, np.uint8)
-        matrix, scale = self._codes(weight, name), self._scale(weight, name)
+    def _integer_product(self, codes: Value, weight: QuantizedTensor, name: str, top: int) -> Value:
+        """(codes - MIDDLE) · codes of W * scales of W. top: the largest of the codes."""
+        g, middle = self.graph, self.graph.constant(MIDDLE, np.uint8)
+        matrix, zero = self._codes(weight, name, top)
+        scale = self._scale(weight, name)
+        zeros = [] if zero is None else [g.constant(zero, np.uint8)]
         if self.portable:
-            total = g.op("Cast", g.op("MatMulInteger", codes, matrix, zero), to=FLOAT)
+            total = g.op("Cast", g.op("MatMulInteger", codes, matrix, middle, *zeros), to=FLOAT)
             return g.op("Mul", total, scale)
         one = g.constant(1.0)
-        return g.op("MatMulIntegerToFloat", codes, matrix, one, scale, zero, domain=MICROSOFT)
+        return g.op("MatMulIntegerToFloat", codes, matrix, one, scale, middle, *zeros, domain=MICROSOFT)
 
     def per_token(self, x: Value, scheme: Scheme) -> tuple[Value, Value]:
         """uint8 codes of x, MIDDLE for 0, and the scale (.., 1) of each token; once for all that read x."""
@@ -139,14 +146,23 @@ class Integers:
             whole = g.op("Mul", whole, g.constant(scale.reshape(-1, 1) if scheme.per == "row" else scale))
         return g.op("Transpose", whole, perm=[1, 0]) if transposed else whole
 
-    def _dequantized(self, weight: QuantizedTensor, name: str) -> Value:
+    def _dequantized(self, weight: QuantizedTensor, name: str, top: int) -> Value:
         """W (in, out) as runtimes look for it before they put an integer product in place of a float one."""
-        axis = {"axis": 1} if weight.scheme.per == "row" else {}
-        return self.graph.op("DequantizeLinear", self._codes(weight, name), self._scale(weight, name), **axis)
+        by_row = weight.scheme.per == "row"
+        codes, zero = self._codes(weight, name, top)
+        zeros = [] if zero is None else [np.full(len(weight.codes), zero) if by_row else zero]
+        given = [codes, self._scale(weight, name), *(self.graph.constant(value, np.uint8) for value in zeros)]
+        return self.graph.op("DequantizeLinear", *given, **({"axis": 1} if by_row else {}))
 
-    def _codes(self, weight: QuantizedTensor, name: str) -> Value:
-        """(in, out) int8. Layers that share a matrix have the same codes, which are stored once."""
-        return self.graph.constant(weight.codes.cpu().numpy().T, np.int8, name)
+    def _codes(self, weight: QuantizedTensor, name: str, top: int) -> tuple[Value, int | None]:
+        """(codes (in, out), their zero point): int8 and None where no product with inputs up to `top` can overflow.
+
+        Layers that share a matrix have the same codes, which are stored once.
+        """
+        codes = weight.codes.cpu()
+        if can_overflow(codes, top):
+            return self.graph.constant(codes.numpy().T.astype(np.int16) + MIDDLE, np.uint8, name), MIDDLE
+        return self.graph.constant(codes.numpy().T, np.int8, name), None
 
     def _scale(self, weight: QuantizedTensor, name: str) -> Value:
         return self.graph.constant(weight.scale.cpu().numpy(), np.float32, name + "_scale")

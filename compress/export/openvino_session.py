@@ -11,8 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from compress.export.axes import INT8_PRODUCTS
 from compress.export.runtimes import missing
 from compress.export.session import FileSession, Source, unreadable
+from evaluation.cost.cpu import saturates
 
 TELEMETRY = "openvino_telemetry"
 FILES = ("openvino_model.xml", "openvino_model.bin")
@@ -24,6 +26,7 @@ class OpenVinoSession(FileSession):
     """On the CPU with `threads` threads, None for torch's number of them.
 
     precision: of what the file computes in floats. OpenVINO itself would take bf16 wherever the processor has it.
+    Where int8 products of a file may overflow on this processor (see `OnnxSession`), they are computed in floats.
     Raises UserError where openvino is not installed or cannot read the file.
     """
 
@@ -44,6 +47,8 @@ class OpenVinoSession(FileSession):
             self.inputs = [port.get_any_name() for port in model.inputs]
             self.outputs = [port.get_any_name() for port in model.outputs]
             self.per_token = [_per_token(port.get_partial_shape()) for port in model.outputs]
+            if saturates() and not _is_exact(model):
+                settings["LP_TRANSFORMS_MODE"] = False
             self._request = core.compile_model(model, "CPU", settings).create_infer_request()
         except RuntimeError as error:
             raise unreadable("openvino", source, error) from error
@@ -81,6 +86,11 @@ def _openvino() -> Any:
         for name in absent:
             del sys.modules[name]
     return openvino
+
+
+def _is_exact(model: Any) -> bool:
+    """Whether the file states that its integer products are exact on every processor."""
+    return bool(model.has_rt_info(["framework", INT8_PRODUCTS]))
 
 
 def _per_token(shape: Any) -> bool:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
-from compress.export.axes import LENGTH
+from compress.export.axes import INT8_PRODUCTS, LENGTH
+from compress.export.overflow import rewritten
 from compress.export.runtimes import missing
 from evaluation.cost.cpu import saturates
 
@@ -52,7 +53,8 @@ class FileSession(ABC):
 class OnnxSession(FileSession):
     """In onnxruntime, on the CPU with `threads` threads, None for torch's number of them.
 
-    On a processor whose int8 products may overflow the exact kernels are asked for.
+    Files of earlier versions and of other programs may hold int8 products that overflow on this processor: their
+    weights are stored otherwise in memory, see `overflow`.
     Raises UserError where onnxruntime is not installed or cannot read the file.
     """
 
@@ -65,13 +67,14 @@ class OnnxSession(FileSession):
         options.intra_op_num_threads = threads or torch.get_num_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        if saturates():
-            options.add_session_config_entry("session.x64quantprecision", "1")
+        given = source if isinstance(source, bytes) else str(source)
         try:
-            given = source if isinstance(source, bytes) else str(source)
             self.session = runtime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has a class of its own for every complaint
             raise unreadable("onnxruntime", source, error) from error
+        if saturates() and INT8_PRODUCTS not in self.session.get_modelmeta().custom_metadata_map:
+            made = rewritten(source)
+            self.session = runtime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
         self.inputs = [entry.name for entry in self.session.get_inputs()]
         self.outputs = [entry.name for entry in self.session.get_outputs()]
         self.per_token = [entry.shape[1:2] == [LENGTH] for entry in self.session.get_outputs()]

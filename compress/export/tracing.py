@@ -16,7 +16,7 @@ from compress.contracts import EncoderOutput
 from compress.encoder.answers import answer_of, needs_of
 from compress.encoder.model import Model
 from compress.errors import ExitCode, UserError
-from compress.export.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
+from compress.export.axes import BATCH, EXACT, IDS, INT8_PRODUCTS, LENGTH, MASK, SEGMENTS
 from compress.export.session import SPANS
 from compress.silence import silenced
 
@@ -74,7 +74,7 @@ def traced(model: Model, head: str | None, *, opset: int, notes: dict[str, str])
             do="leave out --writer: our own writes every model of this program",
         ) from error
     made = program.model_proto
-    for key, value in notes.items():
+    for key, value in {INT8_PRODUCTS: EXACT, **notes}.items():  # it has none
         made.metadata_props.add(key=key, value=value)
     return made
 

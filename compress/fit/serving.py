@@ -10,14 +10,14 @@ from compress.encoder.inference import prepare
 from compress.encoder.integers import prepare_integers
 from compress.encoder.model import Model
 from compress.encoder.quantizing import calibrate, planned, quantized
-from compress.encoder.schemes import GROUP4, ROW8, TOKEN8, QuantizationSpec, Rule
+from compress.encoder.schemes import GROUP4, MATRIX8, ROW8, TOKEN8, QuantizationSpec, Rule
 from compress.errors import UserError
 from compress.export.runtimes import Runtime, versions
 from compress.predictor import fixed_batch
 
 FLOAT = 32
 FINGERPRINT = 64  # characters
-WEIGHTS: Mapping[int, Mapping[str, object]] = {8: ROW8, 4: GROUP4}
+WEIGHTS: Mapping[int, Mapping[str, object]] = {8: MATRIX8, 4: GROUP4}
 """Bits → how a matrix is rounded; its input is rounded to 8 bits, a scale for each token. Of 4 bits, groups of numbers
 have scales of their own: there is no integer product of those, so that they save bytes and no time."""
 TABLES: Mapping[int, Mapping[str, object]] = {8: ROW8, 4: GROUP4}

@@ -109,22 +109,6 @@ def test_a_processor_is_read(cpuinfo) -> None:
     assert not cpu.saturates()
 
 
-@pytest.mark.parametrize(("flags", "asked"), [("vnni", False), ("old", True)])
-def test_without_vnni_onnxruntime_is_exact(flags: str, asked: bool, cpuinfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = pytest.importorskip("onnxruntime")
-    entries = {}
-    add = runtime.SessionOptions.add_session_config_entry
-    monkeypatch.setattr(
-        runtime.SessionOptions,
-        "add_session_config_entry",
-        lambda self, key, value: (entries.update({key: value}), add(self, key, value)),
-    )
-    cpuinfo(FLAGS[flags])
-    with pytest.raises(UserError):
-        OnnxSession(b"")
-    assert ("session.x64quantprecision" in entries) == asked
-
-
 def test_the_usual_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert deployed.usual_runtime(tmp_path) == "torch"
     (tmp_path / deployed.FILE).touch()

@@ -67,7 +67,7 @@ def test_figures_of_batches_are_those_of_all_at_once() -> None:
     }
 
     matrix: torch.Tensor = model.get_submodule(name).weight.detach()  # type: ignore[operator]
-    rounded = PerChannel(tuple(matrix.shape))(matrix)
+    rounded = PerChannel(tuple(matrix.shape), overflow_safe=True)(matrix)
     static = MinMax()
     static.observe(x)
     static.freeze()

@@ -1,0 +1,43 @@
+"""Which 8-bit matrices have exact products on every processor.
+
+Without VNNI, the fast int8 kernels of x86 processors (oneDNN, MLAS) multiply unsigned inputs by signed weights, add two
+neighbouring products in 16 bits and clip what does not fit (the instruction vpmaddubsw). Weights whose neighbours
+(columns 0 and 1, 2 and 3, ...) never reach that limit give the exact sum there too.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+LIMIT = 2**15 - 1
+"""The largest sum that 16 bits hold."""
+TOP = 255
+"""The largest code of an unsigned input."""
+PAIR_LIMIT = LIMIT // TOP
+"""The most that two neighbouring codes of one sign may add up to: 128."""
+
+
+def pair_range(x: Tensor) -> Tensor:
+    """x (.., K) → (..): the largest absolute sum of two neighbours of one sign; a single number counts by itself."""
+    if x.shape[-1] % 2:
+        x = torch.nn.functional.pad(x, (0, 1))
+    pairs = x.unflatten(-1, (-1, 2))
+    above, below = pairs.clamp_min(0).sum(-1), pairs.clamp_max(0).sum(-1)
+    return torch.maximum(above, -below).amax(-1)
+
+
+def safe_range(x: Tensor, highest: int) -> Tensor:
+    """x (.., K) → (..): the range that 0..highest must cover so that no two neighbouring codes exceed `PAIR_LIMIT`.
+
+    Rounding adds at most 1 to the sum of two codes, hence the 1 below.
+    """
+    widest = x.abs().amax(-1)
+    if 2 * highest <= PAIR_LIMIT:
+        return widest
+    return torch.maximum(widest, pair_range(x) * (highest / (PAIR_LIMIT - 1)))
+
+
+def can_overflow(codes: Tensor, top: int = TOP) -> bool:
+    """Whether a product with codes (out, in) can exceed 16 bits. top: the largest code of the unsigned input."""
+    return bool((pair_range(codes.to(torch.int32)) * top > LIMIT).any())
