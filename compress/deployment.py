@@ -57,7 +57,9 @@ def deploy(
                 raise
             warn(f"no {FILE} in {folder}: {error.line()}")
         else:
-            say(f"{written.check.sentence()}; wrote {folder / FILE}, {len(written.content) / 1e6:.1f} MB")
+            for line in written.findings:
+                say(line)
+            say(f"wrote {folder / FILE}, {len(written.content) / 1e6:.1f} MB")
 
 
 def _has_file(folder: Path) -> bool:

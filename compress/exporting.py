@@ -70,7 +70,8 @@ def export_folder(
     console.note(f"writing {folder.name} as ONNX, opset {opset}")
     batches, what = _rows(loaded, split, options, console)
     written = write(loaded, chosen, batches, what, opset=opset, portable=portable, by=by)
-    console.result(written.check.sentence())
+    for line in written.findings:
+        console.result(line)
     times = _times(loaded, chosen, OnnxSession(written.content), console)
     written = dataclasses.replace(written, record={**written.record, "latency_ms": times})
     notes = (*loaded.meta.notes, written.note)

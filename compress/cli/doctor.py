@@ -83,13 +83,13 @@ def _compute() -> Iterator[Finding]:
 
 
 def _instructions(flags: Sequence[str]) -> Finding:
-    """What the processor can do, and what its lack of exact int8 products means."""
+    """What the processor can do, and what it means for int8 models."""
     from evaluation.cost.cpu import saturates
 
     found = " ".join(flags) or "unknown"
     if saturates():
-        do = "int8 files run in onnxruntime's exact mode, slower; for openvino use weights of 7 bits"
-        return Finding("cpu instructions", f"{found}: no VNNI, int8 products may overflow", "note", do)
+        do = "int8 files give the same answers here; time them: they gain less than with VNNI, in openvino maybe nothing"
+        return Finding("cpu instructions", f"{found}: no VNNI, so int8 products are slower", "note", do)
     return Finding("cpu instructions", found, "ok" if flags else "note")
 
 

@@ -83,11 +83,12 @@ class Check:
         if self.complaint is not None:
             raise UserError(f"{what} is {self.complaint}", where=where, why=why, do=do, code=ExitCode.DATA)
 
+    @property
+    def figures(self) -> str:
+        return f"largest difference {self.difference:.1e}, agreement {100 * self.agreement:.1f} %"
+
     def sentence(self) -> str:
-        return (
-            f"checked on {self.rows} rows of {self.what}: largest difference {self.difference:.1e}, "
-            f"agreement {100 * self.agreement:.1f} %"
-        )
+        return f"checked on {self.rows} rows of {self.what}: {self.figures}"
 
 
 def compare(
@@ -140,6 +141,12 @@ def quantization_error(model: Model, head: str | None, batches: Sequence[Batch])
     finally:
         set_mode(model, "quantized")
     return float(sum(a.sum(dtype=np.float64) for a in apart) / sum(a.size for a in apart))
+
+
+def remembered(answer: Answer, batches: Sequence[Batch]) -> Answer:
+    """The same answers to `batches`, computed once for several comparisons."""
+    known = {id(batch): answer(batch) for batch in batches}
+    return lambda batch: known[id(batch)]
 
 
 def model_answer(model: Model, head: str | None) -> Answer:

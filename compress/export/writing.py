@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from compress import __version__
 from compress.contracts import Batch
 from compress.errors import UserError
-from compress.export.check import Check, file_answer, held_to
+from compress.export.axes import EXACT
+from compress.export.check import Check, compare, file_answer, model_answer, quantization_error, remembered
 from compress.export.deployed import FILE, RECORD
 from compress.export.encoder import encode
 from compress.export.graph import OPSET
-from compress.export.precision import precision_of
-from compress.export.session import OnnxSession
+from compress.export.openvino_session import OpenVinoSession
+from compress.export.precision import FLOAT, precision_of
+from compress.export.runtimes import Runtime, versions
+from compress.export.session import FileSession, OnnxSession
 from compress.export.tracing import traced
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
@@ -29,16 +32,32 @@ BARE = "none"
 
 @dataclass(frozen=True)
 class Written:
-    """An ONNX file that passed its check. record: what is written beside it."""
+    """An ONNX file that passed its check in onnxruntime. record: what is written beside it.
+    others: how it answers in the other runtimes that are installed, or why one cannot load it."""
 
     content: bytes
     record: dict[str, Any]
     check: Check
+    others: Mapping[Runtime, Check | UserError] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> list[str]:
+        """How the file answers in each runtime, a line each."""
+        lines = [self.check.sentence()]
+        for runtime, found in self.others.items():
+            if isinstance(found, UserError):
+                lines.append(f"{found.what}: {found.why}")
+            elif found.complaint is None:
+                lines.append(f"in {runtime}: {found.figures}")
+            else:
+                lines.append(f"in {runtime} it answers differently: {found.complaint}; do not serve it there")
+        return lines
 
     @property
     def note(self) -> str:
         """For the model card."""
-        return f"{FILE}: {self.record['precision']}, opset {self.record['opset']}; {self.check.sentence()}"
+        products = "" if self.record["precision"] == FLOAT else f", integer products {EXACT}"
+        return f"{FILE}: {self.record['precision']}, opset {self.record['opset']}{products}; {self.check.sentence()}"
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -58,8 +77,9 @@ def write(
 ) -> Written:
     """The file of one head, by our own writer or by torch's exporter.
 
-    Raises UserError for what the writer cannot express, and where the file computes otherwise than the model, which
-    for a quantized one is the model with rounded numbers, not the float one that it came from.
+    The file is opened as any program opens it, in every runtime that is installed. Raises UserError for what the writer
+    cannot express, and where the file computes otherwise in onnxruntime than the model, which for a quantized one is
+    the model with rounded numbers, not the float one that it came from.
     """
     source = modelfolder.fingerprint(loaded.path)
     notes = notes_of(source, head)
@@ -68,13 +88,27 @@ def write(
     else:
         made = encode(loaded.model, head, opset=opset, portable=portable, notes=notes)
     content = made.SerializeToString()
-    check = held_to(loaded.model, head, file_answer(OnnxSession(content)), batches, what)
+    error = quantization_error(loaded.model, head, batches)
+    expected = remembered(model_answer(loaded.model, head), batches)
+
+    def checked(session: FileSession) -> Check:
+        return compare(expected, file_answer(session), batches, what, error=error)
+
+    check = checked(OnnxSession(content))
     check.require("the ONNX file", str(loaded.path))
+    others: dict[Runtime, Check | UserError] = {}
+    if versions()["openvino"] is not None:
+        try:
+            others["openvino"] = checked(OpenVinoSession(content))
+        except UserError as error_there:
+            others["openvino"] = error_there
     record = {
         "file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "opset": opset, "head": head or BARE,
         "precision": precision_of(loaded.model), "model": source, "check": vars(check), "writer": by,
+        "int8_products": EXACT,
+        "checks": {name: vars(found) for name, found in others.items() if isinstance(found, Check)},
     }  # fmt: skip
-    return Written(content, record, check)
+    return Written(content, record, check, others)
 
 
 def notes_of(source: str, head: str | None) -> dict[str, str]:

@@ -53,7 +53,9 @@ class Stage:
             ours = load_model(save_model(Path(temporary) / "model", loaded.model, tokenizer_files=files, meta=meta))
             batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{table.called}/validation"
             written = write(ours, "task", batches, what, opset=s.opset, portable=s.portable)
-        c.say(f"{written.check.sentence()}; {len(written.content) / 1e6:.1f} MB")
+        for line in written.findings:
+            c.say(line)
+        c.say(f"model.onnx has {len(written.content) / 1e6:.1f} MB")
         meta = meta.model_copy(update={"notes": (*meta.notes, written.note)})
         return Prepared(
             finish=lambda: Finished(loaded.model, files, meta, beside=written.files),

@@ -1,0 +1,50 @@
+"""A file is tried in every runtime that is installed, and the lines about it say how it answers in each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import test_onnx_encoder as floats
+import test_onnx_integers as files
+
+from compress.errors import UserError
+from compress.export import writing
+from compress.export.check import Check
+from compress.export.writing import Written, write
+from compress.modelfolder.folder import load_model, save_model
+
+GOOD = Check(256, "x/validation", 1e-6, 1e-7, 3.0, 1.0)
+BAD = Check(256, "x/validation", 0.5, 0.1, 3.0, 0.9)
+
+
+def test_lines() -> None:
+    broken = UserError("openvino cannot load this file", why="no such operator")
+    assert Written(b"", {}, GOOD).findings == [GOOD.sentence()]
+    assert Written(b"", {}, GOOD, {"openvino": GOOD}).findings[1] == (
+        "in openvino: largest difference 1.0e-06, agreement 100.0 %"
+    )
+    assert Written(b"", {}, GOOD, {"openvino": BAD}).findings[1] == (
+        "in openvino it answers differently: 5.0e-01 away from the model, at most 3.0e-04 is allowed; do not serve it "
+        "there"
+    )
+    assert Written(b"", {}, GOOD, {"openvino": broken}).findings[1] == (
+        "openvino cannot load this file: no such operator"
+    )
+
+
+@floats.IN_OPENVINO
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_quantized_file_is_tried_in_openvino(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save_model(tmp_path / "model", files.quantized("bert", "classification", "static"), tokenizer_files={})
+    if fails:
+
+        def broken(content: bytes) -> None:
+            raise UserError("openvino cannot load this file", why="no such operator")
+
+        monkeypatch.setattr(writing, "OpenVinoSession", broken)
+    written = write(load_model(folder), "task", [files.packed()], "random tokens")
+    (other,) = written.others.values()
+    assert isinstance(other, UserError) == fails
+    assert list(written.record["checks"]) == ([] if fails else ["openvino"])
+    assert written.record["int8_products"] == "exact with and without VNNI"
