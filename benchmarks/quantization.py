@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,17 @@ from compress.export.openvino_session import OpenVinoSession
 from compress.export.session import FileSession, OnnxSession
 from compress.predictor import MAX_TOKENS, Predictor, fixed_batch
 from evaluation.cost.cpu import cpu_flags, cpu_name
-from evaluation.quality.intervals import Interval
+from evaluation.quality.intervals import Interval, mean_interval
 
 CHECKED = 256
 FLOAT = "float"
+
+
+def per_token(weight: Mapping[str, Any]) -> dict[str, Any]:
+    """The scheme per-token with other quantizers of the matrices."""
+    return {"rules": [{"pattern": p, "weight": weight, "input": TOKEN8} for p in MATRICES[:1]]}
+
+
 WAYS: dict[str, dict[str, Any]] = {
     "per-token": {"scheme": "per-token"},
     "static": {"scheme": "static"},
@@ -56,6 +63,8 @@ WAYS: dict[str, dict[str, Any]] = {
             *({"pattern": p, "weight": ROW8} for p in TABLES[:1]),
         ],
     },
+    "per-token, full range": per_token(ROW8),
+    "per-token, 7 bits": per_token({**ROW8, "bits": 7}),
     "int4": {"scheme": "int4"},
     "q8bert": {"scheme": "q8bert"},
 }
@@ -75,6 +84,16 @@ class File:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """One file on the test split. quality and agreement (with the float file) in percent.  difference: mean absolute
+    difference of logits."""
+
+    quality: float
+    agreement: float
+    difference: float
+
+
+@dataclass(frozen=True)
 class Answers:
     """What a file says to all test rows, and how good that is by the metric that decides."""
 
@@ -84,7 +103,7 @@ class Answers:
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("model", type=Path, nargs="?", help="a folder of a class that Hugging Face has")
+    p.add_argument("models", type=Path, nargs="*", help="folders of a class that Hugging Face has, one a seed")
     p.add_argument("--data", help="labelled data, where the model is not of random weights")
     p.add_argument("--shape", help="LAYERSxHIDDEN of a BERT with random weights, in place of a folder")
     p.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
@@ -98,20 +117,26 @@ def main() -> None:
     p.add_argument("--no-speed", action="store_true")
     p.add_argument("--no-quality", action="store_true")
     args = p.parse_args()
-    if (args.model is None) == (args.shape is None) or (args.model is not None and args.data is None):
-        raise SystemExit("give a model folder and --data, or --shape")
+    if bool(args.models) == bool(args.shape) or (args.models and args.data is None):
+        raise SystemExit("give model folders and --data, or --shape")
+    if len(args.models) > 1 and not args.no_speed:
+        raise SystemExit("several models are scored, not timed: add --no-speed")
     if args.clock == "cpu" and args.threads != [1]:
         raise SystemExit("processor time tells the latency of one thread alone: --clock cpu --threads 1")
     torch.set_num_threads(args.threads[0])
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"{cpu_name()}: {' '.join(cpu_flags())}; torch {torch.__version__}; load {load}", flush=True)
-    model, batches, examples, score = random_model(args.shape) if args.shape else folder_model(args)
-    files = {FLOAT: File(encode(model, "task").SerializeToString(), None)}
-    files |= {way: made(model, way, batches, examples) for way in args.ways}
-    if examples is not None and score is not None and not args.no_quality:
-        tell_quality(files, examples, score)
-    if not args.no_speed:
-        tell_speed(files, reference_of(args), model.config, args)
+    scores: list[dict[str, Scored]] = []
+    for folder in args.models or [None]:
+        model, batches, examples, score = random_model(args.shape) if folder is None else folder_model(folder, args)
+        files = {FLOAT: File(encode(model, "task").SerializeToString(), None)}
+        files |= {way: made(model, way, batches, examples) for way in args.ways}
+        if examples is not None and score is not None and not args.no_quality:
+            scores.append(print_quality(files, examples, score))
+        if not args.no_speed:
+            print_speed(files, reference_of(args), model.config, args)
+    if len(scores) > 1:
+        print_summary(scores)
 
 
 # --- the models ---------------------------------------------------------------------------------------------------
@@ -119,9 +144,9 @@ def main() -> None:
 Score = Callable[[np.ndarray], Interval]
 
 
-def folder_model(args: argparse.Namespace) -> tuple[Model, list[Batch], Examples, Score]:
+def folder_model(folder: Path, args: argparse.Namespace) -> tuple[Model, list[Batch], Examples, Score]:
     """(float model, batches to calibrate on, test rows, how good outputs for these are)."""
-    predictor = Predictor(args.model, runtime="torch")
+    predictor = Predictor(folder, runtime="torch")
     table = open_table(args.data, task=predictor.task.kind)
     train, test = table.split("train"), table.split("test")
     places = np.unique(np.linspace(0, len(train) - 1, min(args.rows, len(train))).round().astype(int))
@@ -129,7 +154,7 @@ def folder_model(args: argparse.Namespace) -> tuple[Model, list[Batch], Examples
     examples = predictor.encode_rows(test, max_length=args.max_length)
     names = predictor.label_names
     metric = predictor.task.metrics_of(names)[0]
-    print(f"{args.model.parent.name}/{args.model.name} on {table.name}: {metric}, {len(test):,} test rows", flush=True)
+    print(f"\n{folder.parent.name}/{folder.name} on {table.name}: {metric}, {len(test):,} test rows", flush=True)
 
     def score(logits: np.ndarray) -> Interval:
         return predictor.task.score(logits, names, examples, test).interval(metric, resamples=args.bootstrap)
@@ -165,8 +190,9 @@ def made(model: Model, way: str, batches: Sequence[Batch], examples: Examples | 
 # --- quality ------------------------------------------------------------------------------------------------------
 
 
-def tell_quality(files: dict[str, File], examples: Examples, score: Score) -> None:
-    """What each file answers to the test split."""
+def print_quality(files: dict[str, File], examples: Examples, score: Score) -> dict[str, Scored]:
+    """What each file answers to the test split, by way."""
+    scored: dict[str, Scored] = {}
     print(
         "\n| | quality | agreement with float | mean abs. difference of logits | file against simulation, mean | MB |"
     )
@@ -180,6 +206,20 @@ def tell_quality(files: dict[str, File], examples: Examples, score: Score) -> No
         q = found.quality
         told = f"{100 * q.value:.2f} [{100 * q.low:.2f}, {100 * q.high:.2f}]"
         print(f"| {way} | {told} | {same:.2f} % | {apart:.4f} | {simulated} | {file.megabytes:.1f} |", flush=True)
+        scored[way] = Scored(100 * q.value, same, float(apart))
+    return scored
+
+
+def print_summary(scores: Sequence[dict[str, Scored]]) -> None:
+    """Means over the models, and the change against each model in float with Student's 95 % interval."""
+    print(f"\n| mean of {len(scores)} models | quality | change against float, points | agreement | difference |")
+    print("|---|--:|--:|--:|--:|")
+    for way in scores[0]:
+        quality = np.mean([s[way].quality for s in scores])
+        change = mean_interval([s[way].quality - s[FLOAT].quality for s in scores])
+        told = "" if way == FLOAT else f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
+        same, apart = (np.mean([getattr(s[way], name) for s in scores]) for name in ("agreement", "difference"))
+        print(f"| {way} | {quality:.2f} | {told} | {same:.2f} % | {apart:.4f} |", flush=True)
 
 
 def answers(file: File, examples: Examples, score: Score) -> Answers:
@@ -209,11 +249,12 @@ def reference_of(args: argparse.Namespace) -> torch.nn.Module:
         )
         config._attn_implementation = "eager"
         return transformers.BertForSequenceClassification(config).eval()
-    (kind,) = transformers.AutoConfig.from_pretrained(args.model).architectures or ("BertForSequenceClassification",)
-    return getattr(transformers, kind).from_pretrained(args.model, **eager).eval()
+    (folder,) = args.models
+    (kind,) = transformers.AutoConfig.from_pretrained(folder).architectures or ("BertForSequenceClassification",)
+    return getattr(transformers, kind).from_pretrained(folder, **eager).eval()
 
 
-def tell_speed(
+def print_speed(
     files: dict[str, File], theirs: torch.nn.Module, config: EncoderConfig, args: argparse.Namespace
 ) -> None:
     """Median milliseconds of one sequence, and how many times faster than two float ways in the same rounds."""
