@@ -33,7 +33,7 @@ from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
 from compress.encoder.quantizing import calibrate, planned, quantized
 from compress.encoder.schemes import MATRICES, ROW8, TABLES, TENSOR8, TOKEN8, QuantizationSpec
-from compress.export.check import Check, file_answer, held_to
+from compress.export.check import Check, expected_of, file_answer
 from compress.export.encoder import encode
 from compress.export.openvino_session import OpenVinoSession
 from compress.export.session import FileSession, OnnxSession
@@ -181,7 +181,7 @@ def made(model: Model, way: str, batches: Sequence[Batch], examples: Examples | 
     if examples is None:
         return File(content, None)
     rows = list(evaluation_batches(examples.take(np.arange(min(CHECKED, len(examples)))), MAX_TOKENS))
-    check = held_to(whole, "task", file_answer(OnnxSession(content)), rows, "test rows")
+    check = expected_of(whole, "task", rows, "test rows").check(file_answer(OnnxSession(content)))
     if check.complaint is not None:
         raise SystemExit(f"{way}: the file is {check.complaint}")
     return File(content, check)

@@ -19,7 +19,7 @@ from compress.data.random_rows import mixed_lengths, random_rows
 from compress.durable import atomic
 from compress.encoder.inference import prepare
 from compress.errors import UserError
-from compress.export.check import ROWS, Check, compare, file_answer, held_to, model_answer
+from compress.export.check import ROWS, Check, compare, expected_of, file_answer, model_answer
 from compress.export.deployed import FILE
 from compress.export.openvino_session import FILES as OPENVINO
 from compress.export.openvino_session import OpenVinoSession, written_for_openvino
@@ -163,7 +163,7 @@ def _require_same(
         for part in OPENVINO:
             atomic.write_bytes(Path(scratch) / part, files[part])
         found = file_answer(OpenVinoSession(Path(scratch) / OPENVINO[0]))
-        check = held_to(loaded.model, head, found, batches, what)
+        check = expected_of(loaded.model, head, batches, what).check(found)
     check.require("OpenVINO's file", str(loaded.path))
     console.result(f"OpenVINO: {check.sentence()}")
 

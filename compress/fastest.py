@@ -14,7 +14,7 @@ from compress.data.batches import evaluation_batches
 from compress.data.examples import Examples
 from compress.data.random_rows import mixed_lengths
 from compress.errors import UserError
-from compress.export.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compare, held_to, quantization_error
+from compress.export.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, expected_of
 from compress.export.runtimes import COMPILED, RUNTIMES, Runtime, versions
 from compress.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -75,8 +75,7 @@ def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
         return
     tolerance = TOLERANCE if predictor.runtime == "torch-int8" else BF16_TOLERANCE
     batches = list(evaluation_batches(examples.take(np.arange(ROWS)), MAX_TOKENS))
-    error = quantization_error(predictor.reference, "task", batches)
-    check = compare(_answer(predictor.using("torch")), _answer(predictor), batches, what, tolerance, error)
+    check = expected_of(predictor.reference, "task", batches, what).check(_answer(predictor), tolerance)
     check.require(predictor.runtime, str(predictor.folder), why=None, do="use --runtime torch")
 
 
@@ -91,7 +90,7 @@ def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> 
         other.run  # noqa: B018  # opens the file: what is wrong with it is said here
     except UserError as error:
         return Tried(runtime, why_not=error.what)
-    check = held_to(predictor.reference, "task", _answer(other), batches, "random tokens", tolerance)
+    check = expected_of(predictor.reference, "task", batches, "random tokens").check(_answer(other), tolerance)
     return Tried(runtime, check=check, why_not=check.complaint or "")
 
 

@@ -88,7 +88,7 @@ def _instructions(flags: Sequence[str]) -> Finding:
 
     found = " ".join(flags) or "unknown"
     if saturates():
-        do = "int8 files give the same answers here; time them: they gain less than with VNNI, in openvino maybe nothing"
+        do = "int8 files give the same answers here and gain less speed than with VNNI: time them"
         return Finding("cpu instructions", f"{found}: no VNNI, so int8 products are slower", "note", do)
     return Finding("cpu instructions", found, "ok" if flags else "note")
 

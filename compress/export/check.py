@@ -22,6 +22,8 @@ BF16_TOLERANCE = 5e-2  # a bf16 number has 8 binary digits, and a deep model add
 
 AGREEMENT = 0.995
 ERROR_SHARE = 0.5
+NEAR = 1.2
+"""Times the error of quantizing: how far from the float model what is found may be."""
 RARE = 0.05
 MANY = 10_000  # answers of which a share says enough by itself
 
@@ -33,7 +35,8 @@ Answer = Callable[[Batch], np.ndarray]
 class Check:
     """What was found. difference, mean: largest and mean absolute difference.  largest: number that the model gave.
     agreement: share of answers with the same largest entry, of so many `answers`.  tolerance: of a difference, as a
-    share of `largest`.  error: of a quantized model, its mean difference from itself in float; None: it is float."""
+    share of `largest`.  Of a quantized model: error, its mean difference from itself in float; distance, that of what
+    was found from it in float; kept, the share of its answers that are the same in float.  None: it is float."""
 
     rows: int
     what: str
@@ -44,35 +47,44 @@ class Check:
     tolerance: float = TOLERANCE
     error: float | None = None
     answers: int = 0
+    distance: float | None = None
+    kept: float | None = None
 
     @property
     def complaint(self) -> str | None:
         """What is wrong, None where nothing is.
 
-        Rounding in fp32 moves a number over the middle between two codes now and then, and deep models carry that on:
-        of a quantized model it is enough that 99.5 % of answers are the same, or not measurably fewer, and the mean
-        difference below half of what quantizing itself costs.
+        Rounding in fp32 moves a number over the middle between two codes now and then, and deep models carry that on,
+        until their last layers round almost independently. Of a quantized model it is enough that 99.5 % of answers are
+        the same, or not measurably fewer, and the mean difference below half of what quantizing itself costs; or that
+        what was found is as near to the float model as the quantized model is, and differs from it no more often than
+        two independent roundings do.
         """
         allowed = self.tolerance * max(1.0, self.largest)
         if self.difference <= allowed:
             return None
         if self.error is not None:
-            if not self._disagrees and self.mean < ERROR_SHARE * self.error:
+            if self.mean < ERROR_SHARE * self.error and not self._disagrees(AGREEMENT):
                 return None
+            if self.distance is not None and self.kept is not None and self.distance <= NEAR * self.error:
+                apart = 1 - self.kept
+                if not self._disagrees(min(AGREEMENT, 1 - 2 * apart)):
+                    return None
             return (
                 f"{self.mean:.1e} away from the quantized model on average, with the same answer to "
                 f"{100 * self.agreement:.1f} %; allowed are {ERROR_SHARE * self.error:.1e} and {100 * AGREEMENT:.1f} %"
             )
         return f"{self.difference:.1e} away from the model, at most {allowed:.1e} is allowed"
 
-    @property
-    def _disagrees(self) -> bool:
-        """Whether so many other answers would come up in fewer than 5 of 100 checks of a file that gives 99.5 % alike:
-        of 256 answers four or more do, where two are 99.2 %."""
-        if self.agreement >= AGREEMENT or not 0 < self.answers <= MANY:
-            return self.agreement < AGREEMENT
+    def _disagrees(self, least: float) -> bool:
+        """Whether so many other answers would come up in fewer than 5 of 100 checks of a file that gives `least` of
+        them alike: at 99.5 % of 256 answers four or more do, where two are 99.2 %."""
+        if self.agreement >= least or not 0 < self.answers <= MANY:
+            return self.agreement < least
+        if least <= 0:
+            return False
         n, changed = self.answers, round((1 - self.agreement) * self.answers)
-        one, other = math.log(AGREEMENT), math.log(1 - AGREEMENT)
+        one, other = math.log(least), math.log(1 - least)
         # Binomial, by logarithms: the numbers of ways are too large for floats.
         ways = (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(changed))
         fewer = sum(math.exp(way + k * other + (n - k) * one) for k, way in enumerate(ways))
@@ -91,62 +103,76 @@ class Check:
         return f"checked on {self.rows} rows of {self.what}: {self.figures}"
 
 
-def compare(
-    expected: Answer,
-    found: Answer,
-    batches: Sequence[Batch],
-    what: str,
-    tolerance: float = TOLERANCE,
-    error: float | None = None,
-) -> Check:
-    """Both asked for the same rows. what: these are, for people.  error: see `Check`."""
-    difference = largest = total = 0.0
-    same = count = rows = numbers = 0
-    for batch in batches:
-        left, right = found(batch), expected(batch)
-        apart = np.abs(left - right)
-        difference = float(np.maximum(difference, apart.max()))  # Python's max would forget a NaN
-        largest = float(np.maximum(largest, np.abs(right).max()))
-        total, numbers = total + float(apart.sum(dtype=np.float64)), numbers + apart.size
-        if right.ndim == 1 or right.shape[-1] == 1:
-            left, right = np.stack([left, -left], -1), np.stack([right, -right], -1)
-        same += int((left.argmax(-1) == right.argmax(-1)).sum())
-        count += right[..., 0].size
-        rows += batch.rows
-    return Check(rows, what, difference, total / numbers, largest, same / count, tolerance, error, count)
+@dataclass(frozen=True)
+class Expected:
+    """A model's own answers to `batches`, computed once for all that answers in its place.
+
+    what: the rows are, for people.  unrounded: the answers of a quantized model in float, None of a float one.
+    """
+
+    batches: Sequence[Batch]
+    answers: Sequence[np.ndarray]
+    what: str
+    unrounded: Sequence[np.ndarray] | None = None
+
+    def check(self, found: Answer, tolerance: float = TOLERANCE) -> Check:
+        """How far `found` is from the model on the same rows."""
+        answers = [found(batch) for batch in self.batches]
+        apart = [np.abs(left - right) for left, right in zip(answers, self.answers, strict=True)]
+        floats = self.unrounded
+        return Check(
+            rows=sum(batch.rows for batch in self.batches),
+            what=self.what,
+            difference=float(np.max([each.max() for each in apart])),  # Python's max would forget a NaN
+            mean=_mean(apart),
+            largest=float(np.max([np.abs(each).max() for each in self.answers])),
+            agreement=_agreement(answers, self.answers),
+            tolerance=tolerance,
+            error=None if floats is None else _distance(self.answers, floats),
+            answers=sum(each[..., 0].size for each in self.answers),
+            distance=None if floats is None else _distance(answers, floats),
+            kept=None if floats is None else _agreement(self.answers, floats),
+        )
 
 
-def held_to(
-    model: Model,
-    head: str | None,
-    found: Answer,
-    batches: Sequence[Batch],
-    what: str,
-    tolerance: float = TOLERANCE,
-) -> Check:
-    """What answers in a model's place, held to the model's own answers; of a quantized one by what quantizing costs."""
-    error = quantization_error(model, head, batches)
-    return compare(model_answer(model, head), found, batches, what, tolerance, error)
-
-
-def quantization_error(model: Model, head: str | None, batches: Sequence[Batch]) -> float | None:
-    """Mean difference between a quantized model's answers and its own in float; None for a float model."""
-    if not quantized_modules(model):
-        return None
+def expected_of(model: Model, head: str | None, batches: Sequence[Batch], what: str) -> Expected:
+    """The answers of a model, and of a quantized one also those of its floats."""
     answer = model_answer(model, head)
-    rounded = [answer(batch) for batch in batches]
+    answers = [answer(batch) for batch in batches]
+    if not quantized_modules(model):
+        return Expected(batches, answers, what)
     set_mode(model, "float")
     try:
-        apart = [np.abs(answer(batch) - r) for batch, r in zip(batches, rounded, strict=True)]
+        return Expected(batches, answers, what, [answer(batch) for batch in batches])
     finally:
         set_mode(model, "quantized")
-    return float(sum(a.sum(dtype=np.float64) for a in apart) / sum(a.size for a in apart))
 
 
-def remembered(answer: Answer, batches: Sequence[Batch]) -> Answer:
-    """The same answers to `batches`, computed once for several comparisons."""
-    known = {id(batch): answer(batch) for batch in batches}
-    return lambda batch: known[id(batch)]
+def compare(
+    expected: Answer, found: Answer, batches: Sequence[Batch], what: str, tolerance: float = TOLERANCE
+) -> Check:
+    """Two float models asked for the same rows. what: these are, for people."""
+    return Expected(batches, [expected(batch) for batch in batches], what).check(found)
+
+
+def _distance(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float:
+    return _mean([np.abs(one - other) for one, other in zip(left, right, strict=True)])
+
+
+def _mean(parts: Sequence[np.ndarray]) -> float:
+    return float(sum(part.sum(dtype=np.float64) for part in parts) / sum(part.size for part in parts))
+
+
+def _agreement(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float:
+    """Share of answers with the same largest entry; of single scores with the same sign."""
+    same = [_choices(one) == _choices(other) for one, other in zip(left, right, strict=True)]
+    return float(sum(int(each.sum()) for each in same) / sum(each.size for each in same))
+
+
+def _choices(answers: np.ndarray) -> np.ndarray:
+    if answers.ndim == 1 or answers.shape[-1] == 1:
+        answers = np.stack([answers, -answers], -1)
+    return answers.argmax(-1)
 
 
 def model_answer(model: Model, head: str | None) -> Answer:

@@ -13,14 +13,14 @@ from compress import __version__
 from compress.contracts import Batch
 from compress.errors import UserError
 from compress.export.axes import EXACT
-from compress.export.check import Check, compare, file_answer, model_answer, quantization_error, remembered
+from compress.export.check import Check, expected_of, file_answer
 from compress.export.deployed import FILE, RECORD
 from compress.export.encoder import encode
 from compress.export.graph import OPSET
 from compress.export.openvino_session import OpenVinoSession
 from compress.export.precision import FLOAT, precision_of
 from compress.export.runtimes import Runtime, versions
-from compress.export.session import FileSession, OnnxSession
+from compress.export.session import OnnxSession
 from compress.export.tracing import traced
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
@@ -88,18 +88,13 @@ def write(
     else:
         made = encode(loaded.model, head, opset=opset, portable=portable, notes=notes)
     content = made.SerializeToString()
-    error = quantization_error(loaded.model, head, batches)
-    expected = remembered(model_answer(loaded.model, head), batches)
-
-    def checked(session: FileSession) -> Check:
-        return compare(expected, file_answer(session), batches, what, error=error)
-
-    check = checked(OnnxSession(content))
+    expected = expected_of(loaded.model, head, batches, what)
+    check = expected.check(file_answer(OnnxSession(content)))
     check.require("the ONNX file", str(loaded.path))
     others: dict[Runtime, Check | UserError] = {}
     if versions()["openvino"] is not None:
         try:
-            others["openvino"] = checked(OpenVinoSession(content))
+            others["openvino"] = expected.check(file_answer(OpenVinoSession(content)))
         except UserError as error_there:
             others["openvino"] = error_there
     record = {

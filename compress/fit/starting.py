@@ -12,7 +12,7 @@ from compress.data.batches import evaluation_batches
 from compress.data.random_rows import mixed_lengths
 from compress.encoder.model import Model
 from compress.errors import UserError
-from compress.export.check import TOLERANCE, compare, file_answer, model_answer, quantization_error
+from compress.export.check import expected_of, file_answer
 from compress.fit.serving import Bits, Serving, answering, candidates, content, opened, rounded, stored
 from compress.modelfolder.folder import LoadedModel
 from compress.predictor import MAX_TOKENS
@@ -33,7 +33,7 @@ def served_by(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], con
     made = rounded(loaded.model, Bits.alike(8), servings[0])
     written = content(made)
     batches = list(evaluation_batches(mixed_lengths(loaded.config.vocabulary, 64, CHECKED), MAX_TOKENS))
-    error = quantization_error(made, "task", batches)
+    expected = expected_of(made, "task", batches, "random tokens")
     right, calls = [], []
     for serving in servings:
         try:
@@ -41,7 +41,7 @@ def served_by(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], con
         except UserError as problem:
             console.note(f"{serving.runtime}: left out: {problem.what}")
             continue
-        check = compare(model_answer(made, "task"), answer, batches, "random tokens", TOLERANCE, error)
+        check = expected.check(answer)
         if check.complaint is not None:
             console.note(f"{serving.runtime}: left out: {check.complaint}")
             continue

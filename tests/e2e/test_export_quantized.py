@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,6 +92,6 @@ def test_a_file_that_answers_otherwise_is_refused(folder: Path, compress: Cli, m
         "2.0e-01 away from the quantized model on average, with the same answer to 98.0 %; "
         "allowed are 5.0e-02 and 99.5 %"
     )
-    monkeypatch.setattr(writing, "held_to", lambda *_: wrong)
+    monkeypatch.setattr(writing, "expected_of", lambda *_: SimpleNamespace(check=lambda _: wrong))
     with pytest.raises(UserError, match="away from the quantized model"):
         writing.write(load_model(folder), "task", [], "rows")

@@ -210,7 +210,7 @@ def same_file() -> Callable[[Path], None]:
     """Write the folder as an ONNX file, and compare their answers as `compress export` does."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from compress.export.check import file_answer, held_to
+    from compress.export.check import expected_of, file_answer
     from compress.export.encoder import encode
     from compress.export.session import OnnxSession
 
@@ -218,7 +218,7 @@ def same_file() -> Callable[[Path], None]:
         loaded = load_model(folder)
         session = OnnxSession(encode(loaded.model, "task").SerializeToString())
         batches = batches_of(loaded)
-        checked = held_to(loaded.model, "task", file_answer(session), batches, "a toy")
+        checked = expected_of(loaded.model, "task", batches, "a toy").check(file_answer(session))
         assert checked.complaint is None
 
     return check

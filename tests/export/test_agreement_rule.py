@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
-from compress.export.check import Check
+from compress.export.check import Check, Expected
 
 
 def check(changed: int, answers: int, mean: float = 0.01) -> Check:
@@ -26,3 +30,33 @@ def test_a_mean_that_is_too_large_is_refused_in_any_case() -> None:
     complaint = check(0, 256, mean=0.06).complaint
     assert complaint is not None
     assert "allowed are 5.0e-02 and 99.5 %" in complaint
+
+
+@pytest.mark.parametrize(
+    ("distance", "changed", "kept", "refused"),
+    [
+        (0.11, 3, 1.0, False),
+        (0.11, 4, 1.0, True),  # the model answers as its floats do, so a file that answers otherwise is wrong
+        (0.11, 4, 0.99, False),
+        (0.11, 9, 0.99, False),
+        (0.11, 20, 0.99, True),
+        (0.13, 0, 0.99, True),  # further from the float model than the quantized model is
+    ],
+)
+def test_what_is_as_near_to_the_floats_as_the_model_is_may_round_otherwise(
+    distance: float, changed: int, kept: float, refused: bool
+) -> None:
+    """Deep models carry on which code a number in the middle got: its roundings and a file's are independent then."""
+    agreement = 1 - changed / 256
+    made = Check(256, "rows", 1.0, 0.09, 1.0, agreement, 1e-4, error=0.1, answers=256, distance=distance, kept=kept)
+    assert (made.complaint is not None) == refused
+
+
+def test_figures_of_a_quantized_model() -> None:
+    """By hand: two rows of two numbers."""
+    batch: Any = SimpleNamespace(rows=2)
+    floats, rounded, file = (np.array(x) for x in ([[1.0, 0], [0, 1]], [[1.5, 0], [1.5, 1]], [[1, 0.5], [0, 1.5]]))
+    check = Expected([batch], [rounded], "rows", [floats]).check(lambda _: file)
+    assert (check.rows, check.answers, check.difference, check.largest) == (2, 2, 1.5, 1.5)
+    assert (check.mean, check.error, check.distance) == (0.75, 0.5, 0.25)
+    assert (check.agreement, check.kept) == (0.5, 0.5)
