@@ -74,11 +74,11 @@ def measure_models(
     sliced: Sequence[str] | None = None,
 ) -> list[Measured]:
     """Measure models on a split of the labelled data that the options name; `against`, if given, comes first."""
-    folders = list(dict.fromkeys(resolve(name) for name in models))
+    folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
     alone = against is None and len(folders) == 1
     subjects = [Subject(_name(f), f, "teacher" if alone else "student") for f in folders]
     if against:
-        parent = resolve(against)
+        parent = resolve(against, options.tracking_uri)
         kept = [s for s in subjects if len(folders) == 1 or s.folder.resolve() != parent.resolve()]
         subjects = [Subject(_name(parent), parent, "teacher"), *kept]
     info = modelfolder.inspect(folders[0])
@@ -108,9 +108,9 @@ def evaluate_robustness(
 ) -> list[Curve]:
     """Quality of one model, or of two on the same rows, while the rows are disturbed more and more."""
     check_disturbance(disturbance)
-    output = free_folder(options.output, _name(resolve(model)), disturbance)
+    folders = [resolve(name, options.tracking_uri) for name in (model, against) if name is not None]
+    output = free_folder(options.output, _name(folders[0]), disturbance)
     console = Console(quiet=options.quiet, json=options.json)
-    folders = [resolve(name) for name in (model, against) if name is not None]
     info = modelfolder.inspect(folders[0])
     recipe, table = labelled(info, options, console)
     assert recipe.data is not None

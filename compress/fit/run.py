@@ -74,7 +74,7 @@ class Fit:
             trials.require()
         if options.precision == "bf16":
             raise UserError("bits are what a plan chooses", where="--precision bf16", do="leave it out")
-        self.source = resolve(wanted.model)
+        self.source = resolve(wanted.model, options.tracking_uri)
         info = modelfolder.inspect(self.source)
         if "task" not in info.heads:
             raise UserError(
