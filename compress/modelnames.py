@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from compress.errors import ExitCode, UserError, did_you_mean, printable
-from compress.modelfolder.folder import is_model_folder
 
 PATTERNS = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress.json")
 
@@ -27,6 +26,8 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
         from compress.tracking.download import download_model
 
         return download_model(name, tracking_uri)
+    from compress.modelfolder.folder import is_model_folder  # torch, which names alone do not need
+
     path = Path(name).expanduser()
     if is_model_folder(path) or (path / "config.json").is_file():
         return path  # the loader says better than we could what is wrong with one that has no safetensors

@@ -12,6 +12,8 @@ import pytest
 from e2e_toy import DISTILL, PRETRAINED, QUICK, TEACHER, Cli, sha
 
 from compress.durable import atomic
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
 from compress.modelfolder import folder as modelfolder
 from compress.tracking import Store
 
@@ -140,8 +142,56 @@ def test_benchmark_times_models_side_by_side(taught: Path, compress: Cli) -> Non
     done = compress("benchmark", TEACHER, "--length", "4000")
     assert (done.code, done.line) == (
         2,
-        "error: --length: sequences of 4000 tokens: a model has 64 positions",
+        f"error: --length 4000: {TEACHER} has 64 positions; give at most 64, or leave it out",
     )
+
+
+def test_benchmark_times_as_many_tokens_as_every_model_reads(
+    taught: Path, compress: Cli, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    _classifier(taught / "long", 160, toy_tokenizer_files, len(toy_vocabulary))
+    config = transformers.RobertaConfig(
+        vocab_size=len(toy_vocabulary), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=50, type_vocab_size=1, pad_token_id=1, num_labels=2,
+    )  # fmt: skip
+    transformers.RobertaForSequenceClassification(config).save_pretrained(taught / "roberta")
+    for name, data in toy_tokenizer_files.items():
+        (taught / "roberta" / name).write_bytes(data)
+    for models, length in (
+        (["long"], 128), ([TEACHER], 64), (["long", TEACHER], 64), ([TEACHER, "roberta"], 48), (["roberta"], 48)
+    ):  # fmt: skip
+        done = compress("benchmark", *models, "--repeats", "5", "--json")
+        assert done.code == 0, done.err
+        shapes = {model["context"]["latency_shape"] for model in json.loads(done.out)["models"]}
+        assert shapes == {f"batch 1 x {length} tokens"}, models
+    said = compress("benchmark", TEACHER, "roberta", "--repeats", "5")
+    assert "48 tokens" in said.err
+    assert "latency: batch 1 x 48 tokens" in said.out
+    done = compress("benchmark", TEACHER, "roberta", "--length", "64")
+    assert (done.code, done.line) == (
+        2,
+        "error: --length 64: roberta has 48 positions; give at most 48, or leave it out",
+    )
+
+
+def test_models_of_unlike_positions_are_timed_with_the_same_length(
+    taught: Path, compress: Cli, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]
+) -> None:
+    _classifier(taught / "short", 40, toy_tokenizer_files, len(toy_vocabulary))
+    done = compress("evaluate", "short", "--against", TEACHER, "--data", "data", "--json")
+    assert done.code == 0, done.err
+    shapes = {found["context"]["latency_shape"] for found in json.loads(done.out)["models"]}
+    assert shapes == {"batch 1 x 40 tokens"}
+
+
+def _classifier(folder: Path, positions: int, tokenizer: dict[str, bytes], vocabulary: int) -> None:
+    config = EncoderConfig.uniform(
+        vocabulary=vocabulary, hidden=16, layers=1, heads=2, feed_forward=16, max_positions=positions
+    )
+    model = Model(config, {"task": HeadConfig("classification", labels=2)}).initialize(1)
+    meta = modelfolder.FolderMeta(task="classification", label_names=("negative", "positive"))
+    modelfolder.save_model(folder, model, tokenizer_files=tokenizer, meta=meta)
 
 
 # --- predicting ---------------------------------------------------------------------------------------------------
