@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sys
@@ -195,6 +196,48 @@ def _classifier(folder: Path, positions: int, tokenizer: dict[str, bytes], vocab
 
 
 # --- predicting ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [(), ("--embeddings",)])
+def test_tables_are_read_by_their_column_of_text(taught: Path, compress: Cli, flags: tuple[str, ...]) -> None:
+    texts = [*TEXTS, 'she said, "never again"']
+    plain = compress("predict", TEACHER, *flags, *texts)
+    assert plain.code == 0, plain.err
+    rows = [{"id": f"r{i}", "stars": "5", "text": text} for i, text in enumerate(texts)]
+    (taught / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n", encoding="utf-8")
+    with (taught / "rows.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    with (taught / "rows.tsv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], dialect="excel-tab")
+        writer.writeheader()
+        writer.writerows(rows)
+    (taught / "rows.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    for name in ("rows.jsonl", "rows.csv", "rows.tsv", "rows.txt"):
+        done = compress("predict", TEACHER, *flags, "--file", name)
+        assert (done.code, done.out) == (0, plain.out), (name, done.err)
+    found = compress("predict", TEACHER, *flags, "--file", "rows.jsonl", "--json")
+    assert [json.loads(line)["id"] for line in found.out.splitlines()] == ["r0", "r1", "r2", "r3"]
+    assert compress("predict", TEACHER, *flags, "--file", "rows.csv", "--json").out == found.out
+
+
+@pytest.mark.parametrize("flags", [(), ("--embeddings",)])
+def test_tables_that_cannot_be_read(taught: Path, compress: Cli, flags: tuple[str, ...]) -> None:
+    cases = {
+        "a.jsonl": ('{"txt": "x"}\n', "a.jsonl:1: the row has no text; did you mean 'txt'?"),
+        "b.jsonl": ("good\n", "b.jsonl:1: not JSON: good; give an object with text a line"),
+        "c.csv": ("txt,stars\nx,5\n", "c.csv: row 1: the row has no text; did you mean 'txt'?"),
+        "d.csv": ('text\n"open\n', "d.csv:2: a quote is opened and never closed"),
+    }
+    for name, (content, message) in cases.items():
+        (taught / name).write_text(content, encoding="utf-8")
+        done = compress("predict", TEACHER, *flags, "--file", name)
+        assert (done.code, message in done.err) == (2, True), done.err
+    done = compress("predict", TEACHER, *flags, "--file", "none.csv")
+    assert (done.code, done.line) == (2, "error: none.csv: cannot read the file: No such file or directory")
+    (taught / "empty.csv").write_text("", encoding="utf-8")
+    assert compress("predict", TEACHER, *flags, "--file", "empty.csv").out == ""
 
 
 def test_predict_answers_words_a_file_and_a_stream_alike(
