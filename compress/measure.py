@@ -375,9 +375,11 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
     samples: per model, encoded rows with the lengths of real input; throughput runs them packed.
     """
     device = predictors[0].device
+    length = min(
+        cost.length, *(p.max_length for p in predictors)
+    )  # of all of them: times of unlike lengths tell nothing
     wait = torch.cuda.synchronize if device.startswith("cuda") else None
-    fixed = [fixed_batch(p.config, cost.batch, min(cost.length, p.max_length)).to(p.device) for p in predictors]
-    lengths = [int(b.max_length) for b in fixed]
+    fixed = [fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
     latencies = measure_interleaved(
         [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
         warmup=cost.warmup,
@@ -404,7 +406,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
             "memory/peak_mb": peak_memory_mb(passes[i], device),
             "memory/weights_mb": count.bytes / MB,
         }
-        results.append(Measurement(values, _context(p, cost, lengths[i], latencies[i], samples[i])))
+        results.append(Measurement(values, _context(p, cost, length, latencies[i], samples[i])))
     return results
 
 

@@ -5,19 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from compress.errors import ExitCode, UserError, did_you_mean, printable
-from compress.modelfolder.folder import is_model_folder
 
 PATTERNS = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress.json")
 
 
-def resolve(name: str) -> Path:
-    """The local folder that `name` means; UserError with the nearest right thing."""
-    if name.startswith("hf:"):
-        return _from_hub(name[3:])
-    if name.startswith(("runs:/", "models:/")):
+HUB, STORE = "hf:", ("runs:/", "models:/")
+
+
+def is_address(name: str) -> bool:
+    """Whether the name means a model of the hub or of the store, not a folder."""
+    return name.startswith((HUB, *STORE))
+
+
+def resolve(name: str, tracking_uri: str | None = None) -> Path:
+    """The local folder that `name` means, in the store of `resolve_store(tracking_uri)`; UserError with the nearest
+    right thing."""
+    if name.startswith(HUB):
+        return _from_hub(name.removeprefix(HUB))
+    if name.startswith(STORE):
         from compress.tracking.download import download_model
 
-        return download_model(name)
+        return download_model(name, tracking_uri)
+    from compress.modelfolder.folder import is_model_folder  # torch, which names alone do not need
+
     path = Path(name).expanduser()
     if is_model_folder(path) or (path / "config.json").is_file():
         return path  # the loader says better than we could what is wrong with one that has no safetensors

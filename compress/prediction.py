@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,14 +16,15 @@ import click
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.task import Task
+from compress.data.textfiles import read_csv
 from compress.embedder import Embedder
 from compress.errors import UserError, did_you_mean, printable
 from compress.fastest import fastest, named, short_rows
 from compress.modelnames import resolve
 from compress.predictor import Predictor
-from compress.serving import roles_of
+from compress.serving import TEXT, roles_of
 
-JSON_LINES = (".jsonl", ".ndjson")
+JSON_LINES, TABLES = (".jsonl", ".ndjson"), (".csv", ".tsv")
 AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough that a stream answers soon
 
 
@@ -82,16 +83,16 @@ def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: Ru
     if options.runtime not in (None, "torch"):
         raise UserError("vectors are computed by torch", where=f"--runtime {options.runtime}", do="leave it out")
     given = _given(texts, (), (), (), file)
-    source = iter(given) if file is None else (Asked(line) for line in _lines(file))
+    source = iter(given) if file is None else _read_texts(file)
     precision = "bf16" if options.precision == "bf16" else "fp32"
     embedder = Embedder(resolve(model), device=options.device, precision=precision)
-    while chunk := [one.text for one in islice(source, AT_ONCE)]:
-        for text, vector in zip(chunk, embedder(chunk), strict=True):
+    while chunk := list(islice(source, AT_ONCE)):
+        for one, vector in zip(chunk, embedder([one.text for one in chunk]), strict=True):
             if options.json:
-                row = {"text": text, "embedding": [float(f"{value:.7g}") for value in vector]}
+                row = {**one.beside, "text": one.text, "embedding": [float(f"{value:.7g}") for value in vector]}
                 click.echo(json.dumps(row, ensure_ascii=False))
             else:
-                click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(text, 200))
+                click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200))
 
 
 def _given(
@@ -126,34 +127,59 @@ def _given(
 
 
 def _read(file: Path, task: Task) -> Iterator[Asked]:
-    """A text a line; in a file of JSON lines, and where a task's texts have names of their own such as question and
-    context, an object a line."""
+    """A text a line; of a table (JSON lines, CSV), and where a task's texts have names of their own such as question
+    and context, a row each."""
     named = len([role for role in task.text_roles if role in task.usual]) == 2
-    if named or file.suffix.lower() in JSON_LINES:
-        return _objects(_lines(file), file, task)
-    return (Asked(line) for line in _lines(file))
-
-
-def _objects(lines: Iterable[str], file: Path, task: Task) -> Iterator[Asked]:
-    """JSON lines, whose keys are usual names of the texts; an `id` is kept. Blank lines are skipped."""
+    if not named and file.suffix.lower() not in (*JSON_LINES, *TABLES):
+        return (Asked(line) for line in _lines(file))
     first, second = roles_of(task)
     paired = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
-    for number, line in enumerate(lines, 1):
+    return _named_texts(file, first, second, paired)
+
+
+def _read_texts(file: Path) -> Iterator[Asked]:
+    """What vectors are made of: a text a line, or the text of each row of a table."""
+    if file.suffix.lower() not in (*JSON_LINES, *TABLES):
+        return (Asked(line) for line in _lines(file))
+    return _named_texts(file, TEXT, (), False)
+
+
+def _named_texts(file: Path, first: Sequence[str], second: Sequence[str], paired: bool) -> Iterator[Asked]:
+    """Rows whose columns are usual names of the texts; an `id` is kept."""
+    needs = " and ".join([first[0], *([second[0]] if paired else [])])
+    for where, row in _table(file) if file.suffix.lower() in TABLES else _objects(file, needs):
+        found = [_text_of(row, names, where, needed) for names, needed in ((first, True), (second, paired)) if names]
+        assert found[0] is not None
+        yield Asked(found[0], found[1] if len(found) > 1 else None, {"id": row["id"]} if "id" in row else {})
+
+
+def _table(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where it stands, cells by column) of each row of a CSV file."""
+    try:
+        if not file.stat().st_size:
+            return
+        frame = read_csv(file, [])
+    except OSError as error:
+        raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
+    for number, cells in enumerate(zip(*frame.columns.values(), strict=True), 1):
+        yield f"{file}: row {number}", {name: str(cell) for name, cell in zip(frame.columns, cells, strict=True)}
+
+
+def _objects(file: Path, needs: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where it stands, object) of JSON lines. Blank lines are skipped."""
+    for number, line in enumerate(_lines(file), 1):
         if not line or line.isspace():
             continue
         where = f"{file}:{number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            needs = " and ".join([first[0], *([second[0]] if paired else [])])
             raise UserError(
                 "not JSON", where=where, why=printable(line, 60), do=f"give an object with {needs} a line"
             ) from error
         if not isinstance(row, dict):
             raise UserError("not a JSON object", where=where, why=printable(line, 60))
-        found = [_text_of(row, names, where, needed) for names, needed in ((first, True), (second, paired)) if names]
-        assert found[0] is not None
-        yield Asked(found[0], found[1] if len(found) > 1 else None, {"id": row["id"]} if "id" in row else {})
+        yield where, row
 
 
 def _text_of(row: Mapping[str, Any], names: Sequence[str], where: str, needed: bool) -> str | None:
@@ -162,7 +188,7 @@ def _text_of(row: Mapping[str, Any], names: Sequence[str], where: str, needed: b
     if key is None:
         if not needed:
             return None
-        raise UserError(f"the object has no {names[0]}", where=where, do=did_you_mean(names[0], row))
+        raise UserError(f"the row has no {names[0]}", where=where, do=did_you_mean(names[0], row))
     if not isinstance(row[key], str) or not row[key].strip():
         raise UserError(f"the {names[0]} is empty", where=where, do="give a text")
     return row[key]

@@ -136,23 +136,23 @@ def promote(
         candidate = _candidate(chosen, files, fingerprint, flavour)
         version = registering.promote(store, name, alias, candidate, experiment(options), console.warn)
     console.result(f"{chosen.name} is version {version.number} of '{name}' and its {alias}{moved}")
-    console.result(f"use it   compress predict models:/{name}@{alias} --file texts.txt --json")
+    named = f"MLFLOW_TRACKING_URI={store.shown} "
+    there = "" if options.tracking_uri is None else named
+    console.result(f"use it   {there}compress predict models:/{name}@{alias} --file texts.txt --json")
     if pyfunc:
-        console.result(
-            f"serve it MLFLOW_TRACKING_URI={store.shown} mlflow models serve -m models:/{name}@{alias} "
-            "--env-manager local"
-        )
+        console.result(f"serve it {named}mlflow models serve -m models:/{name}@{alias} --env-manager local")
     console.document({**told, "version": version.number, "changed": True})
     return version
 
 
 def _judge(model: str, gates: Gates, against: str | None, split: str, options: RunOptions, fresh: bool) -> Judged:
-    folder = resolve(model)
+    folder = resolve(model, options.tracking_uri)
     meta = modelfolder.inspect(folder).meta
     measured = meta.measurement
     if fresh:
         plain = dataclasses.replace(options, tracking_uri=None, experiment=None, output=None, json=False, dry_run=False)
-        found = evaluate(model, against, split, BOOTSTRAP, plain)[-1].measurement
+        parent = None if against is None else str(resolve(against, options.tracking_uri))
+        found = evaluate(str(folder), parent, split, BOOTSTRAP, plain)[-1].measurement
         measured = meta.measured(found).measurement
     return Judged(model, folder, meta, measured, _figures(model, folder, gates, measured, fresh))
 

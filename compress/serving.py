@@ -12,6 +12,8 @@ from compress.modelfolder import folder as modelfolder
 from compress.predictor import Predictor
 
 AT_ONCE = 1024
+TEXT = ("text", "sentence", "sentence1")
+"""Usual names of the column of a text."""
 
 
 class Service:
@@ -64,7 +66,7 @@ def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
     roles = list(task.text_roles)
     if roles[0] in ("words", "text"):
         second = () if roles[0] == "words" else ("text_pair", "sentence2", "text2")
-        return ("text", "sentence", "sentence1"), second
+        return TEXT, second
     first, second = ([role, *task.usual.get(role, ())] for role in roles[:2])
     return list(dict.fromkeys(first)), list(dict.fromkeys(second))
 

@@ -27,6 +27,7 @@ from compress.report import SLICES_NOTE, churn_table, comparison, conditions, sl
 from compress.robustness import Curve, check_disturbance, curve, difference, free_folder, tell
 from compress.runfolder import new_output
 from compress.stages import check_same_task, open_table_of, settings_for
+from compress.timing import timed_length
 from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
 
 BOOTSTRAP = 200
@@ -74,11 +75,11 @@ def measure_models(
     sliced: Sequence[str] | None = None,
 ) -> list[Measured]:
     """Measure models on a split of the labelled data that the options name; `against`, if given, comes first."""
-    folders = list(dict.fromkeys(resolve(name) for name in models))
+    folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
     alone = against is None and len(folders) == 1
     subjects = [Subject(_name(f), f, "teacher" if alone else "student") for f in folders]
     if against:
-        parent = resolve(against)
+        parent = resolve(against, options.tracking_uri)
         kept = [s for s in subjects if len(folders) == 1 or s.folder.resolve() != parent.resolve()]
         subjects = [Subject(_name(parent), parent, "teacher"), *kept]
     info = modelfolder.inspect(folders[0])
@@ -108,9 +109,9 @@ def evaluate_robustness(
 ) -> list[Curve]:
     """Quality of one model, or of two on the same rows, while the rows are disturbed more and more."""
     check_disturbance(disturbance)
-    output = free_folder(options.output, _name(resolve(model)), disturbance)
+    folders = [resolve(name, options.tracking_uri) for name in (model, against) if name is not None]
+    output = free_folder(options.output, _name(folders[0]), disturbance)
     console = Console(quiet=options.quiet, json=options.json)
-    folders = [resolve(name) for name in (model, against) if name is not None]
     info = modelfolder.inspect(folders[0])
     recipe, table = labelled(info, options, console)
     assert recipe.data is not None
@@ -210,18 +211,22 @@ def labelled(
     return recipe, table
 
 
-def benchmark(models: Sequence[str], batch: int, length: int, repeats: int, options: RunOptions) -> list[Measured]:
-    """Time models in turn, without data: random tokens, a mix of lengths up to `length` for throughput."""
+def benchmark(
+    models: Sequence[str], batch: int, length: int | None, repeats: int, options: RunOptions
+) -> list[Measured]:
+    """Time models in turn, without data: random tokens, a mix of lengths up to `length` for throughput.
+
+    length: in tokens; None: 128, or the most that every model has positions for. Raises UserError for a length that is
+    more than that.
+    """
     console = Console(quiet=options.quiet, json=options.json)
     folders = [resolve(m) for m in models]
     precision = "bf16" if options.precision == "bf16" else "fp32"
     predictors = [Predictor(f, device=options.device, precision=precision, runtime=named(options)) for f in folders]
-    longest = min(p.max_length for p in predictors)
-    if length > longest:
-        raise UserError(f"sequences of {length} tokens", where="--length", why=f"a model has {longest} positions")
+    length = timed_length(zip(models, (p.max_length for p in predictors), strict=True), length)
     if options.runtime == "auto":
         predictors = [_fastest(p, batch, length, console) for p in predictors]
-    console.note("timing " + ", ".join(_name(f) for f in folders))
+    console.note(f"timing {', '.join(_name(f) for f in folders)}, {length} tokens")
     samples = [mixed_lengths(p.config.vocabulary, length) for p in predictors]
     costs = measure_cost(predictors, samples, CostPlan(batch=batch, length=length, repeats=repeats))
     measured = []

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
 from compress.contracts import Needs
 from compress.encoder.inference import prepare
 from compress.encoder.model import Model
+from compress.errors import UserError
 from compress.predictor import fixed_batch
 from compress.recipe.schema import LatencySpec
 from evaluation.cost.latency import Latency, measure_interleaved
+
+
+def timed_length(positions: Iterable[tuple[str, int]], asked: int | None) -> int:
+    """Tokens of the sequences that models are timed with: `asked`, else 128 or the most that fit all of them.
+
+    positions: (name, longest sequence it reads) of each model. Raises UserError when what was asked for does not fit.
+    """
+    name, longest = min(positions, key=lambda one: one[1])
+    if asked is not None and asked > longest:
+        do = f"give at most {longest}, or leave it out"
+        raise UserError(f"{name} has {longest} positions", where=f"--length {asked}", do=do)
+    return asked or min(LatencySpec().length, longest)
 
 
 def timed(models: Sequence[Model], plan: LatencySpec, device: str) -> list[Latency]:

@@ -28,7 +28,8 @@ OURS = sorted({(one.name, line) for one in WRITTEN for line in one.ours()})
 MENTIONED = sorted({(one.name, words[0]) for one in WRITTEN for words in one.mentioned()})
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 FOREIGN_FLAGS = {"--env-manager", "--help", "--version", "--index-url", "--nproc-per-node"}
-"""pip's and torchrun's own among them."""
+FOREIGN_FLAGS |= {"--backend-store-uri", "--artifacts-destination"}
+"""pip's, torchrun's and mlflow's own among them."""
 
 TOLD = {
     "compress.prune_layers.criteria": "docs/methods/layers.md",

@@ -46,7 +46,7 @@ def analyze(
     Raises UserError for data and models that do not fit, and a folder that is there.
     """
     console = Console(quiet=options.quiet, json=options.json)
-    folder = resolve(model)
+    folder = resolve(model, options.tracking_uri)
     output = (
         options.output or RUNS / f"analyze-{folder.resolve().parent.name if folder.name in _PLAIN else folder.name}"
     )
@@ -60,7 +60,7 @@ def analyze(
     one = opened(folder, options)
     if rounded:
         refuse_quantized(one.loaded.config, "--quantization", str(folder))
-    other = None if against is None else opened(resolve(against), options)
+    other = None if against is None else opened(resolve(against, options.tracking_uri), options)
     if other is not None and not modelfolder.same_vocabulary(folder, other.loaded.path):
         raise UserError(
             "the models cut texts differently", where="--against", do="name a model with the same tokenizer"

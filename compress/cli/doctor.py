@@ -150,7 +150,7 @@ def _memory_gb() -> tuple[float, float] | None:
 
 
 def _store(uri: str | None) -> Iterator[Finding]:
-    from compress.tracking.store import resolve_store
+    from compress.tracking.store import require_driver, resolve_store
 
     try:
         store = resolve_store(uri)
@@ -159,6 +159,11 @@ def _store(uri: str | None) -> Iterator[Finding]:
         return
     where = store.shown if store.chosen == "default" else f"{store.shown} (by {store.chosen})"
     if store.database is None:
+        try:
+            require_driver(store)
+        except UserError as error:
+            yield Finding("store", f"{where}: {error.what}", "missing", error.do or "")
+            return
         yield Finding("store", where, "ok", "not contacted here; `compress ui` opens it")
     elif not store.database.exists():
         yield Finding("store", f"{where}: not made yet", "ok", "the first run makes it")

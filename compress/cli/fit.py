@@ -52,7 +52,11 @@ class Duration(click.ParamType):
     type=click.Choice(["quality", "smallest", "fastest"]),
     help="What is best within the bounds; not given: quality, or the smallest where --max-drop alone is given.",
 )
-@click.option("--length", type=click.IntRange(3, 1_000_000), help="Tokens of a text that is timed; not given: 128.")
+@click.option(
+    "--length",
+    type=click.IntRange(3, 1_000_000),
+    help="Tokens of a text that is timed (default: 128, or as many as the model has positions).",
+)
 @click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Texts at once.")
 @click.option("--time", "seconds", type=Duration(), help="Time to work in, such as 10m; not given: as the plans need.")
 @click.option("--plans", type=click.IntRange(1, 64), default=6, show_default=True, help="Most plans made and measured.")

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     "--file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts, one a line, or .jsonl with text (and text_pair); of questions, JSON objects; - is stdin.",
+    help="Texts, one a line, or .jsonl or .csv with a column text (and text_pair); of questions, JSON objects; "
+    "- is stdin.",
 )
 @click.option(
     "--no-answer-threshold",
@@ -50,7 +51,7 @@ def command(
     \b
       compress predict runs/distilbert/student "the screen is not bad at all"
       compress predict runs/distilbert/student --file texts.txt --json
-      compress predict runs/embedder --embeddings --file texts.txt --json
+      compress predict runs/embedder --embeddings --file rows.jsonl --json
       compress predict runs/finetune/model --question "Who ran?" --context "Rollo ran to the sea."
 
     With --json: one JSON object per text and line (JSONL). A vector is pooled and post-processed as the folder says

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from compress.comparing.rows import Row, of_run, unique
 from compress.contracts import FAKE
 from compress.errors import UserError
+from compress.modelnames import is_address
 from compress.tracking.reading import Listed, Reader, StoredRun, in_experiment, local_artifacts, named
 from evaluation.quality.pairing import Resampled
 
 if TYPE_CHECKING:
     from compress.measure import Measured
 
-MARKS = ("hf:", "runs:/", "models:/")
 ROLES = ("summary", "comparison")  # of runs that hold no model of their own
 MEASURED = ("quality/", FAKE, "size/", "speed/")  # begin of the figures of a model
 FROM_SERVER = 40  # files fetched from a server before the table is shown: each is a request
@@ -33,7 +33,7 @@ class Gathered:
 
 def is_model(name: str) -> bool:
     """Whether a name means a model that is to be measured: an address of one, or a folder that holds one."""
-    return name.startswith(MARKS) or (Path(name).expanduser() / "config.json").is_file()
+    return is_address(name) or (Path(name).expanduser() / "config.json").is_file()
 
 
 def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tuple[list[Row], list[str]]:

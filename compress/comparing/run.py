@@ -124,7 +124,7 @@ def _require_one_runtime(models: Sequence[str], asked: Asked, options: RunOption
     from compress.export.deployed import usual_runtime
     from compress.modelnames import resolve
 
-    found = {name: usual_runtime(resolve(name)) for name in models}
+    found = {name: usual_runtime(resolve(name, options.tracking_uri)) for name in models}
     if len(set(found.values())) > 1:
         raise UserError(
             "these models run in different runtimes, so their latencies cannot be compared",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -22,6 +21,7 @@ from compress.data.segmentation import Segmenter
 from compress.data.tokenizer import Tokenizer
 from compress.data.tokens import AT_ONCE, Part, Tokens, no_tokens, tokenized, tokens_mark
 from compress.durable import atomic, safe
+from compress.durable.cache import cache_folder
 from compress.durable.lock import file_lock
 
 FORMAT = "token-store-1"
@@ -29,14 +29,6 @@ SHARD = 1 << 23
 """Tokens of a shard: it is closed with the first documents that reach as many."""
 FILES = {"ids": np.int32, "word_starts": np.bool_, "sentences": np.int64, "documents": np.int64}
 NOTE = "shard.json"
-
-
-def cache_folder() -> Path:
-    """Where what can be made again is kept: COMPRESS_CACHE, else `compress` in the user's cache folder."""
-    named = os.environ.get("COMPRESS_CACHE")
-    if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compress"
 
 
 class Sharded:

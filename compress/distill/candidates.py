@@ -25,8 +25,8 @@ from compress.data.examples import pack
 from compress.data.ragged import bounds_of
 from compress.data.rewording import Passage
 from compress.data.tokenizer import Tokenizer
-from compress.data.tokenstore import cache_folder
 from compress.durable import atomic, safe
+from compress.durable.cache import cache_folder
 from compress.durable.lock import file_lock
 from compress.encoder.model import Model
 

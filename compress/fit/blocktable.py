@@ -22,8 +22,8 @@ import numpy as np
 
 import compress
 from compress.console import Console
-from compress.data.tokenstore import cache_folder
 from compress.durable import atomic, safe
+from compress.durable.cache import cache_folder
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.model import Model
 from compress.export.runtimes import versions

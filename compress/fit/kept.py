@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from compress.contracts import WidthScores
-from compress.data.tokenstore import cache_folder
 from compress.durable import atomic, safe
+from compress.durable.cache import cache_folder
 from compress.errors import UserError
 from compress.fit.blocks import Blocks
 from compress.fit.joining import Join

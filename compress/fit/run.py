@@ -46,6 +46,7 @@ from compress.prune_width.costs import Counts
 from compress.runfolder import Request, RunFolder, claim, resume_command
 from compress.stages import check_same_labels, data_note, settings_asked, settings_for
 from compress.standalone import labelled
+from compress.timing import timed_length
 from compress.tracking import TrackedRun, experiment, open_asked, open_run, resolve_store
 
 PLANS, STUDY = "plans", "study.json"
@@ -74,7 +75,7 @@ class Fit:
             trials.require()
         if options.precision == "bf16":
             raise UserError("bits are what a plan chooses", where="--precision bf16", do="leave it out")
-        self.source = resolve(wanted.model)
+        self.source = resolve(wanted.model, options.tracking_uri)
         info = modelfolder.inspect(self.source)
         if "task" not in info.heads:
             raise UserError(
@@ -99,12 +100,7 @@ class Fit:
         self.task = task_of(self.table.task, self.table.settings)
         self.metric = self.task.metrics_of(self.table.label_names)[0]
         self.bounds.check_rows(len(self.table.split("test")), self.metric, wanted.uncertified)
-        longest = info.config.max_positions
-        self.length = wanted.length or min(128, longest)
-        if self.length > longest:
-            raise UserError(
-                f"sequences of {wanted.length} tokens", where="--length", why=f"the model has {longest} positions"
-            )
+        self.length = timed_length([(wanted.model, info.config.max_positions)], wanted.length)
 
     # --- before anything is made ------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ import torch
 import compress
 import evaluation
 from compress.corpora import words_read
-from compress.data.tokenstore import cache_folder
 from compress.durable import atomic, safe
+from compress.durable.cache import cache_folder
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelnames import resolve as resolve_model

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 import compress
-from compress.data.tokenstore import cache_folder
 from compress.durable import atomic, safe
+from compress.durable.cache import cache_folder
 from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.cutting import COUNTED, units
 from compress.encoder.inference import prepare

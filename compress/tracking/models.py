@@ -15,6 +15,7 @@ from compress.tracking.records import Record
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
 
     from compress.tracking.replay import Replay
     from compress.tracking.store import Store
@@ -117,9 +118,14 @@ def ensure_registered(client: MlflowClient, name: str) -> None:
             raise
 
 
-def _version_of(client: MlflowClient, name: str, key: str) -> str | None:
+def versions_named(client: MlflowClient, name: str) -> Sequence[ModelVersion]:
+    """The versions of the registered model `name`; none when there is no such name."""
     quoted = name.replace("'", "\\'")
-    for found in client.search_model_versions(f"name = '{quoted}'"):
+    return client.search_model_versions(f"name = '{quoted}'")
+
+
+def _version_of(client: MlflowClient, name: str, key: str) -> str | None:
+    for found in versions_named(client, name):
         if found.tags.get(KEY_TAG) == key:
             return str(found.version)
     return None
@@ -142,10 +148,14 @@ def new_version(
     model = client.get_logged_model(model_id)
     # A server finds a model by its id; a database opened directly would look for it in the process's default store.
     source = f"models:/{model_id}" if store.is_server else model.artifact_location
-    made = client.create_model_version(name, source=source, run_id=run_id, tags=dict(tags), description=description)
-    versions = json.loads(model.tags.get(VERSIONS_TAG) or "[]")
-    versions.append({"name": name, "version": str(made.version)})
-    client.set_logged_model_tags(model_id, {VERSIONS_TAG: json.dumps(versions)})
+    given = model_id if store.is_server else None
+    made = client.create_model_version(
+        name, source=source, run_id=run_id, tags=dict(tags), description=description, model_id=given
+    )
+    if not store.is_server:  # which does this itself
+        versions = json.loads(model.tags.get(VERSIONS_TAG) or "[]")
+        versions.append({"name": name, "version": str(made.version)})
+        client.set_logged_model_tags(model_id, {VERSIONS_TAG: json.dumps(versions)})
     return str(made.version)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from compress.errors import ExitCode, UserError, printable
 from compress.tracking import records as rec
 from compress.tracking.listing import all_experiments
-from compress.tracking.models import ensure_registered, new_version
+from compress.tracking.models import ensure_registered, new_version, versions_named
 from compress.tracking.names import cut, model_name
 from compress.tracking.run import open_run
 from compress.tracking.state import read_state
@@ -110,8 +110,7 @@ def promote(store: Store, name: str, alias: str, candidate: Candidate, experimen
 
 
 def _existing(client: MlflowClient, name: str, candidate: Candidate) -> Version | None:
-    quoted = name.replace("'", "\\'")
-    versions = [_version(v) for v in client.search_model_versions(f"name = '{quoted}'")]
+    versions = [_version(v) for v in versions_named(client, name)]
     same = (v for v in versions if (v.fingerprint, v.flavour) == (candidate.fingerprint, candidate.flavour))
     return max(same, key=lambda v: int(v.number), default=None)
 

@@ -35,6 +35,8 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 VARIABLE = "MLFLOW_TRACKING_URI"
 SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""Of databases: module that SQLAlchemy imports → what to install, where that is called differently."""
 LOCK_SECONDS = 120.0
 _SQLITE = "sqlite:///"
 _opening = threading.Lock()
@@ -84,6 +86,7 @@ class Store:
 
         database = self.database
         if database is None:
+            require_driver(self)
             return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
         database.parent.mkdir(parents=True, exist_ok=True)
         with _opening, file_lock(database.with_name(database.name + ".lock"), timeout=LOCK_SECONDS):
@@ -103,6 +106,32 @@ def open_client(store: Store) -> MlflowClient:
             where=store.shown,
             why=short(error),
             do="see that the server answers, or that the file is a database of MLflow",
+            code=ExitCode.ENVIRONMENT,
+        ) from error
+
+
+def require_driver(store: Store) -> None:
+    """UserError (environment) when the Python package that reads the store's kind of database is missing; UserError for
+    an address that SQLAlchemy does not take."""
+    if store.is_server or store.uri.split(":", 1)[0].split("+", 1)[0] not in DATABASES:
+        return
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        dialect = make_url(store.uri).get_dialect()
+    except (ArgumentError, ValueError) as error:
+        why, do = short(error), "write postgresql://user:password@host:port/database"
+        raise UserError("is not an address of a database", where=store.shown, why=why, do=do) from error
+    try:
+        dialect.import_dbapi()
+    except ImportError as error:
+        module = error.name or dialect.driver  # psycopg without its C library raises an error without a name
+        raise UserError(
+            f"the database driver {module} is not installed",
+            where=store.shown,
+            do=f"pip install '{DRIVERS.get(module, module)}', or better: run an MLflow server in front of the database "
+            "and give its address, http://host:port",
             code=ExitCode.ENVIRONMENT,
         ) from error
 

@@ -81,7 +81,7 @@ def test_bad_input(here: Path, compress: Cli) -> None:
         (): (2, "compress fit: nothing bounds the model; give --max-mb, --max-ms or --max-drop"),
         ("--max-mb", "0.001"): (3, "--max-mb: 0.001 MB is below the least possible"),
         ("--max-drop", "0.5"): (2, "--max-drop: 32 held-out rows cannot show a loss of accuracy below 0.5 points"),
-        ("--max-mb", "1", "--length", "999"): (2, "--length: sequences of 999 tokens: the model has"),
+        ("--max-mb", "1", "--length", "999"): (2, f"--length 999: {TEACHER} has 64 positions; give at most 64"),
         ("--max-mb", "1", "--time", "soon"): (2, "'soon' is not a time, such as 90s, 10m or 2h"),
     }
     for flags, (code, message) in cases.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sys
@@ -12,6 +13,8 @@ import pytest
 from e2e_toy import DISTILL, PRETRAINED, QUICK, TEACHER, Cli, sha
 
 from compress.durable import atomic
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
 from compress.modelfolder import folder as modelfolder
 from compress.tracking import Store
 
@@ -140,11 +143,101 @@ def test_benchmark_times_models_side_by_side(taught: Path, compress: Cli) -> Non
     done = compress("benchmark", TEACHER, "--length", "4000")
     assert (done.code, done.line) == (
         2,
-        "error: --length: sequences of 4000 tokens: a model has 64 positions",
+        f"error: --length 4000: {TEACHER} has 64 positions; give at most 64, or leave it out",
     )
 
 
+def test_benchmark_times_as_many_tokens_as_every_model_reads(
+    taught: Path, compress: Cli, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    _classifier(taught / "long", 160, toy_tokenizer_files, len(toy_vocabulary))
+    config = transformers.RobertaConfig(
+        vocab_size=len(toy_vocabulary), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=50, type_vocab_size=1, pad_token_id=1, num_labels=2,
+    )  # fmt: skip
+    transformers.RobertaForSequenceClassification(config).save_pretrained(taught / "roberta")
+    for name, data in toy_tokenizer_files.items():
+        (taught / "roberta" / name).write_bytes(data)
+    for models, length in (
+        (["long"], 128), ([TEACHER], 64), (["long", TEACHER], 64), ([TEACHER, "roberta"], 48), (["roberta"], 48)
+    ):  # fmt: skip
+        done = compress("benchmark", *models, "--repeats", "5", "--json")
+        assert done.code == 0, done.err
+        shapes = {model["context"]["latency_shape"] for model in json.loads(done.out)["models"]}
+        assert shapes == {f"batch 1 x {length} tokens"}, models
+    said = compress("benchmark", TEACHER, "roberta", "--repeats", "5")
+    assert "48 tokens" in said.err
+    assert "latency: batch 1 x 48 tokens" in said.out
+    done = compress("benchmark", TEACHER, "roberta", "--length", "64")
+    assert (done.code, done.line) == (
+        2,
+        "error: --length 64: roberta has 48 positions; give at most 48, or leave it out",
+    )
+
+
+def test_models_of_unlike_positions_are_timed_with_the_same_length(
+    taught: Path, compress: Cli, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]
+) -> None:
+    _classifier(taught / "short", 40, toy_tokenizer_files, len(toy_vocabulary))
+    done = compress("evaluate", "short", "--against", TEACHER, "--data", "data", "--json")
+    assert done.code == 0, done.err
+    shapes = {found["context"]["latency_shape"] for found in json.loads(done.out)["models"]}
+    assert shapes == {"batch 1 x 40 tokens"}
+
+
+def _classifier(folder: Path, positions: int, tokenizer: dict[str, bytes], vocabulary: int) -> None:
+    config = EncoderConfig.uniform(
+        vocabulary=vocabulary, hidden=16, layers=1, heads=2, feed_forward=16, max_positions=positions
+    )
+    model = Model(config, {"task": HeadConfig("classification", labels=2)}).initialize(1)
+    meta = modelfolder.FolderMeta(task="classification", label_names=("negative", "positive"))
+    modelfolder.save_model(folder, model, tokenizer_files=tokenizer, meta=meta)
+
+
 # --- predicting ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [(), ("--embeddings",)])
+def test_tables_are_read_by_their_column_of_text(taught: Path, compress: Cli, flags: tuple[str, ...]) -> None:
+    texts = [*TEXTS, 'she said, "never again"']
+    plain = compress("predict", TEACHER, *flags, *texts)
+    assert plain.code == 0, plain.err
+    rows = [{"id": f"r{i}", "stars": "5", "text": text} for i, text in enumerate(texts)]
+    (taught / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n", encoding="utf-8")
+    with (taught / "rows.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    with (taught / "rows.tsv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], dialect="excel-tab")
+        writer.writeheader()
+        writer.writerows(rows)
+    (taught / "rows.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    for name in ("rows.jsonl", "rows.csv", "rows.tsv", "rows.txt"):
+        done = compress("predict", TEACHER, *flags, "--file", name)
+        assert (done.code, done.out) == (0, plain.out), (name, done.err)
+    found = compress("predict", TEACHER, *flags, "--file", "rows.jsonl", "--json")
+    assert [json.loads(line)["id"] for line in found.out.splitlines()] == ["r0", "r1", "r2", "r3"]
+    assert compress("predict", TEACHER, *flags, "--file", "rows.csv", "--json").out == found.out
+
+
+@pytest.mark.parametrize("flags", [(), ("--embeddings",)])
+def test_tables_that_cannot_be_read(taught: Path, compress: Cli, flags: tuple[str, ...]) -> None:
+    cases = {
+        "a.jsonl": ('{"txt": "x"}\n', "a.jsonl:1: the row has no text; did you mean 'txt'?"),
+        "b.jsonl": ("good\n", "b.jsonl:1: not JSON: good; give an object with text a line"),
+        "c.csv": ("txt,stars\nx,5\n", "c.csv: row 1: the row has no text; did you mean 'txt'?"),
+        "d.csv": ('text\n"open\n', "d.csv:2: a quote is opened and never closed"),
+    }
+    for name, (content, message) in cases.items():
+        (taught / name).write_text(content, encoding="utf-8")
+        done = compress("predict", TEACHER, *flags, "--file", name)
+        assert (done.code, message in done.err) == (2, True), done.err
+    done = compress("predict", TEACHER, *flags, "--file", "none.csv")
+    assert (done.code, done.line) == (2, "error: none.csv: cannot read the file: No such file or directory")
+    (taught / "empty.csv").write_text("", encoding="utf-8")
+    assert compress("predict", TEACHER, *flags, "--file", "empty.csv").out == ""
 
 
 def test_predict_answers_words_a_file_and_a_stream_alike(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from compress.cli.main import main
 from compress.errors import UserError
 from compress.tracking import Store, resolve_store
 
@@ -79,3 +81,43 @@ def test_four_processes_make_one_fresh_store(tmp_path: Path) -> None:
     assert errors == [""] * 4, "nothing of mlflow's own is printed"
     names = {e.name for e in Store(uri).client().search_experiments()}
     assert {"e0", "e1", "e2", "e3"} <= names
+
+
+@pytest.mark.parametrize(
+    ("scheme", "module", "install"),
+    [
+        ("postgresql", "psycopg", "psycopg[binary]"),
+        ("postgresql+psycopg2", "psycopg2", "psycopg2-binary"),
+        ("mysql", "MySQLdb", "mysqlclient"),
+        ("mysql+pymysql", "pymysql", "pymysql"),
+        ("mssql", "pyodbc", "pyodbc"),
+    ],
+)
+def test_a_database_without_its_driver_names_the_package(
+    scheme: str, module: str, install: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    assert main(["runs", "list", "--tracking-uri", f"{scheme}://me:canary@127.0.0.1/runs"]) == 6
+    said = capsys.readouterr().err
+    assert said == (
+        f"error: {scheme}://***@127.0.0.1/runs: the database driver {module} is not installed; pip install '{install}'"
+        ", or better: run an MLflow server in front of the database and give its address, http://host:port\n"
+    )
+
+
+def test_doctor_names_the_missing_driver(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    main(["doctor", "--json", "--tracking-uri", "postgresql://me:canary@127.0.0.1/runs"])
+    said = capsys.readouterr().out
+    (found,) = [row for row in json.loads(said) if row["subject"] == "store"]
+    assert (found["state"], "psycopg is not installed" in found["found"]) == ("missing", True)
+    assert "canary" not in said
+
+
+@pytest.mark.parametrize("uri", ["mysql+nothing://me:canary@127.0.0.1/x", "postgresql://me:canary@127.0.0.1:port/x"])
+def test_an_address_that_sqlalchemy_does_not_take(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["runs", "list"], ["doctor"]):
+        main([*command, "--tracking-uri", uri])
+        said = "".join(capsys.readouterr())
+        assert "is not an address of a database" in " ".join(said.split())
+        assert "canary" not in said
