@@ -28,7 +28,7 @@ from compress.export.session import OnnxSession
 from compress.export.stock import stock_answer
 from compress.export.writing import Writer, head_asked, write
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.family import NATIVE, choose
+from compress.modelfolder.family import QUANTIZED, choose
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelnames import resolve
 from compress.predictor import MAX_TOKENS, Predictor
@@ -98,9 +98,9 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
-    family, objections = choose(loaded.config, loaded.heads, loaded.family)
-    if family.model_type == NATIVE:
-        first = objections.get(loaded.family) or objections.get("bert") or next(iter(objections.values()))
+    _, objections = choose(loaded.config, loaded.heads, loaded.family)
+    if objections or loaded.config.quantization is not None:
+        first = objections.get(loaded.family) or objections.get("bert") or next(iter(objections.values()), QUANTIZED)
         raise UserError(
             "no class of transformers computes this model",
             where=str(folder),

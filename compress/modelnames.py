@@ -7,7 +7,7 @@ from pathlib import Path
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.modelfolder.folder import is_model_folder
 
-PATTERNS = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress.json")
+PATTERNS = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress*.json")
 
 
 def resolve(name: str) -> Path:

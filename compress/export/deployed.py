@@ -13,9 +13,10 @@ from compress.export.precision import FLOAT
 from compress.export.runtimes import IN_TORCH, RUNTIMES, Runtime, versions
 from compress.export.session import FileSession, OnnxSession
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import ONNX
 from compress.modelfolder.opening import file_digest
 
-FILE, RECORD = "model.onnx", "onnx.json"
+FILE, RECORD = ONNX, "onnx.json"
 
 
 def open_session(
