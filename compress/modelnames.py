@@ -7,7 +7,10 @@ from pathlib import Path
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.modelfolder.folder import is_model_folder
 
-PATTERNS = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress*.json")
+PATTERNS = (
+    *("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress*.json"),
+    *("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "sentence_bert_config.json"),
+)
 
 
 def resolve(name: str) -> Path:

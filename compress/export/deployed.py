@@ -17,6 +17,8 @@ from compress.modelfolder.meta import ONNX
 from compress.modelfolder.opening import file_digest
 
 FILE, RECORD = ONNX, "onnx.json"
+SECOND, QUANTIZED = "onnx/model.onnx", "onnx/model_quantized.onnx"
+"""Names that other programs look for. They are further names of the one file, which takes its room once."""
 
 
 def open_session(

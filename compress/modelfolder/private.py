@@ -1,8 +1,8 @@
 """What a model folder holds beside the family's own files: facts that the family's `config.json` has no words for.
 
-`compress_config.json` says which modules are quantized and which matrices are sparse where a stock class has the model's
-shape, else everything: the description of encoder and heads. `compress.safetensors` holds the tensors that a stock class
-does not know: those of quantizers, or, where no class computes the model, all of them, so that none can load it wrong.
+`compress_config.json` says which modules are quantized and which matrices are sparse where a stock class has the
+model's shape, else everything: the description of encoder and heads. `compress.safetensors` holds the tensors that a
+stock class does not know: those of quantizers, or, where no class computes the model, all, so that none loads it wrong.
 """
 
 from __future__ import annotations
@@ -15,20 +15,14 @@ from typing import Any
 from compress.durable import safe
 from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.quantization import Quantization
-from compress.encoder.sparsity import to_values, with_values
+from compress.encoder.sparsity import SPARSITY, to_values, with_values
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder.fields import Fields
 
 FILE = "compress_config.json"
 WEIGHTS = "compress.safetensors"
 VERSION = 1
-VERSION_KEY, ENCODER, HEADS, QUANTIZATION, SPARSITY = (
-    "compress_version",
-    "encoder",
-    "heads",
-    "quantization",
-    "sparsity",
-)
+VERSION_KEY, ENCODER, HEADS, QUANTIZATION = "compress_version", "encoder", "heads", "quantization"
 _BYTES = 16 * 2**20
 
 

@@ -20,7 +20,7 @@ from compress.encoder.tied import check_tied
 from compress.errors import UserError
 from compress.modelfolder import card as cards
 from compress.modelfolder import family as families
-from compress.modelfolder import labels, private, vocabulary, weights
+from compress.modelfolder import labels, private, tokenizerfiles, vocabulary, weights
 from compress.modelfolder import meta as metas
 from compress.modelfolder.family import NATIVE, OLDER, Family
 from compress.modelfolder.meta import FolderMeta
@@ -41,6 +41,7 @@ def save_model(
     meta: FolderMeta | None = None,
     card: str | None = None,
     beside: Mapping[str, bytes] | None = None,
+    reads: int | None = None,
     replace: bool = False,
 ) -> Path:
     """Write the folder; returns its path.
@@ -53,6 +54,8 @@ def save_model(
     tokenizer_files: by name, written as other programs need them (`tokenizerfiles.as_written`).  beside: by name,
     written as given, also in folders, as `folder/file`; what is one object under several names is one file.  card:
     README.md; None for the card made from `meta`.
+    reads: the longest text in tokens that other programs give to the model; None: `meta.max_length`, else what the
+    tokenizer says.
     replace: allows a folder that we wrote to be replaced. Raises UserError for numbers that are not finite, a matrix
     that is called 2:4 sparse and is not, label names that do not fit, a tokenizer that does not fit the word table, an
     existing target.
@@ -66,6 +69,9 @@ def save_model(
     own = private.values_of(model.config, model.head_configs, fits=not objections)
     meta = meta.model_copy(update={"format_version": metas.PRIVATE_VERSION if own else metas.FORMAT_VERSION})
     files = _tensor_files(model, state, None if objections else family)
+    tokens = vocabulary.tokens(tokenizer_files, str(target))
+    longest, positions = reads or meta.max_length, model.config.max_positions
+    tokenizer_files = tokenizerfiles.as_written(tokenizer_files, tokens, longest, positions, str(target))
     given = {**tokenizer_files, **(beside or {})}
     facts = _facts(target.name, model, values, objections, given)
     tensors = [tensor for held in files.values() for tensor in held.values()]

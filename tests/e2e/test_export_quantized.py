@@ -71,6 +71,8 @@ def test_what_the_writer_cannot_express_is_named_and_nothing_is_written(
 
     def gated(*args: Any, **how: Any) -> Any:
         loaded = load(*args, **how)
+        if "compress-export-" not in str(args[0]):
+            return loaded
         attention = loaded.model.get_submodule("encoder.layers.1.attention")
         attention.register_parameter("gate", torch.nn.Parameter(torch.ones(3)))
         return loaded
