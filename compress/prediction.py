@@ -21,7 +21,7 @@ from compress.errors import UserError, did_you_mean, printable
 from compress.fastest import fastest, named, short_rows
 from compress.modelnames import resolve
 from compress.predictor import Predictor
-from compress.serving import roles_of
+from compress.serving import TEXT_NAMES, roles_of
 
 JSON_LINES = (".jsonl", ".ndjson")
 AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough that a stream answers soon
@@ -77,21 +77,22 @@ def predict_texts(
 def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: RunOptions) -> None:
     """Write the vector of each text from the command line, a file or standard input, as it goes.
 
-    Pooled and post-processed as the model's folder says. Raises UserError when there is nothing to read.
+    Of a .jsonl file the text of each object, whose `id` stays beside the vector; of others a text a line. Pooled and
+    post-processed as the model's folder says. Raises UserError when there is nothing to read.
     """
     if options.runtime not in (None, "torch"):
         raise UserError("vectors are computed by torch", where=f"--runtime {options.runtime}", do="leave it out")
     given = _given(texts, (), (), (), file)
-    source = iter(given) if file is None else (Asked(line) for line in _lines(file))
+    source = iter(given) if file is None else _read_texts(file)
     precision = "bf16" if options.precision == "bf16" else "fp32"
     embedder = Embedder(resolve(model), device=options.device, precision=precision)
-    while chunk := [one.text for one in islice(source, AT_ONCE)]:
-        for text, vector in zip(chunk, embedder(chunk), strict=True):
+    while chunk := list(islice(source, AT_ONCE)):
+        for one, vector in zip(chunk, embedder([one.text for one in chunk]), strict=True):
             if options.json:
-                row = {"text": text, "embedding": [float(f"{value:.7g}") for value in vector]}
+                row = {**one.beside, "text": one.text, "embedding": [float(f"{value:.7g}") for value in vector]}
                 click.echo(json.dumps(row, ensure_ascii=False))
             else:
-                click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(text, 200))
+                click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200))
 
 
 def _given(
@@ -130,14 +131,24 @@ def _read(file: Path, task: Task) -> Iterator[Asked]:
     context, an object a line."""
     named = len([role for role in task.text_roles if role in task.usual]) == 2
     if named or file.suffix.lower() in JSON_LINES:
-        return _objects(_lines(file), file, task)
+        first, second = roles_of(task)
+        paired = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
+        return _objects(_lines(file), file, first, second, paired)
     return (Asked(line) for line in _lines(file))
 
 
-def _objects(lines: Iterable[str], file: Path, task: Task) -> Iterator[Asked]:
-    """JSON lines, whose keys are usual names of the texts; an `id` is kept. Blank lines are skipped."""
-    first, second = roles_of(task)
-    paired = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
+def _read_texts(file: Path) -> Iterator[Asked]:
+    """Texts that no task reads: a text a line, or an object a line of a file of JSON lines."""
+    if file.suffix.lower() in JSON_LINES:
+        return _objects(_lines(file), file, TEXT_NAMES, (), False)
+    return (Asked(line) for line in _lines(file))
+
+
+def _objects(
+    lines: Iterable[str], file: Path, first: Sequence[str], second: Sequence[str], paired: bool
+) -> Iterator[Asked]:
+    """JSON lines. first, second: what their texts may be called.  paired: the second is needed. An `id` is kept. Blank
+    lines are skipped."""
     for number, line in enumerate(lines, 1):
         if not line or line.isspace():
             continue

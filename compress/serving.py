@@ -13,6 +13,9 @@ from compress.predictor import Predictor
 
 AT_ONCE = 1024
 
+TEXT_NAMES = ("text", "sentence", "sentence1")
+"""What a text on its own may be called, the usual name first."""
+
 
 class Service:
     """Answers rows of text with a folder, in the runtime that it is meant to be run in.
@@ -64,7 +67,7 @@ def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
     roles = list(task.text_roles)
     if roles[0] in ("words", "text"):
         second = () if roles[0] == "words" else ("text_pair", "sentence2", "text2")
-        return ("text", "sentence", "sentence1"), second
+        return TEXT_NAMES, second
     first, second = ([role, *task.usual.get(role, ())] for role in roles[:2])
     return list(dict.fromkeys(first)), list(dict.fromkeys(second))
 

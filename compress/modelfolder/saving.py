@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from torch import Tensor
 
 import compress
 from compress.durable import atomic, safe
+from compress.durable.trees import link_or_copy
 from compress.encoder.config import HeadConfig
 from compress.encoder.masks import require_pattern, sparse_parts
 from compress.encoder.model import Model
@@ -269,9 +268,5 @@ def _must(holds: bool, otherwise: str) -> None:
 
 
 def _carry(source: Path, target: Path) -> None:
-    """The same file under a second name; a copy where the file system cannot."""
     target.parent.mkdir(exist_ok=True)
-    with contextlib.suppress(OSError):
-        os.link(source, target)
-        return
-    atomic.write_bytes(target, source.read_bytes())
+    link_or_copy(source, target)

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compress.durable.trees import restore_names
 from compress.errors import UserError, did_you_mean, printable
 from compress.tracking.places import local_path
 from compress.tracking.store import Store, open_client, resolve_store, short
@@ -32,6 +33,7 @@ def download_model(uri: str, tracking_uri: str | None = None) -> Path:
             f"the store has no model '{printable(uri, 200)}'", where=store.shown, why=short(error)
         ) from error
     found = local_path(address)
+    address_is_far = found is None
     if found is None:
         found = _copied(address, uri, store)
     elif not found.exists():
@@ -40,6 +42,8 @@ def download_model(uri: str, tracking_uri: str | None = None) -> Path:
     folders = [found, *sorted(p.parent for p in found.rglob(MARK))]
     for folder in folders:
         if (folder / MARK).is_file():
+            if address_is_far:
+                restore_names(folder)
             return folder
     raise UserError(f"'{printable(uri, 200)}' holds no model folder", where=store.shown, why=f"looked for {MARK}")
 
