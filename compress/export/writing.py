@@ -30,7 +30,7 @@ BARE = "none"
 """The head of a file that gives the encoder's states."""
 RANDOM = "random tokens"
 """What a file is checked on where there is no data."""
-GIVE_DATA = "give rows that the model is for, with --data: random tokens are unlike what its ranges were observed on"
+GIVE_DATA = "give rows that the model is for, with --data: random tokens are unlike them"
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,9 @@ def as_written(
 def _said(values: Mapping[str, Any]) -> int:
     """What a tokenizer_config.json gives as the longest text; without bound where it says nothing."""
     value = values.get(MAX_LENGTH)
-    known = isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
-    return int(value) if known else 10**30
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
+        return 10**30
+    return int(value)
 
 
 def _named(files: Mapping[str, bytes], vocabulary: Collection[str], where: str) -> dict[str, Any]:

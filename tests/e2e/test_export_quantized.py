@@ -87,6 +87,19 @@ def test_what_the_writer_cannot_express_is_named_and_nothing_is_written(
     assert not Path("new").exists()
 
 
+def test_a_file_that_random_tokens_refuse_is_to_be_checked_on_data(
+    folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Check(rows=256, what="rows", difference=1.0, mean=0.2, largest=2.0, agreement=0.98, error=0.1)
+    monkeypatch.setattr(writing, "held_to", lambda *_: wrong)
+    done = compress("export", folder, "--output", "new", "--threads", "1")
+    assert "error: small: the ONNX file is 2.0e-01 away from the quantized model" in done.err
+    assert "give rows that the model is for, with --data" in done.line
+    done = compress("export", folder, "--data", "data", "--output", "new", "--threads", "1")
+    assert "--data" not in done.line
+    assert not Path("new").exists()
+
+
 def test_a_file_that_answers_otherwise_is_refused(folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Check(rows=256, what="rows", difference=1.0, mean=0.2, largest=2.0, agreement=0.98, error=0.1)
     assert wrong.complaint == (

@@ -149,3 +149,42 @@ def test_the_config_of_what_no_class_computes_is_that_of_the_nearest_family(
         assert (read.hidden_size, read.vocab_size) == (32, 60)
         if preferred == "":
             assert read.model_type == family
+
+
+def test_tokenizer_files_say_what_the_model_reads(
+    toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str], tmp_path: Path
+) -> None:
+    pipeline = json.loads(toy_tokenizer_files["tokenizer.json"])
+    pipeline["truncation"] = {"max_length": 128, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    pipeline["padding"] = {
+        "strategy": {"Fixed": 128}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "pad_token": "[PAD]",
+    }  # fmt: skip
+    told = json.loads(toy_tokenizer_files["tokenizer_config.json"]) | {"model_max_length": 512, "max_length": 128}
+    given = {"tokenizer.json": json.dumps(pipeline).encode(), "tokenizer_config.json": json.dumps(told).encode()}
+    config = EncoderConfig.uniform(
+        vocabulary=len(toy_vocabulary), hidden=32, layers=1, heads=2, feed_forward=48, max_positions=40
+    )
+
+    def written(name: str, files: dict[str, bytes], max_length: int | None, reads: int | None = None) -> Path:
+        meta = FolderMeta(max_length=max_length)
+        return save_model(tmp_path / name, Model(config, {}), tokenizer_files=files, meta=meta, reads=reads)
+
+    def longest(folder: Path) -> int:
+        return json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"]
+
+    folder = written("trained", given, 24)
+    made = json.loads((folder / "tokenizer.json").read_text())
+    assert (made["truncation"], made["padding"]) == (None, None)
+    assert longest(folder) == 24
+    assert "max_length" not in json.loads((folder / "tokenizer_config.json").read_text())
+    assert longest(written("positions", given, None)) == 40, "no more than it has positions for"
+    assert longest(written("embedder", given, 24, reads=30)) == 30
+    again = load_model(folder)
+    files = dict(again.tokenizer_files)
+    same = written("again", files, 24)
+    assert load_model(same).tokenizer_files == files, "byte by byte"
+    assert fingerprint(same) == fingerprint(folder)
+    bare = written("bare", {"tokenizer.json": given["tokenizer.json"]}, None)
+    assert longest(bare) == 40
+    assert json.loads((bare / "tokenizer_config.json").read_text())["pad_token"] == "[PAD]"
