@@ -406,7 +406,7 @@ def test_tokenizer_files_and_meta_come_back(
         task="classification",
         label_names=("a", "b", "c"),
         method="distilbert",
-        max_length=24,
+        max_length=32,
         lineage=(Parent(role="teacher", name="big", fingerprint="f" * 64),),
         recipe=RecipeNote(name="distilbert", sha256="0" * 64, resolved={"seed": 3}),
     )
