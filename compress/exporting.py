@@ -16,6 +16,7 @@ from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
 from compress.data.batches import evaluation_batches
 from compress.data.random_rows import mixed_lengths, random_rows
+from compress.data.tokenizer_files import complete
 from compress.durable import atomic
 from compress.encoder.inference import prepare
 from compress.errors import UserError
@@ -26,10 +27,11 @@ from compress.export.openvino_session import OpenVinoSession, written_for_openvi
 from compress.export.precision import precision_of
 from compress.export.session import OnnxSession
 from compress.export.stock import stock_answer
-from compress.export.writing import Writer, head_asked, write
+from compress.export.writing import RANDOM, Writer, head_asked, write_as_saved
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.family import NATIVE, choose
+from compress.modelfolder.family import QUANTIZED, choose
 from compress.modelfolder.folder import LoadedModel, Parent
+from compress.modelfolder.sentences import MODULES, SentenceParts, part_files, read_parts
 from compress.modelnames import resolve
 from compress.predictor import MAX_TOKENS, Predictor
 from compress.runfolder import new_output
@@ -44,7 +46,7 @@ TIMED_LENGTHS = (32, 128)
 def export_folder(
     name: str,
     head: str | None,
-    opset: int,
+    opset: int | None,
     split: str,
     options: RunOptions,
     *,
@@ -57,7 +59,8 @@ def export_folder(
     openvino: with OpenVINO's own form of that file too, checked on the same rows.
 
     head: whose answer the file gives, "none" for the bare encoder's states, None for the task's where there is one.
-    portable: see `encode`.  by: who writes the file.
+    opset: None for the oldest that the writer has.  portable: see `encode`.  by: who writes the file.
+    How the folder turns a text into a vector (`modelfolder.sentences`) is kept.
     Raises UserError for a head that the model has not, for what the writer cannot express, when the file does not
     compute what the model computes, and when there is no output or it exists already.
     """
@@ -67,21 +70,25 @@ def export_folder(
     loaded = modelfolder.load_model(folder)
     chosen = head_asked(loaded, head)
     parent = Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
-    console.note(f"writing {folder.name} as ONNX, opset {opset}")
+    parts = read_parts(folder, loaded.config.hidden)
+    files = complete(loaded.tokenizer_files, str(folder))
+    console.note(f"writing {folder.name} as ONNX" + ("" if opset is None else f", opset {opset}"))
     batches, what = _rows(loaded, split, options, console)
-    written = write(loaded, chosen, batches, what, opset=opset, portable=portable, by=by)
+    how: dict[str, Any] = {"opset": opset, "portable": portable, "by": by, "reads": parts.max_length}
+    written = write_as_saved(loaded, files, loaded.meta, chosen, batches, what, **how)
     for line in written.findings:
         console.result(line)
     times = _times(loaded, chosen, OnnxSession(written.content), console)
     written = dataclasses.replace(written, record={**written.record, "latency_ms": times})
     notes = (*loaded.meta.notes, written.note)
     meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": notes})
-    beside = dict(written.files)
+    beside = written.files | _sentence_files(folder, parts, loaded)
     if openvino:
         beside |= written_for_openvino(written.content)
         _require_same(loaded, chosen, beside, batches, what, console)
-    files = loaded.tokenizer_files
-    modelfolder.save_model(target, loaded.model, tokenizer_files=files, meta=meta, beside=beside)
+    modelfolder.save_model(
+        target, loaded.model, tokenizer_files=files, meta=meta, beside=beside, reads=parts.max_length
+    )
     console.result(f"wrote {target / FILE}, {len(written.content) / 1e6:.1f} MB")
     if openvino:
         console.result(f"wrote {target / OPENVINO[0]}")
@@ -99,9 +106,9 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
-    family, objections = choose(loaded.config, loaded.heads, loaded.family)
-    if family.model_type == NATIVE:
-        first = objections.get(loaded.family) or objections.get("bert") or next(iter(objections.values()))
+    _, objections = choose(loaded.config, loaded.heads, loaded.family)
+    if objections or loaded.config.quantization is not None:
+        first = objections.get(loaded.family) or objections.get("bert") or next(iter(objections.values()), QUANTIZED)
         raise UserError(
             "no class of transformers computes this model",
             where=str(folder),
@@ -109,10 +116,22 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
             do="--to onnx or --to pyfunc keeps it as it is",
         )
     kind, checked = _stock_checked(loaded, target.name, split, options, console)
-    files = loaded.tokenizer_files
-    modelfolder.save_model(target, loaded.model, tokenizer_files=files, meta=loaded.meta)
+    parts = read_parts(folder, loaded.config.hidden)
+    modelfolder.save_model(
+        target,
+        loaded.model,
+        tokenizer_files=complete(loaded.tokenizer_files, str(folder)),
+        meta=loaded.meta,
+        beside=_sentence_files(folder, parts, loaded),
+        reads=parts.max_length,
+    )
     console.result(f"wrote {target}; transformers loads it as {kind}")
     console.document({"folder": str(target), "class": kind, "check": checked})
+
+
+def _sentence_files(folder: Path, parts: SentenceParts, loaded: LoadedModel) -> dict[str, bytes]:
+    """What says how the folder turns a text into a vector; nothing of a folder that does not say it."""
+    return part_files(parts, loaded.config.hidden) if (folder / MODULES).is_file() else {}
 
 
 def _stock_checked(
@@ -179,7 +198,7 @@ def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console
         what = f"{table.called}/{split}"
     else:
         examples = mixed_lengths(loaded.config.vocabulary, min(128, loaded.config.max_positions), ROWS)
-        what = "random tokens"
+        what = RANDOM
     return list(evaluation_batches(examples, MAX_TOKENS)), what
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 
-PATTERNS = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress.json")
+PATTERNS = (
+    *("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress*.json"),
+    *("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "sentence_bert_config.json"),
+)
 
 
 HUB, STORE = "hf:", ("runs:/", "models:/")

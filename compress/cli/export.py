@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     type=click.Choice(["task", "mlm", "pair", "rtd", "none"]),
     help="Whose answer the file gives; none: the states of the encoder; not given: the task's, if any.",
 )
-@click.option("--opset", type=int, default=20, show_default=True, help="Version of the ONNX operators, 17 to 22.")
+@click.option(
+    "--opset", type=int, help="Version of the ONNX operators, 17 to 22; not given: 17, which the oldest runtimes read."
+)
 @click.option(
     "--portable",
     is_flag=True,
@@ -52,7 +54,7 @@ def command(
     kind: str,
     output: Path | None,
     head: str | None,
-    opset: int,
+    opset: int | None,
     portable: bool,
     writer: Literal["compress", "torch"],
     split: str,
@@ -83,7 +85,7 @@ def command(
         return
     for flag, asked in (
         ("--head", head is not None),
-        ("--opset", opset != 20),
+        ("--opset", opset is not None),
         ("--portable", portable),
         ("--writer", writer != "compress"),
     ):

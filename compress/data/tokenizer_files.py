@@ -64,6 +64,14 @@ def normal(files: dict[str, bytes], where: str) -> dict[str, bytes]:
     return files
 
 
+def complete(files: Mapping[str, bytes], where: str) -> dict[str, bytes]:
+    """The files of a tokenizer with the tokenizer.json that other programs read, made of its vocabulary where it has
+    none; those of a SentencePiece model alone, and no files at all, stay what they are. Raises UserError as `normal`.
+    """
+    known = "tokenizer.json" in files or "vocab.txt" in files or files.keys() >= {*BPE}
+    return normal(dict(files), where) if known else dict(files)
+
+
 def from_vocabulary(files: Mapping[str, bytes], where: str) -> bytes:
     """The tokenizer.json of a folder that has none: BERT's over vocab.txt, or RoBERTa's over vocab.json and merges.txt.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
-from compress.durable import temporary
+from compress.durable import manifest, temporary
 from compress.durable.disk import fsync_folder, telling
 from compress.durable.faults import fault, point
 from compress.errors import ExitCode, UserError
@@ -39,8 +40,9 @@ def remove_tree(path: str | os.PathLike[str], below: str | os.PathLike[str]) -> 
 
 
 def tree_bytes(path: str | os.PathLike[str]) -> int:
-    """Bytes of the plain files at and below `path`; links are not followed, what cannot be read counts nothing."""
-    total = 0
+    """Bytes of the plain files at and below `path`, of one with several names once; links are not followed, what cannot
+    be read counts nothing."""
+    sizes: dict[tuple[int, int], int] = {}
     if os.path.isfile(path) and not os.path.islink(path):
         return os.path.getsize(path)
     for root, _, names in os.walk(path):
@@ -50,8 +52,58 @@ def tree_bytes(path: str | os.PathLike[str]) -> int:
             except OSError:
                 continue
             if stat.S_ISREG(status.st_mode):
-                total += status.st_size
-    return total
+                sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())
+
+
+def second_names(folder: str | os.PathLike[str]) -> list[str]:
+    """Names below `folder` of files that have a name before them: as deep or less, then in order of the alphabet.
+
+    Who copies the folder without them copies all that is in it. Paths are relative, with forward slashes.
+    """
+    found: set[tuple[int, int]] = set()
+    further = []
+    for name in sorted(manifest.files_below(Path(folder)), key=lambda name: (name.count("/"), name)):
+        status = os.lstat(os.path.join(folder, name))
+        if (identity := (status.st_dev, status.st_ino)) in found:
+            further.append(name)
+        found.add(identity)
+    return further
+
+
+def drop_names(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
+    """Remove files below `folder`, part of a folder that is being written, and the folders that they leave empty."""
+    for name in names:
+        path = Path(folder) / name
+        path.unlink()
+        if path.parent != Path(folder) and not any(path.parent.iterdir()):
+            path.parent.rmdir()
+
+
+def restore_names(folder: str | os.PathLike[str]) -> None:
+    """Give files of a folder of ours, copied without its `second_names`, these names again, as its manifest lists them.
+
+    Nothing where there is no manifest, or no file of the same content. Raises UserError when the disk fails.
+    """
+    root = Path(folder)
+    if not manifest.is_ours(root):
+        return
+    files = manifest.read_manifest(root)
+    there = {record: name for name, record in files.items() if (root / name).is_file()}
+    with telling(root):
+        for name, record in files.items():
+            if (root / name).exists() or record not in there:
+                continue
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(root / there[record], root / name)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same file under a second name; a copy where the file system cannot."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

@@ -55,6 +55,6 @@ def require_pattern(model: Model, where: str) -> None:
                 f"{name} is not {PATTERN} sparse, as the model's config says",
                 where=where,
                 why=f"of some four neighbouring weights more than {KEPT} are not zero",
-                do=f"sparsify it again (compress sparsify), or have it dense: take '{SPARSITY}' out of config.json",
+                do=f"sparsify it again (compress sparsify), or take '{SPARSITY}' out of compress_config.json",
                 code=ExitCode.DATA,
             )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PATTERN = "2:4"
 KEPT, OF = 2, 4
 SPARSITY = "compress_sparsity"
-"""The key of config.json by which a folder of a stock class says so."""
+"""The key by which a folder of a stock class says so: of its compress_config.json, in older ones of config.json."""
 MULTIPLE = 16
 """What both sides of a matrix must be a multiple of in half precision: cuSPARSELt's condition, the weaker one. Where
 torch has only CUTLASS's kernels it is 32 rows by 64 columns, which the runtime looks at."""
@@ -80,7 +80,7 @@ def check_sparse(config: EncoderConfig, layer: int) -> None:
 
 
 def to_values(config: EncoderConfig) -> dict[str, object]:
-    """What config.json of a stock class says beside its own keys: the matrices of each layer. Nothing for others."""
+    """What a folder of a stock class says beside config.json: the matrices of each layer. Nothing for others."""
     return {"pattern": PATTERN, "layers": [list(shape.sparse) for shape in config.layers]} if is_sparse(config) else {}
 
 

@@ -13,9 +13,12 @@ from compress.export.precision import FLOAT
 from compress.export.runtimes import IN_TORCH, RUNTIMES, Runtime, versions
 from compress.export.session import FileSession, OnnxSession
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import ONNX
 from compress.modelfolder.opening import file_digest
 
-FILE, RECORD = "model.onnx", "onnx.json"
+FILE, RECORD = ONNX, "onnx.json"
+SECOND, QUANTIZED = "onnx/model.onnx", "onnx/model_quantized.onnx"
+"""Names that other programs look for. They are further names of the one file, which takes its room once."""
 
 
 def open_session(

@@ -49,7 +49,7 @@ def encode(
         raise UserError(
             f"opset {opset} cannot express this model",
             where="--opset",
-            why=f"layer normalisation and gelu need {OLDEST_OPSET} to {NEWEST_OPSET}",
+            why=f"layer normalisation needs {OLDEST_OPSET}, and {NEWEST_OPSET} is the newest that is written",
             do=f"use --opset {min(max(opset, OLDEST_OPSET), NEWEST_OPSET)}",
         )
     size = sum(p.numel() * 4 for p in model.parameters())

@@ -21,8 +21,7 @@ except ImportError as error:
 
 OLDEST_OPSET = 17  # the first with LayerNormalization
 NEWEST_OPSET = 22
-OPSET = 20  # the first with Gelu
-IR_VERSION = 10
+OPSET = OLDEST_OPSET  # gelu is three operators before opset 20, which runtimes fuse again
 BOOL, FLOAT = TensorProto.BOOL, TensorProto.FLOAT
 
 MICROSOFT = "com.microsoft"
@@ -104,13 +103,8 @@ class Graph:
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name, shape in outputs],
             self._initializers,
         )
-        model = helper.make_model(
-            graph,
-            opset_imports=[
-                helper.make_opsetid(domain, 1 if domain else self.opset) for domain in sorted(self._domains)
-            ],
-            producer_name="compress",
-            ir_version=IR_VERSION,
-        )
+        used = [helper.make_opsetid(domain, 1 if domain else self.opset) for domain in sorted(self._domains)]
+        oldest = helper.find_min_ir_version_for(used, ignore_unknown=True)  # older runtimes refuse a newer one
+        model = helper.make_model(graph, opset_imports=used, producer_name="compress", ir_version=oldest)
         helper.set_model_props(model, {INT8_PRODUCTS: EXACT, **notes})
         return model

@@ -27,7 +27,7 @@ OLDEST, NEWEST = 18, 22
 WHERE = "--writer torch"
 
 
-def traced(model: Model, head: str | None, *, opset: int, notes: dict[str, str]) -> ModelProto:
+def traced(model: Model, head: str | None, *, opset: int = OLDEST, notes: dict[str, str]) -> ModelProto:
     """What `encoder.encode` gives, by `torch.onnx.export(dynamo=True)`.
 
     Raises UserError without the package onnxscript, for an opset that torch does not write, for a quantized model, and
@@ -40,6 +40,8 @@ def traced(model: Model, head: str | None, *, opset: int, notes: dict[str, str])
             do="pip install 'compress-bert[onnx]'",
             code=ExitCode.ENVIRONMENT,
         )
+    from onnx.helper import find_min_ir_version_for
+
     if model.config.quantization is not None:
         raise UserError(
             "torch's exporter would write the model's rounding as floats",
@@ -74,6 +76,7 @@ def traced(model: Model, head: str | None, *, opset: int, notes: dict[str, str])
             do="leave out --writer: our own writes every model of this program",
         ) from error
     made = program.model_proto
+    made.ir_version = find_min_ir_version_for(list(made.opset_import), ignore_unknown=True)
     for key, value in {INT8_PRODUCTS: EXACT, **notes}.items():  # it has none
         made.metadata_props.add(key=key, value=value)
     return made

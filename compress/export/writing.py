@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from compress import __version__
 from compress.contracts import Batch
 from compress.errors import UserError
 from compress.export.axes import EXACT
 from compress.export.check import Check, expected_of, file_answer
-from compress.export.deployed import FILE, RECORD
+from compress.export.deployed import FILE, QUANTIZED, RECORD, SECOND
 from compress.export.encoder import encode
-from compress.export.graph import OPSET
 from compress.export.openvino_session import OpenVinoSession
 from compress.export.precision import FLOAT, precision_of
 from compress.export.runtimes import Runtime, versions
 from compress.export.session import OnnxSession
 from compress.export.tracing import traced
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.folder import LoadedModel
+from compress.modelfolder.folder import FolderMeta, LoadedModel
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 Writer = Literal["compress", "torch"]
 BARE = "none"
 """The head of a file that gives the encoder's states."""
+RANDOM = "random tokens"
+"""What a file is checked on where there is no data."""
+GIVE_DATA = "give rows that the model is for, with --data: random tokens are unlike them"
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,10 @@ class Written:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """By name, as they lie in a model folder."""
-        return {FILE: self.content, RECORD: json.dumps(self.record, indent=2).encode()}
+        """By name, as they lie in a model folder. The content is one object under all its names, so that it becomes
+        one file."""
+        names = [FILE, SECOND, *([] if self.record["precision"] == FLOAT else [QUANTIZED])]
+        return {**dict.fromkeys(names, self.content), RECORD: json.dumps(self.record, indent=2).encode()}
 
 
 def write(
@@ -71,26 +79,29 @@ def write(
     batches: Sequence[Batch],
     what: str,
     *,
-    opset: int = OPSET,
+    opset: int | None = None,
     portable: bool = False,
     by: Writer = "compress",
+    where: Path | None = None,
 ) -> Written:
-    """The file of one head, by our own writer or by torch's exporter.
+    """The file of one head, by our own writer or by torch's exporter. opset: None for the oldest that the writer has.
 
+    where: the model is, for people; None: in its folder.
     The file is opened as any program opens it, in every runtime that is installed. Raises UserError for what the writer
     cannot express, and where the file computes otherwise in onnxruntime than the model, which for a quantized one is
     the model with rounded numbers, not the float one that it came from.
     """
     source = modelfolder.fingerprint(loaded.path)
     notes = notes_of(source, head)
+    asked = {} if opset is None else {"opset": opset}
     if by == "torch":
-        made = traced(loaded.model, head, opset=opset, notes=notes)
+        made = traced(loaded.model, head, **asked, notes=notes)
     else:
-        made = encode(loaded.model, head, opset=opset, portable=portable, notes=notes)
+        made = encode(loaded.model, head, **asked, portable=portable, notes=notes)
     content = made.SerializeToString()
     expected = expected_of(loaded.model, head, batches, what)
     check = expected.check(file_answer(OnnxSession(content)))
-    check.require("the ONNX file", str(loaded.path))
+    check.require("the ONNX file", str(where or loaded.path), do=GIVE_DATA if what == RANDOM else None)
     others: dict[Runtime, Check | UserError] = {}
     if versions()["openvino"] is not None:
         try:
@@ -98,12 +109,39 @@ def write(
         except UserError as error_there:
             others["openvino"] = error_there
     record = {
-        "file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "opset": opset, "head": head or BARE,
+        "file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "opset": opset_of(made), "head": head or BARE,
         "precision": precision_of(loaded.model), "model": source, "check": vars(check), "writer": by,
         "int8_products": EXACT,
         "checks": {name: vars(found) for name, found in others.items() if isinstance(found, Check)},
     }  # fmt: skip
     return Written(content, record, check, others)
+
+
+def write_as_saved(
+    loaded: LoadedModel,
+    tokenizer_files: Mapping[str, bytes],
+    meta: FolderMeta,
+    head: str | None,
+    batches: Sequence[Batch],
+    what: str,
+    *,
+    reads: int | None = None,
+    opset: int | None = None,
+    portable: bool = False,
+    by: Writer = "compress",
+) -> Written:
+    """As `write`, for the folder that `save_model` makes of the same: the record names the weights, the config and the
+    tokenizer that it belongs to, and those of a folder that another program wrote are others."""
+    with tempfile.TemporaryDirectory(prefix="compress-export-") as temporary:
+        folder = Path(temporary) / "model"
+        modelfolder.save_model(folder, loaded.model, tokenizer_files=tokenizer_files, meta=meta, reads=reads)
+        ours = modelfolder.load_model(folder)
+        return write(ours, head, batches, what, opset=opset, portable=portable, by=by, where=loaded.path)
+
+
+def opset_of(made: ModelProto) -> int:
+    """The version of the standard operators of a file."""
+    return next(entry.version for entry in made.opset_import if not entry.domain)
 
 
 def notes_of(source: str, head: str | None) -> dict[str, str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 
 from compress.data.batches import evaluation_batches
+from compress.data.tokenizer_files import complete
 from compress.export_stage.spec import Spec
-from compress.modelfolder.folder import load_model, save_model
+from compress.modelfolder.folder import load_model
 from compress.predictor import MAX_TOKENS
 from compress.stages import (
     Finished,
@@ -37,7 +35,7 @@ class Stage:
         return [f"write model.onnx, opset {self.spec.opset}{kind}, checked on {self.spec.rows:,} validation texts"]
 
     def prepare(self) -> Prepared:
-        from compress.export.writing import write  # needs the extra
+        from compress.export.writing import write_as_saved  # needs the extra
 
         c, s = self.context, self.spec
         folder = require_folder(c.model or c.teacher, "a fine-tuned model to export", "MODEL", "export")
@@ -47,12 +45,9 @@ class Stage:
         examples = TaskData.encode(table, loaded, c).validation
         few = examples.take(np.arange(min(s.rows, len(examples))))
         meta = folder_meta(c, {"parent": folder}, table)
-        files = loaded.tokenizer_files
-        # The record beside the file names the weights and the config that it belongs to: those that we write.
-        with tempfile.TemporaryDirectory(prefix="compress-export-") as temporary:
-            ours = load_model(save_model(Path(temporary) / "model", loaded.model, tokenizer_files=files, meta=meta))
-            batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{table.called}/validation"
-            written = write(ours, "task", batches, what, opset=s.opset, portable=s.portable)
+        files = complete(loaded.tokenizer_files, str(folder))
+        batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{table.called}/validation"
+        written = write_as_saved(loaded, files, meta, "task", batches, what, opset=s.opset, portable=s.portable)
         for line in written.findings:
             c.say(line)
         c.say(f"model.onnx has {len(written.content) / 1e6:.1f} MB")

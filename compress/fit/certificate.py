@@ -21,6 +21,7 @@ from compress.fit.judge import Judge, Timing
 from compress.fit.serving import Serving
 from compress.measure import Measured
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder import private
 from compress.modelfolder.meta import CERTIFICATE
 from compress.modelfolder.opening import CONFIG, file_digest
 from compress.predictor import Predictor
@@ -28,7 +29,7 @@ from evaluation.cost.device import describe
 
 FILE = CERTIFICATE
 VERSION = 1
-HASHED = (ONNX, "model.safetensors", CONFIG, "tokenizer.json")
+HASHED = (ONNX, "model.safetensors", private.WEIGHTS, CONFIG, private.FILE, "tokenizer.json")
 REPEATS, SECONDS, ATTEMPTS = 60, 10.0, 5
 """Times that a latency is measured before the machine counts as busy."""
 PACE = 1.02

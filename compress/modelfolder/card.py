@@ -34,7 +34,8 @@ _FIGURES: Sequence[tuple[str, str, str]] = (
 class Facts:
     """What the card says about the model itself. stock_class: None when transformers cannot load the folder.
 
-    certificate: whether the folder holds one.  sparse: matrices that are 2:4 sparse.
+    certificate: whether the folder holds one.  sparse: matrices that are 2:4 sparse.  quantized: whether matrices or
+    tables are, so that a stock class computes with other numbers.  onnx: whether the folder holds a `model.onnx`.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Facts:
     objections: Mapping[str, str]
     certificate: bool = False
     sparse: int = 0
+    quantized: bool = False
+    onnx: bool = False
 
 
 def escape(text: str, limit: int = 200) -> str:
@@ -126,13 +129,18 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
 
 
 def _loading(facts: Facts) -> str:
+    file = " ONNX clients read `model.onnx`, which answers as the model does." if facts.onnx else ""
+    if facts.stock_class and facts.quantized:
+        text = f"The folder loads unmodified with transformers' `{facts.stock_class}`, which **computes with the float "
+        return text + "weights that the integers were made of**, not with integers, as `compress` does." + file
     if facts.stock_class:
-        return f"The folder loads unmodified with transformers' `{facts.stock_class}`."
+        return f"The folder loads unmodified with transformers' `{facts.stock_class}`." + file
     alike: dict[str, list[str]] = {}  # one reason often holds for all of them
     for name, reason in facts.objections.items():
         alike.setdefault(reason, []).append(f"`{name}`")
     reasons = "; ".join(f"not as {', '.join(names)}, because {reason}" for reason, names in alike.items())
-    return f"**transformers cannot load this folder** ({reasons}). `compress` loads it."
+    where = "Its weights lie in `compress.safetensors`, where transformers does not look. `compress` loads them."
+    return f"**transformers cannot load this folder** ({reasons}). {where}{file}"
 
 
 def _intended(meta: FolderMeta, facts: Facts) -> list[str]:

@@ -20,9 +20,10 @@ from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.fields import Fields
 
 NATIVE = "compress-encoder"
-"""The model_type of what no stock class expresses: our own config and parameter names."""
+"""The model_type that older versions gave to what no stock class expresses: our own config and parameter names."""
 
 QUANTIZED = "its matrices are quantized, and a stock class would compute with the floats behind them"
+OLDER = "an older version of this program wrote its config.json; save it again"
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -142,19 +143,34 @@ def _guessed(values: Mapping[str, Any], tensors: Iterable[str]) -> Family | None
 def choose(
     config: EncoderConfig, heads: Mapping[str, HeadConfig], preferred: str | None = None
 ) -> tuple[Family, dict[str, str]]:
-    """The family to save a model in, and the objection of each stock family that was passed over.
+    """The family to save a model in, and, where no stock class computes it, the objection of each.
 
-    The preferred family wins where it fits, then any stock family, aliases last, then our own format, which fits
-    everything.
+    The preferred family wins where it fits, then any stock family, aliases last. Where none fits it is the family that
+    is nearest, whose config.json then tells other programs what they need of an ONNX file. That matrices are quantized
+    is no objection: a class computes with the floats behind them.
     """
     objections: dict[str, str] = {}
     stock = [name for name in known() if name != NATIVE]
     for name in sorted(stock, key=lambda n: (n != preferred, known()[n].alias)):
-        objection = QUANTIZED if config.quantization is not None else known()[name].objection(config, heads)
+        objection = known()[name].objection(config, heads)
         if objection is None:
             return known()[name], {}
         objections[name] = objection
-    return known()[NATIVE], objections
+    return known()[_nearest(config, preferred)], objections
+
+
+def _nearest(config: EncoderConfig, preferred: str | None) -> str:
+    """The stock family whose tokens and positions are read as those of a model that no stock class computes."""
+    if config.positions == "rotary":
+        return "modernbert"
+    if preferred in known() and preferred not in (NATIVE, "modernbert"):
+        assert preferred is not None
+        has_segments = preferred != "distilbert"
+        if has_segments or not config.segments:
+            return preferred
+    if config.position_offset:
+        return "roberta"
+    return "bert" if config.segments else "distilbert"
 
 
 def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None:

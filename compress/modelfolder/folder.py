@@ -1,7 +1,8 @@
 """Model folders in and out: `load_model`, `save_model`, and what can be asked of a folder without loading it.
 
 A model folder is what the ecosystem loads (config.json, model.safetensors, tokenizer files) plus compress.json,
-README.md and a manifest of ours. Folders of the families in `families/` that transformers wrote load here as they are.
+README.md and a manifest of ours, and the files of `private` where the family's have no words for the model. Folders of
+the families in `families/` that transformers wrote load here as they are.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from compress.encoder.layers import fill
 from compress.encoder.masks import require_pattern
 from compress.encoder.model import Model
 from compress.errors import UserError, did_you_mean
-from compress.modelfolder import vocabulary, weights
-from compress.modelfolder.family import NATIVE
+from compress.modelfolder import private, vocabulary, weights
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote, Parent, RecipeNote
 from compress.modelfolder.opening import CONFIG, Opened, file_digest, open_folder
@@ -73,8 +73,8 @@ class LoadedModel:
 @dataclass(frozen=True)
 class FolderInfo:
     """What a folder holds, from its headers. disk_mb: 10⁶ bytes of the weight files.  stock_class: the transformers
-    class that loads it, or None.  dtypes: as stored.  new_head: a head as this family has it, so that a stock class
-    can still compute the model."""
+    class that loads it, of a quantized model with the floats behind its integers; None where none has its shape.
+    dtypes: as stored.  new_head: a head as this family has it, so that a stock class can still compute the model."""
 
     path: Path
     family: str
@@ -148,12 +148,11 @@ def inspect(path: Path | str) -> FolderInfo:
     opened = open_folder(Path(path), verify=False)
     config, heads = opened.description.encoder, opened.description.heads
     count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
-    native = opened.family.model_type == NATIVE
     names = opened.values.get("architectures")
     return FolderInfo(
         path=opened.path,
         family=opened.family.model_type,
-        stock_class=None if native or not names else str(names[0]),
+        stock_class=str(names[0]) if opened.stock and names else None,
         config=config,
         heads=heads,
         label_names=opened.meta.label_names,
@@ -171,7 +170,8 @@ def inspect(path: Path | str) -> FolderInfo:
 def is_model_folder(path: Path | str) -> bool:
     """Whether this looks like a model folder: a config and safetensors weights. `inspect` says whether it is sound."""
     folder = Path(path)
-    return (folder / CONFIG).is_file() and any((folder / n).is_file() for n in (weights.SINGLE, weights.INDEX))
+    files = (weights.SINGLE, weights.INDEX, private.WEIGHTS)
+    return (folder / CONFIG).is_file() and any((folder / name).is_file() for name in files)
 
 
 def fingerprint(path: Path | str) -> str:
@@ -181,7 +181,7 @@ def fingerprint(path: Path | str) -> str:
     if not (folder / CONFIG).is_file():
         raise UserError(f"no {CONFIG}: not a model folder", where=str(folder))
     names = [CONFIG, *(file.name for file in weights.weight_files(folder))]
-    names += [name for name in vocabulary.FILES if (folder / name).is_file()]
+    names += [name for name in (private.FILE, *vocabulary.FILES) if (folder / name).is_file()]
     lines = (f"{name} {file_digest(folder / name)}\n" for name in sorted(names))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -15,7 +15,10 @@ from compress.errors import UserError, did_you_mean, printable
 FILE = "compress.json"
 CERTIFICATE = "certificate.json"
 """What a folder was measured to keep and to cost, beside FILE; `compress fit` writes it."""
-FORMAT_VERSION = 1
+ONNX = "model.onnx"
+"""What computes the model in other programs, beside FILE; `compress.export` writes it."""
+FORMAT_VERSION, PRIVATE_VERSION = 1, 2
+"""The second is that of folders with facts in files of our own (`private`), which older versions would pass over."""
 MAX_BYTES = 64 * 2**20
 
 
@@ -123,9 +126,9 @@ def read(folder: Path) -> FolderMeta | None:
         return None
     values = safe.read_json(path, MAX_BYTES)
     version = values.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
+    if isinstance(version, int) and version > PRIVATE_VERSION:
         raise UserError(
-            f"format version {version} is newer than this program's {FORMAT_VERSION}",
+            f"format version {version} is newer than this program's {PRIVATE_VERSION}",
             where=str(path),
             do="upgrade compress",
         )

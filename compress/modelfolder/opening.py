@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from compress.durable import safe
 from compress.durable.atomic import is_ours, read_manifest
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.model import Model
 from compress.encoder.sparsity import SPARSITY, with_values
 from compress.errors import UserError, nearest, printable
 from compress.modelfolder import family as families
-from compress.modelfolder import labels, meta, vocabulary, weights
+from compress.modelfolder import labels, meta, private, vocabulary, weights
 from compress.modelfolder.family import Description, Family
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.language import said_language
@@ -31,12 +35,14 @@ CONFIG_BYTES = 16 * 2**20
 class Opened:
     """A folder whose config, labels, tokenizer and tensor headers agree with each other.
 
-    values: config.json.  stored: canonical tensor name → where it lies.
+    values: config.json.  stock: whether the class that it names has the model's shape.  stored: canonical tensor name →
+    where it lies.
     """
 
     path: Path
     values: Mapping[str, Any]
     family: Family
+    stock: bool
     description: Description
     stored: dict[str, Stored]
     files: list[Path]
@@ -62,11 +68,22 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
     )
     files = weights.weight_files(path)
     stored = weights.canonical(weights.read_headers(files), family)
-    with _said_of(str(config)):
-        description = family.describe(fields, {name: entry.shape for name, entry in stored.items()})
-        if SPARSITY in values and family.model_type != families.NATIVE:
-            encoder = with_values(description.encoder, values[SPARSITY], SPARSITY)
-            description = dataclasses.replace(description, encoder=encoder)
+    own = private.read(path)
+    stock = family.model_type != families.NATIVE and not private.describes_all(own)
+    shapes = {name: entry.shape for name, entry in stored.items()}
+    if own is not None and private.describes_all(own):
+        with _said_of(own.where):
+            description = families.known()[families.NATIVE].describe(own, shapes)
+    else:
+        with _said_of(str(config)):
+            known = {name: shape for name, shape in shapes.items() if stored[name].file.name != private.WEIGHTS}
+            description = family.describe(fields, known)
+            if SPARSITY in values and stock:  # as older versions wrote it
+                encoder = with_values(description.encoder, values[SPARSITY], SPARSITY)
+                description = dataclasses.replace(description, encoder=encoder)
+        if own is not None:
+            with _said_of(own.where):
+                description = with_own(description, private.completed(description.encoder, own))
     notes = told + weights.check(description, stored, str(files[0]))
     if "auto_map" in values:
         notes.append("config.json asks for code of its own (auto_map); it was not run")
@@ -78,11 +95,13 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
     else:
         vocabulary.check_fits(tokens, description.encoder.vocabulary, str(path))
     if verify:
-        _check_unchanged(path, [*(file.name for file in files), *tokenizer_files], ours=found is not None)
+        names = [*(file.name for file in files), private.FILE, *tokenizer_files]
+        _check_unchanged(path, names, ours=found is not None)
     return Opened(
         path=path,
         values=values,
         family=family,
+        stock=stock,
         description=description,
         stored=stored,
         files=files,
@@ -91,6 +110,20 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
         vocabulary=tokens,
         notes=tuple(notes),
     )
+
+
+def with_own(description: Description, encoder: EncoderConfig) -> Description:
+    """A stock class's description with what its config.json cannot say: the tensors that this adds keep our names."""
+    known = {*description.names, *(ours for parts in description.fused.values() for ours in parts)}
+    added = [name for name in parameter_names(encoder, description.heads) if name not in known]
+    names = description.names | {name: name for name in added}
+    return dataclasses.replace(description, encoder=encoder, names=names)
+
+
+def parameter_names(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> list[str]:
+    """Our names of all that such a model stores."""
+    with torch.device("meta"):  # shapes without memory
+        return list(Model(config, heads).state_dict())
 
 
 def _check_place(path: Path) -> None:
@@ -148,6 +181,8 @@ def _check_unchanged(path: Path, names: list[str], *, ours: bool) -> None:
         return
     records = read_manifest(path)
     for name in names:
+        if name in records and not (path / name).is_file():
+            raise UserError(f"{name} is missing", where=str(path), why="manifest.json lists it", do="restore it")
         if name in records and file_digest(path / name) != records[name].sha256:
             raise UserError(
                 f"{name} is not what was written here",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +11,17 @@ from torch import Tensor
 
 import compress
 from compress.durable import atomic, safe
+from compress.durable.trees import link_or_copy
 from compress.encoder.config import HeadConfig
 from compress.encoder.masks import require_pattern, sparse_parts
 from compress.encoder.model import Model
-from compress.encoder.sparsity import SPARSITY, to_values
 from compress.encoder.tied import check_tied
 from compress.errors import UserError
 from compress.modelfolder import card as cards
 from compress.modelfolder import family as families
-from compress.modelfolder import labels, vocabulary, weights
+from compress.modelfolder import labels, private, tokenizerfiles, vocabulary, weights
 from compress.modelfolder import meta as metas
-from compress.modelfolder.family import NATIVE, Family
+from compress.modelfolder.family import NATIVE, OLDER, Family
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.opening import CONFIG, open_folder
 
@@ -42,16 +40,21 @@ def save_model(
     meta: FolderMeta | None = None,
     card: str | None = None,
     beside: Mapping[str, bytes] | None = None,
+    reads: int | None = None,
     replace: bool = False,
 ) -> Path:
     """Write the folder; returns its path.
 
     The folder is a stock transformers one of `meta.family` where that family computes the model, else of another stock
-    family, else in our own format, and the card says which and why. Heads: config.json names the class of the task head
-    where there is one; the others stay in the file under their stock names, where their own classes find them (and a
-    class without a pooler reports one as unexpected).
-    tokenizer_files, beside: by name, written as given; of beside also in folders, as `folder/file`.  card: README.md;
-    None for the card made from `meta`.
+    family. What their files have no words for lies in files of our own (`private`): where no family has the model's
+    shape, all weights do, so that no class computes something else with them, and the card says why. Heads: config.json
+    names the class of the task head where there is one; the others stay in the file under their stock names, where
+    their own classes find them (and a class without a pooler reports one as unexpected).
+    tokenizer_files: by name, written as other programs need them (`tokenizerfiles.as_written`).  beside: by name,
+    written as given, also in folders, as `folder/file`; what is one object under several names is one file.  card:
+    README.md; None for the card made from `meta`.
+    reads: the longest text in tokens that other programs give to the model; None: `meta.max_length`, else what the
+    tokenizer says.
     replace: allows a folder that we wrote to be replaced. Raises UserError for numbers that are not finite, a matrix
     that is called 2:4 sparse and is not, label names that do not fit, a tokenizer that does not fit the word table, an
     existing target.
@@ -62,22 +65,27 @@ def save_model(
     family, objections = families.choose(model.config, model.head_configs, meta.family or None)
     meta = _completed(meta, model, family, tokenizer_files, str(target))
     values = _config_values(model, family, meta, state)
-    names = family.names(model.config, model.head_configs)
-    fused = family.fused(model.config, model.head_configs)
-    tensors = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
-    tensors |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}
+    own = private.values_of(model.config, model.head_configs, fits=not objections)
+    meta = meta.model_copy(update={"format_version": metas.PRIVATE_VERSION if own else metas.FORMAT_VERSION})
+    files = _tensor_files(model, state, None if objections else family)
+    tokens = vocabulary.tokens(tokenizer_files, str(target))
+    longest, positions = reads or meta.max_length, model.config.max_positions
+    tokenizer_files = tokenizerfiles.as_written(tokenizer_files, tokens, longest, positions, str(target))
     given = {**tokenizer_files, **(beside or {})}
     facts = _facts(target.name, model, values, objections, given)
-    needed = sum(t.numel() * t.element_size() for t in tensors.values()) + sum(map(len, given.values()))
+    tensors = [tensor for held in files.values() for tensor in held.values()]
+    contents = {id(data): len(data) for data in given.values()}
+    needed = sum(t.numel() * t.element_size() for t in tensors) + sum(contents.values())
     with atomic.new_folder(target, replace=replace, needed=needed) as temp:
-        atomic.write_safetensors(temp / weights.SINGLE, tensors, {"format": "pt"})
+        for name, held in files.items():
+            atomic.write_safetensors(temp / name, held, {"format": "pt"})
         atomic.write_json(temp / CONFIG, values)
-        for name, data in sorted(given.items()):
-            (temp / name).parent.mkdir(exist_ok=True)
-            atomic.write_bytes(temp / name, data)
+        if own:
+            atomic.write_json(temp / private.FILE, own)
+        _write_files(temp, given)
         atomic.write_json(temp / metas.FILE, meta.model_dump(mode="json"))
         atomic.write_text(temp / README, cards.render(meta, facts) if card is None else card)
-        _check_written(temp, model, tensors)
+        _check_written(temp, model, files)
     return target
 
 
@@ -97,12 +105,15 @@ def annotate(
         "label_names": opened.meta.label_names,
         "vocabulary_sha256": None if opened.vocabulary is None else vocabulary.digest(opened.vocabulary),
         "software": meta.software or opened.meta.software,
+        "format_version": opened.meta.format_version,
     }
     meta = meta.model_copy(update=update)
     kept = [name for name in atomic.read_manifest(folder) if name not in (metas.FILE, README, *(beside or {}))]
     if card is None:
         config, heads = opened.description.encoder, opened.description.heads
         _, objections = families.choose(config, heads, opened.family.model_type)
+        if not opened.stock and not objections:
+            objections = {opened.family.model_type: OLDER}
         with torch.device("meta"):
             model = Model(config, heads)
         facts = _facts(folder.name, model, opened.values, objections, (*kept, *(beside or {})))
@@ -110,8 +121,7 @@ def annotate(
     with atomic.new_folder(folder, replace=True) as temp:
         for name in kept:
             _carry(folder / name, temp / name)
-        for name, data in (beside or {}).items():
-            atomic.write_bytes(temp / name, data)
+        _write_files(temp, beside or {})
         atomic.write_json(temp / metas.FILE, meta.model_dump(mode="json"))
         atomic.write_text(temp / README, card)
 
@@ -121,6 +131,30 @@ def duplicate(source: Path, target: Path) -> None:
     with atomic.new_folder(target, replace=True) as temp:
         for name in atomic.read_manifest(source):
             _carry(source / name, temp / name)
+
+
+def _tensor_files(model: Model, state: Mapping[str, Tensor], family: Family | None) -> dict[str, dict[str, Tensor]]:
+    """File → stored name → tensor: what a stock class of `family` knows in its file under its names, the rest in ours
+    under ours; None: everything. A file without a tensor is left out."""
+    names = {} if family is None else family.names(model.config, model.head_configs)
+    fused = {} if family is None else family.fused(model.config, model.head_configs)
+    joined = {ours for parts in fused.values() for ours in parts}
+    stock = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
+    stock |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}
+    own = {ours: tensor for ours, tensor in state.items() if ours not in names and ours not in joined}
+    return {name: held for name, held in ((weights.SINGLE, stock), (private.WEIGHTS, own)) if held}
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """By name, also in folders right below. What is one object under several names is one file with several."""
+    written: dict[int, Path] = {}
+    for name, data in sorted(files.items()):
+        (folder / name).parent.mkdir(exist_ok=True)
+        if (first := written.get(id(data))) is not None:
+            _carry(first, folder / name)
+        else:
+            atomic.write_bytes(folder / name, data)
+            written[id(data)] = folder / name
 
 
 def _state(model: Model, where: str) -> dict[str, Tensor]:
@@ -184,8 +218,6 @@ def _label_names(meta: FolderMeta, task: HeadConfig | None, where: str) -> tuple
 def _config_values(model: Model, family: Family, meta: FolderMeta, state: Mapping[str, Tensor]) -> dict[str, Any]:
     values = family.config_values(model.config, model.head_configs)
     values["dtype"] = _DTYPES[next(iter(state.values())).dtype]
-    if family.model_type != NATIVE and (sparsity := to_values(model.config)):
-        values[SPARSITY] = sparsity  # which stock classes pass over: they load a dense model with zeros
     task = model.head_configs.get("task")
     return values if task is None else values | labels.write_names(meta.label_names, task.problem)
 
@@ -202,24 +234,28 @@ def _facts(
         layers=config.depth,
         hidden=config.hidden,
         heads=tuple(heads),
-        stock_class=None if values["model_type"] == NATIVE else values["architectures"][0],
+        stock_class=None if objections or values["model_type"] == NATIVE else values["architectures"][0],
         objections=objections,
+        quantized=config.quantization is not None,
+        onnx=metas.ONNX in files,
         certificate=metas.CERTIFICATE in files,
         sparse=len(sparse_parts(model)),
     )
 
 
-def _check_written(temp: Path, model: Model, tensors: Mapping[str, Tensor]) -> None:
+def _check_written(temp: Path, model: Model, files: Mapping[str, Mapping[str, Tensor]]) -> None:
     """What lies on the disk must be this model: same description, same tensors, nothing stored twice."""
     opened = open_folder(temp)
-    written = safe.load_safetensors(temp / weights.SINGLE)
-    _must(written.keys() == tensors.keys(), "the file has other tensors than the model")
-    for name, tensor in tensors.items():
-        _must(torch.equal(written[name], tensor.cpu()), f"{name} reads back differently")
-    names = opened.family.names(model.config, model.head_configs)
-    fused = opened.family.fused(model.config, model.head_configs)
-    _must(set(names) == set(opened.description.names), "config.json describes other tensors")
-    _must({*fused.values()} == {*opened.description.fused.values()}, "config.json describes other fused tensors")
+    _must({file.name for file in opened.files} == files.keys(), "there are other files of tensors")
+    for file, tensors in files.items():
+        written = safe.load_safetensors(temp / file)
+        _must(written.keys() == tensors.keys(), f"{file} has other tensors than the model")
+        for name, tensor in tensors.items():
+            _must(torch.equal(written[name], tensor.cpu()), f"{name} reads back differently")
+    described = opened.description
+    stored = {*described.names, *(ours for parts in described.fused.values() for ours in parts)}
+    _must(stored == set(model.state_dict()), "config.json describes other tensors")
+    _must(described.encoder.quantization == model.config.quantization, "other modules are quantized")
     for field in _WIRING:
         ours, theirs = getattr(model.config, field), getattr(opened.description.encoder, field)
         _must(ours == theirs, f"config.json gives {field} back as {theirs}, not {ours}")
@@ -232,9 +268,5 @@ def _must(holds: bool, otherwise: str) -> None:
 
 
 def _carry(source: Path, target: Path) -> None:
-    """The same file under a second name; a copy where the file system cannot."""
     target.parent.mkdir(exist_ok=True)
-    with contextlib.suppress(OSError):
-        os.link(source, target)
-        return
-    atomic.write_bytes(target, source.read_bytes())
+    link_or_copy(source, target)

@@ -15,6 +15,7 @@ from compress.durable import safe
 from compress.durable.disk import human_bytes
 from compress.encoder.model import Model
 from compress.errors import ExitCode, UserError, printable
+from compress.modelfolder import private
 from compress.modelfolder.family import Description, Family
 
 SINGLE = "model.safetensors"
@@ -40,15 +41,18 @@ class Stored:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights: model.safetensors, or the shards that the index names.
+    """The files that hold the weights: model.safetensors, or the shards that the index names, and our own.
 
     Raises UserError when there are none; pickles are refused with the line that converts them.
     """
+    own = [folder / private.WEIGHTS] if (folder / private.WEIGHTS).is_file() else []
     if (folder / SINGLE).is_file():
-        return [folder / SINGLE]
+        return [folder / SINGLE, *own]
     if (folder / INDEX).is_file():
         names = sorted(set(_weight_map(folder / INDEX).values()))
-        return [_shard(folder, name) for name in names]
+        return [*(_shard(folder, name) for name in names), *own]
+    if own:
+        return own
     for pattern in PICKLES:
         if found := sorted(folder.glob(pattern)):
             raise refuse_pickle(found[0])
@@ -89,10 +93,11 @@ def read_headers(files: Iterable[Path]) -> list[Stored]:
 
 
 def canonical(stored: Iterable[Stored], family: Family) -> dict[str, Stored]:
-    """Present-day stock name → what is stored. Raises UserError for two spellings of one tensor."""
+    """Present-day stock name → what is stored, our own names as they are. Raises UserError for two spellings of one
+    tensor."""
     found: dict[str, Stored] = {}
     for entry in stored:
-        name = family.canonical(entry.name)
+        name = entry.name if entry.file.name == private.WEIGHTS else family.canonical(entry.name)
         if name in found:
             twice = found[name].name
             raise UserError(f"'{_shown(entry.name)}' and '{_shown(twice)}' are the same tensor", where=str(entry.file))

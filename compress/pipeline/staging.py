@@ -12,6 +12,7 @@ import torch
 
 from compress import registry
 from compress.contracts import StageResult
+from compress.data.tokenizer_files import complete
 from compress.durable import atomic, safe
 from compress.durable.signals import StopFlag
 from compress.errors import ExitCode, Stopped, UserError
@@ -150,7 +151,7 @@ class Staging(Sources):
                 for name, data in finished.files.items():
                     atomic.write_bytes(temp / name, data)
         else:
-            files, beside = finished.files, finished.beside
+            files, beside = complete(finished.files, str(target)), finished.beside
             modelfolder.save_model(target, finished.model, tokenizer_files=files, meta=finished.meta, beside=beside)
         if key is not None:
             self._remember(key, context, target)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compress.durable.cache import keep_folder, private_folder
+from compress.durable.trees import restore_names
 from compress.errors import UserError, did_you_mean, printable
 from compress.tracking.models import patience, versions_named
 from compress.tracking.names import slug
@@ -136,6 +137,8 @@ def _copied(address: _Address, uri: str, store: Store) -> Path:
                 download(address.place, entry / address.name, store.uri)
         except Exception as error:
             raise _unknown(uri, store, error) from error
+        for config in entry.rglob(MARK):
+            restore_names(config.parent)
 
     parent = private_folder("models") / address.group
     return keep_folder(parent, address.key, fill, KEPT if address.key else 1) / address.name

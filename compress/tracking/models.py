@@ -7,9 +7,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from compress.durable.manifest import files_below
+from compress.durable.trees import second_names
 from compress.tracking.batch import METRICS_PER_CALL, Point
 from compress.tracking.records import Record
 
@@ -49,7 +51,7 @@ def attach_model(replay: Replay, client: MlflowClient, record: Record, points: S
         raise FileNotFoundError(f"model folder {folder} is gone")
     model_id = _model_id(replay, client, record)
     with patience():
-        client.log_model_artifacts(model_id, str(folder))
+        _upload(client, model_id, folder)
     client.finalize_logged_model(model_id, "READY")
     _show_on_run(replay, client, model_id)
     dataset = {}
@@ -59,6 +61,18 @@ def attach_model(replay: Replay, client: MlflowClient, record: Record, points: S
         piece = points[i : i + METRICS_PER_CALL]
         metrics = [replay.metric(p, model_id=model_id, **dataset) for p in piece]
         client.log_batch(replay.run_id, metrics=metrics, synchronous=True)
+
+
+def _upload(client: MlflowClient, model_id: str, folder: Path) -> None:
+    """The folder's files, each once: a second name of a file would take its room again in the store."""
+    further = second_names(folder)
+    if not further:
+        client.log_model_artifacts(model_id, str(folder))
+        return
+    for name in files_below(folder):
+        if name not in further:
+            inner = str(PurePosixPath(name).parent)
+            client.log_model_artifact(model_id, str(folder / name), None if inner == "." else inner)
 
 
 def _model_id(replay: Replay, client: MlflowClient, record: Record) -> str:

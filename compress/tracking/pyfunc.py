@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from compress.durable import atomic
+from compress.durable.trees import drop_names, second_names
 from compress.tracking.store import import_mlflow
 
 CODE = '''"""How MLflow answers with this model: `compress` reads the model folder beside this file."""
@@ -65,6 +66,7 @@ def write_pyfunc(folder: Path, target: Path, columns: Sequence[tuple[str, bool]]
             signature=ModelSignature(inputs=reads),
             pip_requirements=requirements(folder),
         )
+        drop_names(temp / "artifacts" / Path(folder).name, second_names(folder))  # which were copied as files
         said = (temp / MLMODEL).read_text(encoding="utf-8")  # paths of this machine mean nothing on another
         said = said.replace(str(code), FILE).replace(str(folder), Path(folder).name)
         atomic.write_text(temp / MLMODEL, said)

@@ -65,6 +65,12 @@ def _embeds(compress: Cli) -> None:
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert [row["text"] for row in rows] == texts
+    Path("rows.jsonl").write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)))
+    done = compress("predict", "embedder", "--embeddings", "--json", "--file", "rows.jsonl")
+    assert [json.loads(line) for line in done.out.splitlines()] == [{"id": i, **row} for i, row in enumerate(rows)]
+    Path("rows.jsonl").write_text('{"txt": "a"}\n')
+    done = compress("predict", "embedder", "--embeddings", "--file", "rows.jsonl")
+    assert done.line == "error: rows.jsonl:1: the object has no text; did you mean 'txt'?"
     plain = Embedder(Path("cut"))
     assert plain.width == 16
     weights = load_safetensors("embedder/2_Dense/model.safetensors")

@@ -40,7 +40,7 @@ def test_a_folder_with_its_file_answers_alike_in_both_runtimes(exported: Path, c
     assert record["model"] == fingerprint(exported) == fingerprint(toy.TEACHER)
     assert record["check"]["difference"] < 1e-4
     assert record["latency_ms"].keys() == {"torch_32", "onnxruntime_32"}
-    note = "model.onnx: fp32, opset 20; checked on"
+    note = "model.onnx: fp32, opset 17; checked on"
     assert any(line.startswith(note) for line in load_model(exported).meta.notes)
 
     found = {}

@@ -72,6 +72,8 @@ def test_what_the_writer_cannot_express_is_named_and_nothing_is_written(
 
     def gated(*args: Any, **how: Any) -> Any:
         loaded = load(*args, **how)
+        if "compress-export-" not in str(args[0]):
+            return loaded
         attention = loaded.model.get_submodule("encoder.layers.1.attention")
         attention.register_parameter("gate", torch.nn.Parameter(torch.ones(3)))
         return loaded
@@ -83,6 +85,19 @@ def test_what_the_writer_cannot_express_is_named_and_nothing_is_written(
         "error: encoder.layers.1.attention.gate: this model has parts that the ONNX writer cannot express: "
         "nothing was written",
     )
+    assert not Path("new").exists()
+
+
+def test_a_file_that_random_tokens_refuse_is_to_be_checked_on_data(
+    folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Check(rows=256, what="rows", difference=1.0, mean=0.2, largest=2.0, agreement=0.98, error=0.1)
+    monkeypatch.setattr(writing, "expected_of", lambda *_: SimpleNamespace(check=lambda _: wrong))
+    done = compress("export", folder, "--output", "new", "--threads", "1")
+    assert "error: small: the ONNX file is 2.0e-01 away from the quantized model" in done.err
+    assert "give rows that the model is for, with --data" in done.line
+    done = compress("export", folder, "--data", "data", "--output", "new", "--threads", "1")
+    assert "--data" not in done.line
     assert not Path("new").exists()
 
 

@@ -35,7 +35,7 @@ def test_split_and_healed(quick: Path, compress: Cli) -> None:
     roles = {m["role"]: m["values"] for m in json.loads(done.out)["models"]}
     assert roles["teacher"]["size/params_m"] > roles["stage-0"]["size/params_m"] == roles["student"]["size/params_m"]
     made = modelfolder.inspect("runs/f/student")
-    assert (made.family, made.stock_class) == ("compress-encoder", None)
+    assert (made.family, made.stock_class) == ("bert", None)
     assert any(shape.ranks for shape in made.config.layers)
     texts = compress("predict", "runs/f/student", "she said the film was good")
     assert texts.code == 0, texts.err

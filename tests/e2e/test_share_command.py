@@ -44,7 +44,7 @@ def test_before_after_conversion_and_after_healing(quick: Path, compress: Cli) -
     assert healed["speed/gflops"] >= before["speed/gflops"]
     assert "groups of layers: 0 1 | 2 3" in done.err
     made = modelfolder.inspect("runs/s/student")
-    assert (made.family, made.stock_class, made.config.width) == ("compress-encoder", None, 8)
+    assert (made.family, made.stock_class, made.config.width) == ("bert", None, 8)
     assert made.config.sharing is not None
     assert made.config.sharing.residual_rank == 4
     texts = compress("predict", "runs/s/student", "she said the film was good")

@@ -24,6 +24,7 @@ from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
+from compress.modelfolder.private import FILE
 
 WORD = "bert.embeddings.word_embeddings.weight"
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
@@ -456,9 +457,10 @@ def test_classes_that_are_no_names_do_not_tell_the_family(good: Path, tmp_path: 
 def test_lists_of_what_is_no_number_are_refused(tmp_path: Path, key: str, value: object) -> None:
     folder = tmp_path / "native"
     save_model(folder, tiny(40, [HeadConfig("masked_lm")], norm="pre", pooler=False), tokenizer_files={})
-    values = json.loads((folder / "config.json").read_text())
+    (folder / "manifest.json").unlink()
+    values = json.loads((folder / FILE).read_text())
     values["encoder"][key] = value
-    (folder / "config.json").write_text(json.dumps(values))
+    (folder / FILE).write_text(json.dumps(values))
     with pytest.raises(UserError):
         load_model(folder)
 
@@ -469,11 +471,12 @@ def test_whatever_our_own_config_says_only_a_user_error_leaves(tmp_path: Path, d
     folder = tmp_path / "native"
     if not folder.exists():
         save_model(folder, tiny(40, [HeadConfig("masked_lm")], norm="pre", pooler=False), tokenizer_files={})
-        (folder / "whole.json").write_text((folder / "config.json").read_text())
+        (folder / "manifest.json").unlink()
+        (folder / "whole.json").write_text((folder / FILE).read_text())
     values = json.loads((folder / "whole.json").read_text())
     part = data.draw(st.sampled_from([values, values["encoder"], values["heads"], values["heads"]["mlm"]]))
     part[data.draw(st.sampled_from([*part, "task"]))] = data.draw(JSON)
-    (folder / "config.json").write_text(json.dumps(values))
+    (folder / FILE).write_text(json.dumps(values))
     with contextlib.suppress(UserError):
         load_model(folder)
 
@@ -520,7 +523,7 @@ def test_bad_tokenizer(text: str, parts: list[str], bert: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "parts"),
     [
-        ({"format_version": 2}, ["format version 2 is newer than this program's 1", "upgrade compress"]),
+        ({"format_version": 3}, ["format version 3 is newer than this program's 2", "upgrade compress"]),
         ({"label_names": ["x", "y", "z"]}, ["config.json and compress.json name different labels", "correct one"]),
         ({"metod": "kd"}, ["unknown key 'metod'", "did you mean 'method'?"]),
         ({"max_length": 0}, ["max_length", "greater than 0"]),

@@ -16,6 +16,7 @@ from compress.encoder.model import Model
 from compress.encoder.sharing import Sharing
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
+from compress.modelfolder.private import WEIGHTS
 from compress.share.conversion import check_joins, convert, refuse_shared, told, unshared
 from compress.share.starts.chosen import Start as Chosen
 from compress.share.starts.mean import Start as Mean
@@ -158,7 +159,7 @@ def saved(path: Path, model: Model) -> Path:
 def test_a_folder_holds_a_shared_tensor_once_and_gives_it_back_as_one(rank: int, tmp_path: Path) -> None:
     made = convert(parent(), PAIRS, Mean(), residual_rank=rank)
     folder = saved(tmp_path / "m", made)
-    stored = safe.load_safetensors(folder / "model.safetensors")
+    stored = safe.load_safetensors(folder / WEIGHTS)
     assert sum(t.numel() for t in stored.values()) == sum(p.numel() for p in made.parameters())
     loaded = load_model(folder)
     assert loaded.config == made.config
@@ -178,7 +179,7 @@ def test_tied_tensors_that_came_apart_are_told_on_load(tmp_path: Path) -> None:
 
     folder = saved(tmp_path / "m", convert(parent(), PAIRS, Mean()))
     (folder / "manifest.json").unlink()
-    file, name = folder / "model.safetensors", "encoder.layers.1.attention.query.weight"
+    file, name = folder / WEIGHTS, "encoder.layers.1.attention.query.weight"
     stored = safe.load_safetensors(file)
     copied = stored["encoder.layers.0.attention.query.weight"].clone()
     save_file({**stored, name: copied}, file, {"format": "pt"})

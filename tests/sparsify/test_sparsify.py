@@ -32,6 +32,7 @@ from compress.encoder.statistics import inputs as inputs_of
 from compress.errors import UserError
 from compress.fastest import require_alike
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
+from compress.modelfolder.private import FILE
 from compress.predictor import Predictor, fixed_batch
 from compress.sparsify import conversion
 from compress.sparsify.methods.reconstruct import refitted, surgeon
@@ -182,7 +183,7 @@ def test_the_folder_says_so_and_is_a_stock_one(
     if groups is None:
         stock = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
         assert follows(stock.bert.encoder.layer[1].intermediate.dense.weight)
-        assert json.loads((folder / "config.json").read_text())[SPARSITY]["pattern"] == "2:4"
+        assert json.loads((folder / FILE).read_text())[SPARSITY]["pattern"] == "2:4"
 
 
 def test_a_folder_that_is_not_what_it_says_is_neither_written_nor_read(

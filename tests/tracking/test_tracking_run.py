@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from pathlib import Path
 
 import pytest
 from tracking_tools import Opener, Seen
 
+from compress.durable import atomic
+from compress.durable.trees import copy_tree, drop_names, restore_names, second_names, tree_bytes
 from compress.errors import Stopped, UserError
 from compress.tracking import open_run
 
@@ -91,6 +94,32 @@ def test_a_model_is_logged_with_its_figures_and_registered(opened: Opener, seen:
     assert seen.points(got, "quality/accuracy") == [(0, 0.91)], "the model's figure is the run's, not a second point"
     version = seen.client.get_model_version_by_alias("opinions", "champion")
     assert version.source == model.artifact_location
+
+
+def test_a_file_with_two_names_is_held_once(opened: Opener, seen: Seen, tmp_path: Path) -> None:
+    with atomic.new_folder(tmp_path / "student" / "model") as folder:
+        _model_folder(folder / "inner")
+        (folder / "model.onnx").write_bytes(b"graph")
+        (folder / "onnx").mkdir()
+        for name in ("model.onnx", "model_quantized.onnx"):
+            os.link(folder / "model.onnx", folder / "onnx" / name)
+    folder = tmp_path / "student" / "model"
+    assert second_names(folder) == ["onnx/model.onnx", "onnx/model_quantized.onnx"]
+    run = opened("student")
+    run.model(folder, name="m", model_type="share", params={}, metrics={}, dataset=None)
+    assert run.finish().left == 0
+    (model,) = seen.client.search_logged_models([seen.run("student").info.experiment_id])
+    held = {f.path for f in seen.client.list_logged_model_artifacts(model.model_id)}
+    assert held == {"inner", "model.onnx", "manifest.json"}
+
+    copied = tmp_path / "copied"
+    copy_tree(folder, copied)
+    drop_names(copied, second_names(folder))
+    assert not (copied / "onnx").exists()
+    restore_names(copied)
+    assert atomic.verify_folder(copied) == []
+    assert tree_bytes(copied) == tree_bytes(folder)
+    assert (copied / "onnx/model.onnx").samefile(copied / "model.onnx")
 
 
 def test_a_child_hangs_below_its_parent(opened: Opener, seen: Seen) -> None:

@@ -140,9 +140,8 @@ class Family(Stock):
         return super().objection(config, heads)
 
     def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
-        found = layout(config)
-        assert found is not None
-        layers, groups, inner = found
+        # Of layers in another order than ALBERT's, which no class of it computes, how many there are.
+        layers, groups, inner = layout(config) or (config.depth, max(config.groups) + 1, 1)
         own = [head.dropout for name, head in heads.items() if name in ("task", "pair")]
         dropout = next((p for p in own if p is not None), config.dropout if "task" in heads else 0.0)
         return super().stock_values(config, heads) | {

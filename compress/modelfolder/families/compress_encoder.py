@@ -1,7 +1,8 @@
-"""Our own format, for models that no stock class computes: uneven layers, windows on a BERT, pre-norm with biases.
+"""Our own description of models that no stock class computes: uneven layers, windows on a BERT, pre-norm with biases.
 
-config.json holds the encoder's and heads' own description; tensors are stored under our parameter names, a tensor
-that several layers share once. transformers does not load such a folder; `load_model` does.
+It holds the encoder's and heads' own description; tensors are stored under our parameter names, a tensor that several
+layers share once. Today it lies in a file of its own (`private`); folders of older versions have it as config.json,
+with a model_type that no other program knows.
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ from compress.encoder.config import EncoderConfig, HeadConfig
 from compress.encoder.model import Model
 from compress.encoder.sharing import NORMS, PARTS
 from compress.errors import UserError
-from compress.modelfolder import family
+from compress.modelfolder import family, private
 from compress.modelfolder.family import Description, Shapes
 from compress.modelfolder.fields import Fields
-
-VERSION = 1
 
 
 def tied_copies(config: EncoderConfig) -> dict[str, str]:
@@ -47,14 +46,7 @@ class Family(family.Family):
     model_type = family.NATIVE
 
     def describe(self, fields: Fields, shapes: Shapes) -> Description:
-        version = fields.integer("compress_version", most=1_000_000)
-        if version != VERSION:
-            raise UserError(
-                f"written in format {version}",
-                where=fields.where,
-                why=f"this version reads {VERSION}",
-                do="upgrade compress",
-            )
+        private.require_version(fields)
         encoder: Any = fields.values.get("encoder")
         heads: Any = fields.values.get("heads")
         rows = [encoder, heads, *(heads.values() if isinstance(heads, Mapping) else [])]
@@ -71,7 +63,7 @@ class Family(family.Family):
         return {
             "model_type": self.model_type,
             "architectures": ["compress.encoder.model.Model"],
-            "compress_version": VERSION,
+            private.VERSION_KEY: private.VERSION,
             "encoder": config.to_dict(),
             "heads": {name: head.to_dict() for name, head in heads.items()},
             "dtype": "float32",

@@ -1,0 +1,79 @@
+"""What a model folder holds beside the family's own files: facts that the family's `config.json` has no words for.
+
+`compress_config.json` says which modules are quantized and which matrices are sparse where a stock class has the
+model's shape, else everything: the description of encoder and heads. `compress.safetensors` holds the tensors that a
+stock class does not know: those of quantizers, or, where no class computes the model, all, so that none loads it wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compress.durable import safe
+from compress.encoder.config import EncoderConfig, HeadConfig
+from compress.encoder.quantization import Quantization
+from compress.encoder.sparsity import SPARSITY, to_values, with_values
+from compress.errors import UserError, did_you_mean
+from compress.modelfolder.fields import Fields
+
+FILE = "compress_config.json"
+WEIGHTS = "compress.safetensors"
+VERSION = 1
+VERSION_KEY, ENCODER, HEADS, QUANTIZATION = "compress_version", "encoder", "heads", "quantization"
+_BYTES = 16 * 2**20
+
+
+def values_of(config: EncoderConfig, heads: Mapping[str, HeadConfig], *, fits: bool) -> dict[str, Any]:
+    """The content of the file; empty where the family's config.json says all. fits: a stock class has this shape."""
+    if not fits:
+        described = {name: head.to_dict() for name, head in heads.items()}
+        return {VERSION_KEY: VERSION, ENCODER: config.to_dict(), HEADS: described}
+    found: dict[str, Any] = {}
+    if config.quantization is not None:
+        found[QUANTIZATION] = config.quantization.to_dict()
+    if sparsity := to_values(config):
+        found[SPARSITY] = sparsity
+    return {VERSION_KEY: VERSION, **found} if found else {}
+
+
+def read(folder: Path) -> Fields | None:
+    """What the folder says; None without the file. Raises UserError for a version or keys that are not known."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    fields = Fields(safe.read_json(path, _BYTES), str(path))
+    require_version(fields)
+    known = (VERSION_KEY, ENCODER, HEADS, QUANTIZATION, SPARSITY)
+    for key in fields.values:
+        if key not in known:
+            raise UserError(f"unknown key '{key}'", where=str(path), do=did_you_mean(key, known))
+    return fields
+
+
+def require_version(fields: Fields) -> None:
+    """Raise UserError for a description that this version does not read."""
+    version = fields.integer(VERSION_KEY, most=1_000_000)
+    if version != VERSION:
+        raise UserError(
+            f"written in format {version}",
+            where=fields.where,
+            why=f"this version reads {VERSION}",
+            do="upgrade compress",
+        )
+
+
+def describes_all(fields: Fields | None) -> bool:
+    """Whether the file alone describes encoder and heads, because no stock class has the model's shape."""
+    return fields is not None and ENCODER in fields.values
+
+
+def completed(config: EncoderConfig, fields: Fields) -> EncoderConfig:
+    """What a family's config.json describes, with what the file adds. Raises UserError where that does not fit."""
+    if SPARSITY in fields.values:
+        config = with_values(config, fields.values[SPARSITY], SPARSITY)
+    if QUANTIZATION in fields.values:
+        config = dataclasses.replace(config, quantization=Quantization.from_dict(fields.values[QUANTIZATION]))
+    return config
