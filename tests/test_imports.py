@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -153,6 +155,14 @@ def test_one_home_for_a_library(library: str, home: str) -> None:
         if i.name.split(".")[0] == library and not (file in OURS and part_of(file) == home)
     ]
     assert not guests, "\n".join(guests)
+
+
+def test_every_dependency_is_imported() -> None:
+    """One that only tests use belongs to the extra `dev`."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {re.split("[<>=]", line)[0].lower().replace("-", "_").replace("pyyaml", "yaml") for line in declared}
+    imported = {i.name.split(".")[0] for file in (*OURS, *INSTRUMENTS) for i in imports(file)}
+    assert names <= imported
 
 
 def test_light_files_import_nothing_heavy() -> None:

@@ -278,7 +278,10 @@ BAD: dict[str, tuple[bytes, str]] = {
         pack(b'{"a" 1}', b""),
         " (header):1:6: not valid JSON: Expecting ':' delimiter, found '1}'",
     ),
-    "header a bomb": (pack(b'{"a":' + b"[" * 5000, b""), " (header): nested too deeply: at most 4 levels"),
+    "header a bomb": (
+        pack(b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", b""),
+        " (header): nested too deeply: at most 4 levels",
+    ),
     "pickle": (
         pickle.dumps({"a": 1}),
         ": not a safetensors file: it looks like a pickle" + CONVERT,

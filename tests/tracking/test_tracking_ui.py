@@ -113,7 +113,7 @@ def test_a_new_server_is_asked_first_for_what_the_page_will_ask(store: Store, tm
         nobody.join(60)
         assert not asked.is_alive()
     said = [line.partition("/runs/search HTTP/1.1")[2].split()[1] for line in one.said if "/runs/search" in line]
-    assert said == ["200", "400"], one.said
+    assert said in (["200", "400"], ["200", "500"]), one.said  # MLflow 3.14 calls a wrong number its own fault
     gone = one.warm(page.experiment_id)
     gone.join(60)
     assert not gone.is_alive(), "a server that has ended is not waited for"
