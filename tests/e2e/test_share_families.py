@@ -22,6 +22,7 @@ from compress.data.tokenizer import Tokenizer
 from compress.durable import safe
 from compress.encoder.model import Model
 from compress.modelfolder.folder import load_model, save_model
+from compress.modelfolder.weights import weight_files
 
 pytestmark = pytest.mark.thorough
 
@@ -96,7 +97,10 @@ def check(folder: Path, again: Path) -> Model:
     loaded = load_model(folder)
     model = loaded.model.eval()
     save_model(again, model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta)
-    first, second = (safe.load_safetensors(place / "model.safetensors") for place in (folder, again))
+    first, second = (
+        {name: tensor for file in weight_files(place) for name, tensor in safe.load_safetensors(file).items()}
+        for place in (folder, again)
+    )
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.equal(answers(load_model(again).model.eval()), answers(model))
