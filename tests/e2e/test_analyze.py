@@ -70,7 +70,7 @@ def _embeds(compress: Cli) -> None:
     assert [json.loads(line) for line in done.out.splitlines()] == [{"id": i, **row} for i, row in enumerate(rows)]
     Path("rows.jsonl").write_text('{"txt": "a"}\n')
     done = compress("predict", "embedder", "--embeddings", "--file", "rows.jsonl")
-    assert done.line == "error: rows.jsonl:1: the object has no text; did you mean 'txt'?"
+    assert done.line == "error: rows.jsonl:1: the row has no text; did you mean 'txt'?"
     plain = Embedder(Path("cut"))
     assert plain.width == 16
     weights = load_safetensors("embedder/2_Dense/model.safetensors")
