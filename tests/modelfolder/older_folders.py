@@ -13,7 +13,7 @@ from compress.modelfolder.folder import load_model
 
 
 def as_older(folder: Path) -> Path:
-    """The folder in place: our description is its config.json, with the model_type compress-encoder, and all tensors lie
+    """The folder in place: our description is its config.json, of model_type compress-encoder, and all tensors lie
     in model.safetensors under our names. Without a manifest, as one that is copied by hand."""
     loaded = load_model(folder)
     values = json.loads((folder / "config.json").read_text())
