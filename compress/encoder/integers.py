@@ -43,7 +43,8 @@ SHIFT = 128
 WHERE = "--runtime torch-int8"
 
 Packs = dict[tuple[Any, ...], "Packed"]
-"""Addresses of float matrices, and how they are quantized → what is multiplied: layers that share share."""
+"""Largest input code, addresses of float matrices, and how they are quantized → what is multiplied: layers that share
+share."""
 
 
 def prepare_integers(model: Model) -> PreparedModel:
@@ -157,7 +158,7 @@ class IntegerLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.read = Reader(parts[0].input_quantizer)
-        key = tuple((part.weight.data_ptr(), part.weight_quantizer.scheme) for part in parts)
+        key = (self.read.high, *((part.weight.data_ptr(), part.weight_quantizer.scheme) for part in parts))
         if key not in packs:
             packs[key] = _packed([part.integers() for part in parts], self.read)
         self.codes, self.scale = packs[key].codes, packs[key].scale

@@ -68,13 +68,15 @@ class OnnxSession(FileSession):
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         given = source if isinstance(source, bytes) else str(source)
+        providers = ["CPUExecutionProvider"]
         try:
-            self.session = runtime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+            self.session = runtime.InferenceSession(given, options, providers=providers)
+            if saturates() and INT8_PRODUCTS not in self.session.get_modelmeta().custom_metadata_map:
+                self.session = runtime.InferenceSession(rewritten(source), options, providers=providers)
+        except UserError:
+            raise
         except Exception as error:  # onnxruntime has a class of its own for every complaint
             raise unreadable("onnxruntime", source, error) from error
-        if saturates() and INT8_PRODUCTS not in self.session.get_modelmeta().custom_metadata_map:
-            made = rewritten(source)
-            self.session = runtime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
         self.inputs = [entry.name for entry in self.session.get_inputs()]
         self.outputs = [entry.name for entry in self.session.get_outputs()]
         self.per_token = [entry.shape[1:2] == [LENGTH] for entry in self.session.get_outputs()]
