@@ -649,6 +649,7 @@ class Scheme:
     per: what shares one scale: "tensor"; "row" of a matrix or table (an output channel, a word); "group" of so many
     neighbours in a row, the last one of a row maybe shorter; "token", each vector along the last dimension of an
     activation, whose scale is computed when it is seen.
+    overflow_safe: of a matrix, whether the scale is such that int8 products are exact on processors without VNNI.
     """
 
     bits: int
@@ -656,6 +657,7 @@ class Scheme:
     highest: int
     per: Literal["tensor", "row", "group", "token"]
     group: int | None = None
+    overflow_safe: bool = False
 
     @property
     def signed(self) -> bool:

@@ -36,10 +36,8 @@ from compress.encoder.quantized import (
 )
 from compress.errors import ExitCode, UserError
 from compress.quantizers._rounding import SMALLEST, dequantize, numbers_of
-from compress.quantizers._saturation import PAIR_LIMIT, TOP, can_overflow
+from compress.quantizers._saturation import MIDDLE, PAIR_LIMIT, TOP, can_overflow
 
-SHIFT = 128
-"""Added to codes that have a sign."""
 WHERE = "--runtime torch-int8"
 
 Packs = dict[tuple[Any, ...], "Packed"]
@@ -109,7 +107,7 @@ class Reader:
 
     def __init__(self, quantizer: Any) -> None:
         scheme: Scheme = quantizer.scheme
-        self.dynamic, shift = scheme.dynamic, SHIFT if scheme.signed else 0
+        self.dynamic, shift = scheme.dynamic, MIDDLE if scheme.signed else 0
         self.low, self.high, self.highest = scheme.lowest + shift, scheme.highest + shift, scheme.highest
         self.scale, self.zero = 1.0, shift
         if not scheme.dynamic:

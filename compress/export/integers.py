@@ -21,9 +21,8 @@ from compress.contracts import QuantizedTensor, Scheme
 from compress.encoder.quantized import QuantizedEmbedding, QuantizedLinear, QuantizedSharedLinear
 from compress.errors import UserError
 from compress.export.graph import FLOAT, MICROSOFT, Graph, Value
-from compress.quantizers._saturation import can_overflow
+from compress.quantizers._saturation import MIDDLE, can_overflow
 
-MIDDLE = 128  # of the codes of a byte: what stands for 0 where codes have a sign
 SMALLEST = 1e-30  # of the range of a token's vector, as the quantizer has it
 BYTE = 8  # bits
 NIBBLE = 16  # codes that half a byte tells apart

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from compress.export.runtimes import missing
+from compress.quantizers._saturation import MIDDLE
 
-MIDDLE = 128
 ZERO_POINT = {"MatMulInteger": (1, 3), "MatMulIntegerToFloat": (1, 5), "DequantizeLinear": (0, 2)}
 """Operator → which of its inputs are the weights and their zero point."""
-SCALE = {"MatMulIntegerToFloat": 3, "DequantizeLinear": 1}
 
 
 def rewritten(source: Path | bytes) -> bytes:
@@ -46,16 +45,15 @@ def rewritten(source: Path | bytes) -> bytes:
         codes = numpy_helper.to_array(stored[name]).astype(np.int16)
         if codes.ndim != 2:
             continue
-        given = node.input[zero] if len(node.input) > zero and node.input[zero] else None
-        if given is not None and given not in stored:
-            continue
-        if given is not None:
-            middle = numpy_helper.to_array(stored[given]).astype(np.int16) + MIDDLE
-        else:
-            scale = stored.get(node.input[SCALE[node.op_type]]) if node.op_type in SCALE else None
-            by_row = node.op_type == "DequantizeLinear" and scale is not None and len(scale.dims) == 1
-            middle = np.full(list(scale.dims) if by_row and scale is not None else [], MIDDLE)
         node.input.extend([""] * (zero + 1 - len(node.input)))
+        given = node.input[zero]
+        if given and given not in stored:
+            continue
+        if given:
+            middle = numpy_helper.to_array(stored[given]).astype(np.int16) + MIDDLE
+        else:  # which has the shape of the scale where there is one for each row
+            scale = stored.get(node.input[1]) if node.op_type == "DequantizeLinear" else None
+            middle = np.full([] if scale is None else list(scale.dims), MIDDLE)
         node.input[weights] = store(f"{name}_unsigned", (codes + MIDDLE).astype(np.uint8))
         node.input[zero] = store(f"{node.name or name}_zero_point", middle.astype(np.uint8))
     graph.initializer.extend(added.values())

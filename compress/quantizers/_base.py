@@ -55,10 +55,10 @@ class Base(nn.Module):
         return QuantizedTensor(codes, scale.clone(), zero_point.to(torch.int32), self.scheme)
 
 
-def symmetric(bits: int, per: str, group: int | None = None) -> Scheme:
+def symmetric(bits: int, per: str, group: int | None = None, *, overflow_safe: bool = False) -> Scheme:
     """As many codes below zero as above: -127..127 of 8 bits."""
     highest = 2 ** (bits - 1) - 1
-    return Scheme(bits, -highest, highest, per, group)  # pyright: ignore[reportArgumentType]
+    return Scheme(bits, -highest, highest, per, group, overflow_safe)  # pyright: ignore[reportArgumentType]
 
 
 def affine(bits: int) -> Scheme:

@@ -10,6 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from compress.contracts import Scheme
+
+MIDDLE = 128
+"""Of the codes of a byte: what stands for 0 where signed codes are stored or multiplied as unsigned ones."""
 LIMIT = 2**15 - 1
 """The largest sum that 16 bits hold."""
 TOP = 255
@@ -27,15 +31,16 @@ def pair_range(x: Tensor) -> Tensor:
     return torch.maximum(above, -below).amax(-1)
 
 
-def safe_range(x: Tensor, highest: int) -> Tensor:
-    """x (.., K) → (..): the range that 0..highest must cover so that no two neighbouring codes exceed `PAIR_LIMIT`.
+def row_range(x: Tensor, scheme: Scheme) -> Tensor:
+    """x (.., K) → (..): the range of each row that the codes 0..highest must cover.
 
-    Rounding adds at most 1 to the sum of two codes, hence the 1 below.
+    Of an overflow-safe scheme so wide that no two neighbouring codes exceed `PAIR_LIMIT`. Rounding adds at most 1 to
+    the sum of two codes, hence the 1 below.
     """
     widest = x.abs().amax(-1)
-    if 2 * highest <= PAIR_LIMIT:
+    if not scheme.overflow_safe or 2 * scheme.highest <= PAIR_LIMIT:
         return widest
-    return torch.maximum(widest, pair_range(x) * (highest / (PAIR_LIMIT - 1)))
+    return torch.maximum(widest, pair_range(x) * (scheme.highest / (PAIR_LIMIT - 1)))
 
 
 def can_overflow(codes: Tensor, top: int = TOP) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from compress.quantizers._base import Base, Shape, WideBits, symmetric
 from compress.quantizers._rounding import SMALLEST
-from compress.quantizers._saturation import safe_range
+from compress.quantizers._saturation import row_range
 
 
 class Quantizer(Base):
@@ -23,8 +23,7 @@ class Quantizer(Base):
 
     def __init__(self, shape: Shape = None, *, bits: WideBits = 8, overflow_safe: bool = False) -> None:
         super().__init__()
-        self.scheme = symmetric(bits, "row")
-        self._safe = overflow_safe
+        self.scheme = symmetric(bits, "row", overflow_safe=overflow_safe)
 
     def forward(self, x: Tensor, of: Tensor | None = None) -> Tensor:
         """Rows are rounded each by itself: what the others are makes no difference."""
@@ -33,6 +32,5 @@ class Quantizer(Base):
     def scale_and_zero_point(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x (.., K) → scale and zeros (..)."""
         assert x is not None
-        widest = safe_range(x, self.scheme.highest) if self._safe else x.abs().amax(-1)
-        scale = widest.clamp_min(SMALLEST) / self.scheme.highest
+        scale = row_range(x, self.scheme).clamp_min(SMALLEST) / self.scheme.highest
         return scale, torch.zeros_like(scale)

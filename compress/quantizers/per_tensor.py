@@ -9,7 +9,7 @@ from torch import Tensor
 
 from compress.quantizers._base import Base, Bits, Shape, symmetric
 from compress.quantizers._rounding import SMALLEST
-from compress.quantizers._saturation import safe_range
+from compress.quantizers._saturation import row_range
 
 
 class Quantizer(Base):
@@ -20,12 +20,10 @@ class Quantizer(Base):
 
     def __init__(self, shape: Shape = None, *, bits: Bits = 8, overflow_safe: bool = False) -> None:
         super().__init__()
-        self.scheme = symmetric(bits, "tensor")
-        self._safe = overflow_safe
+        self.scheme = symmetric(bits, "tensor", overflow_safe=overflow_safe)
 
     def scale_and_zero_point(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x: any shape → scale and zero ()."""
         assert x is not None
-        widest = safe_range(x, self.scheme.highest).amax() if self._safe else x.abs().amax()
-        scale = widest.clamp_min(SMALLEST) / self.scheme.highest
+        scale = row_range(x, self.scheme).amax().clamp_min(SMALLEST) / self.scheme.highest
         return scale, torch.zeros_like(scale)

@@ -23,7 +23,9 @@ from compress.encoder import integers
 from compress.encoder.answers import needs_of
 from compress.encoder.integers import prepare_integers
 from compress.encoder.model import Model
-from compress.encoder.quantized import quantized_modules, use
+from compress.encoder.quantization import Quantization
+from compress.encoder.quantized import QuantizedSharedLinear, quantizable, quantized_modules, use
+from compress.encoder.quantizing import quantized as make_quantized
 from compress.export import openvino_session, session
 from compress.export.axes import EXACT, INT8_PRODUCTS
 from compress.export.encoder import encode
@@ -233,6 +235,29 @@ def test_torch_adds_two_products_where_one_would_clip(
     assert found is not None
     assert wanted is not None
     torch.testing.assert_close(found, wanted, atol=0.02 * float(wanted.abs().max()), rtol=0)
+
+
+def test_layers_that_share_a_matrix_may_scale_it_differently() -> None:
+    """One layer's codes of a shared matrix are not taken for another's."""
+    plain = floats.model_of("residuals", "classification")
+    matrices = [name for name, module in quantizable(plain).items() if use(module) == "weight"]
+    schemes = {name: FULL_RANGE if ".layers.0." in name else SAFE for name in matrices}
+    model = make_quantized(plain, Quantization.from_dict(schemes)).eval()
+    shared: dict[int, set[bytes]] = {}
+    for module in quantized_modules(model).values():
+        shared.setdefault(module.weight.data_ptr(), set()).add(module.integers().scale.numpy().tobytes())
+    assert any(len(scales) > 1 for scales in shared.values())
+    seen: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
+    for module in quantized_modules(model).values():
+        module.register_forward_hook(lambda m, x, y: seen.append((m, x[0].detach(), y.detach())))
+    batch, needs = files.packed(), needs_of(model.heads)
+    packs: integers.Packs = {}
+    with torch.no_grad():
+        model(batch, needs)
+        for module, x, y in seen:
+            product = integers.IntegerLinear([module], packs)(x)
+            residual = integers._Residual(module)(x) if isinstance(module, QuantizedSharedLinear) else 0
+            torch.testing.assert_close(product + residual, y, atol=1e-5, rtol=1e-5)
 
 
 IN_A_PROCESS = """
