@@ -756,6 +756,16 @@ class StageResult:
 # --- evaluation -------------------------------------------------------------------------------------------------
 
 
+SPECIAL_TOKENS: Mapping[str, Sequence[str]] = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""Role → the names that its token goes by, most usual first."""
+
+
 FAKE = "fake_quantized/"
 """Begins the name of what a model answers whose integers are computed in floats: no figure of a deployed file."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from compress.data.tokenizer_files import complete
 from compress.durable import atomic
 from compress.encoder.inference import prepare
 from compress.errors import UserError
-from compress.export.check import ROWS, Check, compare, expected_of, file_answer, model_answer
+from compress.export.check import ROWS, Check, Expected, compare, file_answer, model_answer
 from compress.export.deployed import FILE
 from compress.export.openvino_session import FILES as OPENVINO
 from compress.export.openvino_session import OpenVinoSession, written_for_openvino
@@ -85,7 +85,7 @@ def export_folder(
     beside = written.files | _sentence_files(folder, parts, loaded)
     if openvino:
         beside |= written_for_openvino(written.content)
-        _require_same(loaded, chosen, beside, batches, what, console)
+        _require_same(written.expected, beside, folder, console)
     modelfolder.save_model(
         target, loaded.model, tokenizer_files=files, meta=meta, beside=beside, reads=parts.max_length
     )
@@ -169,21 +169,13 @@ def export_pyfunc(name: str, options: RunOptions) -> None:
     console.document({"folder": str(target), "columns": [{"name": n, "required": must} for n, must in columns]})
 
 
-def _require_same(
-    loaded: LoadedModel,
-    head: str | None,
-    files: Mapping[str, bytes],
-    batches: Sequence[Batch],
-    what: str,
-    console: Console,
-) -> None:
+def _require_same(expected: Expected, files: Mapping[str, bytes], where: Path, console: Console) -> None:
     """Raise UserError unless OpenVINO's own form of the file answers as the model does."""
     with tempfile.TemporaryDirectory() as scratch:
         for part in OPENVINO:
             atomic.write_bytes(Path(scratch) / part, files[part])
-        found = file_answer(OpenVinoSession(Path(scratch) / OPENVINO[0]))
-        check = expected_of(loaded.model, head, batches, what).check(found)
-    check.require("OpenVINO's file", str(loaded.path))
+        check = expected.check(file_answer(OpenVinoSession(Path(scratch) / OPENVINO[0])))
+    check.require("OpenVINO's file", str(where))
     console.result(f"OpenVINO: {check.sentence()}")
 
 

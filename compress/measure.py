@@ -375,9 +375,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
     samples: per model, encoded rows with the lengths of real input; throughput runs them packed.
     """
     device = predictors[0].device
-    length = min(
-        cost.length, *(p.max_length for p in predictors)
-    )  # of all of them: times of unlike lengths tell nothing
+    length = min(cost.length, *(p.max_length for p in predictors))  # one for all: others would not compare
     wait = torch.cuda.synchronize if device.startswith("cuda") else None
     fixed = [fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
     latencies = measure_interleaved(

@@ -15,6 +15,7 @@ import click
 
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.data.files import SUFFIXES
 from compress.data.task import Task
 from compress.data.textfiles import read_csv
 from compress.embedder import Embedder
@@ -24,7 +25,6 @@ from compress.modelnames import resolve
 from compress.predictor import Predictor
 from compress.serving import TEXT, roles_of
 
-JSON_LINES, TABLES = (".jsonl", ".ndjson"), (".csv", ".tsv")
 AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough that a stream answers soon
 
 
@@ -130,7 +130,7 @@ def _read(file: Path, task: Task) -> Iterator[Asked]:
     """A text a line; of a table (JSON lines, CSV), and where a task's texts have names of their own such as question
     and context, a row each."""
     named = len([role for role in task.text_roles if role in task.usual]) == 2
-    if not named and file.suffix.lower() not in (*JSON_LINES, *TABLES):
+    if not named and _kind(file) is None:
         return (Asked(line) for line in _lines(file))
     first, second = roles_of(task)
     paired = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
@@ -139,7 +139,7 @@ def _read(file: Path, task: Task) -> Iterator[Asked]:
 
 def _read_texts(file: Path) -> Iterator[Asked]:
     """What vectors are made of: a text a line, or the text of each row of a table."""
-    if file.suffix.lower() not in (*JSON_LINES, *TABLES):
+    if _kind(file) is None:
         return (Asked(line) for line in _lines(file))
     return _named_texts(file, TEXT, (), False)
 
@@ -147,10 +147,16 @@ def _read_texts(file: Path) -> Iterator[Asked]:
 def _named_texts(file: Path, first: Sequence[str], second: Sequence[str], paired: bool) -> Iterator[Asked]:
     """Rows whose columns are usual names of the texts; an `id` is kept."""
     needs = " and ".join([first[0], *([second[0]] if paired else [])])
-    for where, row in _table(file) if file.suffix.lower() in TABLES else _objects(file, needs):
+    for where, row in _table(file) if _kind(file) == "csv" else _objects(file, needs):
         found = [_text_of(row, names, where, needed) for names, needed in ((first, True), (second, paired)) if names]
         assert found[0] is not None
         yield Asked(found[0], found[1] if len(found) > 1 else None, {"id": row["id"]} if "id" in row else {})
+
+
+def _kind(file: Path) -> str | None:
+    """ "jsonl" or "csv" by the suffix; None for a text a line."""
+    kind = SUFFIXES.get(file.suffix.lower())
+    return kind if kind in ("jsonl", "csv") else None
 
 
 def _table(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

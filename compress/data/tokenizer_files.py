@@ -9,6 +9,7 @@ from typing import Any
 
 import tokenizers
 
+from compress.contracts import SPECIAL_TOKENS
 from compress.errors import UserError, printable
 
 NAMES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
@@ -19,15 +20,6 @@ MOST_TOKENS = 2_000_000
 DEEPEST = 40
 _REPLACEMENT = 64  # characters a normalizer may put in for a match: above, a text could grow without bound
 _PATTERN = 1000  # characters of a regular expression
-
-# role → the names its token goes by, most usual first
-SPECIALS = {
-    "pad": ("[PAD]", "<pad>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
-    "mask": ("[MASK]", "<mask>"),
-}
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
@@ -109,7 +101,7 @@ def from_merges(files: Mapping[str, bytes], where: str) -> bytes:
                 raise UserError("this is not a list of pairs", where=f"{where}: merges.txt", why=printable(line, 60))
             merges.append((first, second))
     told = settings(files, where)
-    names = {role: _named(told, role, vocabulary) for role in SPECIALS}
+    names = {role: _named(told, role, vocabulary) for role in SPECIAL_TOKENS}
     if missing := [role for role, name in names.items() if name is None]:
         raise UserError("this is not a RoBERTa vocabulary", where=f"{where}: vocab.json", why=f"no {missing[0]} token")
     known = {role: str(name) for role, name in names.items()}
@@ -130,7 +122,7 @@ def from_wordpieces(files: Mapping[str, bytes], where: str) -> bytes:
     text = _text(files["vocab.txt"], f"{where}: vocab.txt")
     tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     twice = len(tokens) - len(set(tokens))
-    missing = [names[0] for names in SPECIALS.values() if names[0] not in tokens]
+    missing = [names[0] for names in SPECIAL_TOKENS.values() if names[0] not in tokens]
     if twice or missing:
         why = f"{twice} tokens stand twice" if twice else "missing: " + ", ".join(missing)
         raise UserError("this is not a BERT vocabulary", where=f"{where}: vocab.txt", why=why)
@@ -164,7 +156,7 @@ def finish(made: tokenizers.Tokenizer) -> None:
     """Declare the five special tokens and wrap texts as [CLS] A [SEP] (B [SEP])."""
     from tokenizers import processors
 
-    made.add_special_tokens([names[0] for names in SPECIALS.values()])
+    made.add_special_tokens([names[0] for names in SPECIAL_TOKENS.values()])
     pairs = [(name, made.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     made.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=pairs
@@ -265,11 +257,11 @@ def _walk(node: Any, where: str, depth: int) -> None:
 
 def special_tokens(told: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, int]:
     """role → id, by the names the configuration gives, else the usual ones. Roles without a token are left out."""
-    named = {role: _named(told, role, vocabulary) for role in SPECIALS}
+    named = {role: _named(told, role, vocabulary) for role in SPECIAL_TOKENS}
     return {role: vocabulary[name] for role, name in named.items() if name is not None}
 
 
 def _named(told: Mapping[str, Any], role: str, vocabulary: Mapping[str, int]) -> str | None:
     own = told.get(f"{role}_token")
     own = own.get("content") if isinstance(own, dict) else own
-    return next((name for name in (own, *SPECIALS[role]) if isinstance(name, str) and name in vocabulary), None)
+    return next((name for name in (own, *SPECIAL_TOKENS[role]) if isinstance(name, str) and name in vocabulary), None)

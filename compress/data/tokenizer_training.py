@@ -9,14 +9,15 @@ from collections.abc import Iterable, Sequence
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from compress.contracts import SPECIAL_TOKENS
 from compress.data.segmentation import IDEOGRAPH
-from compress.data.tokenizer_files import SPECIALS, finish, wordpiece
+from compress.data.tokenizer_files import finish, wordpiece
 from compress.errors import UserError, did_you_mean
 
 KINDS = ("wordpiece", "bpe", "unigram")
 ALPHABET = 1000  # characters, ideographs apart, that get a token of their own; rarer ones become [UNK]
 LINE = 10_000  # characters of a text given to a trainer at once
-_SPECIALS = [names[0] for names in SPECIALS.values()]
+_SPECIALS = [names[0] for names in SPECIAL_TOKENS.values()]
 _SMALLEST = {"wordpiece": 32, "bpe": 256 + len(_SPECIALS) + 1, "unigram": 32}
 
 
@@ -47,7 +48,7 @@ def train(
 
 def files_of(made: tokenizers.Tokenizer, kind: str, lowercase: bool, chinese: bool = True) -> dict[str, bytes]:
     """tokenizer.json, tokenizer_config.json, and vocab.txt where a vocabulary alone says all (WordPiece)."""
-    described = {f"{role}_token": names[0] for role, names in SPECIALS.items()}
+    described = {f"{role}_token": names[0] for role, names in SPECIAL_TOKENS.items()}
     described |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512}
     described["clean_up_tokenization_spaces"] = False
     files = {"tokenizer.json": made.to_str(pretty=True).encode()}

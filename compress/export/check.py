@@ -66,10 +66,13 @@ class Check:
         if self.error is not None:
             if self.mean < ERROR_SHARE * self.error and not self._disagrees(AGREEMENT):
                 return None
-            if self.distance is not None and self.kept is not None and self.distance <= NEAR * self.error:
-                apart = 1 - self.kept
-                if not self._disagrees(min(AGREEMENT, 1 - 2 * apart)):
-                    return None
+            if (
+                self.distance is not None
+                and self.kept is not None
+                and self.distance <= NEAR * self.error
+                and not self._disagrees(min(AGREEMENT, 2 * self.kept - 1))
+            ):
+                return None
             return (
                 f"{self.mean:.1e} away from the quantized model on average, with the same answer to "
                 f"{100 * self.agreement:.1f} %; allowed are {ERROR_SHARE * self.error:.1e} and {100 * AGREEMENT:.1f} %"

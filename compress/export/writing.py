@@ -14,7 +14,7 @@ from compress import __version__
 from compress.contracts import Batch
 from compress.errors import UserError
 from compress.export.axes import EXACT
-from compress.export.check import Check, expected_of, file_answer
+from compress.export.check import Check, Expected, expected_of, file_answer
 from compress.export.deployed import FILE, QUANTIZED, RECORD, SECOND
 from compress.export.encoder import encode
 from compress.export.openvino_session import OpenVinoSession
@@ -38,12 +38,13 @@ GIVE_DATA = "give rows that the model is for, with --data: random tokens are unl
 
 @dataclass(frozen=True)
 class Written:
-    """An ONNX file that passed its check in onnxruntime. record: what is written beside it.
-    others: how it answers in the other runtimes that are installed, or why one cannot load it."""
+    """An ONNX file that passed its check in onnxruntime. record: what is written beside it.  expected: what it was
+    checked against.  others: how it answers in the other runtimes that are installed, or why one cannot load it."""
 
     content: bytes
     record: dict[str, Any]
     check: Check
+    expected: Expected
     others: Mapping[Runtime, Check | UserError] = field(default_factory=dict)
 
     @property
@@ -114,7 +115,7 @@ def write(
         "int8_products": EXACT,
         "checks": {name: vars(found) for name, found in others.items() if isinstance(found, Check)},
     }  # fmt: skip
-    return Written(content, record, check, others)
+    return Written(content, record, check, expected, others)
 
 
 def write_as_saved(

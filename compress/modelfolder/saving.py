@@ -19,7 +19,7 @@ from compress.encoder.tied import check_tied
 from compress.errors import UserError
 from compress.modelfolder import card as cards
 from compress.modelfolder import family as families
-from compress.modelfolder import labels, private, tokenizerfiles, vocabulary, weights
+from compress.modelfolder import labels, private, tokenizer_config, vocabulary, weights
 from compress.modelfolder import meta as metas
 from compress.modelfolder.family import NATIVE, OLDER, Family
 from compress.modelfolder.meta import FolderMeta
@@ -50,7 +50,7 @@ def save_model(
     shape, all weights do, so that no class computes something else with them, and the card says why. Heads: config.json
     names the class of the task head where there is one; the others stay in the file under their stock names, where
     their own classes find them (and a class without a pooler reports one as unexpected).
-    tokenizer_files: by name, written as other programs need them (`tokenizerfiles.as_written`).  beside: by name,
+    tokenizer_files: by name, written as other programs need them (`tokenizer_config.as_written`).  beside: by name,
     written as given, also in folders, as `folder/file`; what is one object under several names is one file.  card:
     README.md; None for the card made from `meta`.
     reads: the longest text in tokens that other programs give to the model; None: `meta.max_length`, else what the
@@ -70,7 +70,7 @@ def save_model(
     files = _tensor_files(model, state, None if objections else family)
     tokens = vocabulary.tokens(tokenizer_files, str(target))
     longest, positions = reads or meta.max_length, model.config.max_positions
-    tokenizer_files = tokenizerfiles.as_written(tokenizer_files, tokens, longest, positions, str(target))
+    tokenizer_files = tokenizer_config.as_written(tokenizer_files, tokens, longest, positions, str(target))
     given = {**tokenizer_files, **(beside or {})}
     facts = _facts(target.name, model, values, objections, given)
     tensors = [tensor for held in files.values() for tensor in held.values()]

@@ -10,19 +10,13 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from compress.contracts import SPECIAL_TOKENS
 from compress.errors import UserError, printable
 
 PIPELINE, CONFIG, SPECIAL = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 MAX_LENGTH = "model_max_length"
 _INHERITED = ("max_length", "stride", "pad_to_multiple_of")
 """Keys by which some sources repeat their truncation and padding."""
-_USUAL = {
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<s>"),
-    "sep_token": ("[SEP]", "</s>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
 
 
 def as_written(
@@ -61,8 +55,8 @@ def _said(values: Mapping[str, Any]) -> int:
 def _named(files: Mapping[str, bytes], vocabulary: Collection[str], where: str) -> dict[str, Any]:
     """The special tokens of a folder without tokenizer_config.json: as it names them elsewhere, else the usual ones."""
     told = _object(files[SPECIAL], f"{where}/{SPECIAL}") if SPECIAL in files else {}
-    usual = {role: next((n for n in names if n in vocabulary), None) for role, names in _USUAL.items()}
-    return {role: name for role, name in usual.items() if name is not None} | told
+    usual = {role: next((n for n in names if n in vocabulary), None) for role, names in SPECIAL_TOKENS.items()}
+    return {f"{role}_token": name for role, name in usual.items() if name is not None} | told
 
 
 def _object(data: bytes, where: str) -> dict[str, Any]:

@@ -10,25 +10,26 @@ import test_onnx_integers as files
 
 from compress.errors import UserError
 from compress.export import writing
-from compress.export.check import Check
+from compress.export.check import Check, Expected
 from compress.export.writing import Written, write
 from compress.modelfolder.folder import load_model, save_model
 
 GOOD = Check(256, "x/validation", 1e-6, 1e-7, 3.0, 1.0)
+NOTHING = Expected([], [], "x/validation")
 BAD = Check(256, "x/validation", 0.5, 0.1, 3.0, 0.9)
 
 
 def test_lines() -> None:
     broken = UserError("openvino cannot load this file", why="no such operator")
-    assert Written(b"", {}, GOOD).findings == [GOOD.sentence()]
-    assert Written(b"", {}, GOOD, {"openvino": GOOD}).findings[1] == (
+    assert Written(b"", {}, GOOD, NOTHING).findings == [GOOD.sentence()]
+    assert Written(b"", {}, GOOD, NOTHING, {"openvino": GOOD}).findings[1] == (
         "in openvino: largest difference 1.0e-06, agreement 100.0 %"
     )
-    assert Written(b"", {}, GOOD, {"openvino": BAD}).findings[1] == (
+    assert Written(b"", {}, GOOD, NOTHING, {"openvino": BAD}).findings[1] == (
         "in openvino it answers differently: 5.0e-01 away from the model, at most 3.0e-04 is allowed; do not serve it "
         "there"
     )
-    assert Written(b"", {}, GOOD, {"openvino": broken}).findings[1] == (
+    assert Written(b"", {}, GOOD, NOTHING, {"openvino": broken}).findings[1] == (
         "openvino cannot load this file: no such operator"
     )
 

@@ -63,9 +63,7 @@ class Family(family.Family):
         return {
             "model_type": self.model_type,
             "architectures": ["compress.encoder.model.Model"],
-            private.VERSION_KEY: private.VERSION,
-            "encoder": config.to_dict(),
-            "heads": {name: head.to_dict() for name, head in heads.items()},
+            **private.values_of(config, heads, fits=False),
             "dtype": "float32",
         }
 
