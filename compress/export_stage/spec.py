@@ -19,7 +19,7 @@ class Spec(StageSpec):
 
     kind: Literal["export"]
     opset: int = Field(default=17, ge=17, le=22)
-    """Version of the ONNX operators; the oldest is what the oldest runtimes read, and as fast."""
+    """Version of the ONNX operators; the oldest is what the oldest runtimes read."""
     portable: bool = False
     """Of a quantized model: standard operators alone, the same numbers, slower; else onnxruntime's fused product."""
     rows: int = Field(default=256, ge=1, le=100_000)
