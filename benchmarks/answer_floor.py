@@ -14,9 +14,9 @@ import math
 import re
 from collections import Counter
 
-from compress.data.answers import cut
-from compress.data.ragged import Ragged
-from compress.data.sources import open_table
+from compress.data.batches.ragged import Ragged
+from compress.data.reading.sources import open_table
+from compress.data.tables.answers import cut
 from evaluation.quality.answers import normalize, rules_of, score_answers, segments
 from evaluation.quality.intervals import bootstrap_mean
 

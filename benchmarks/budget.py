@@ -23,23 +23,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from compress.data.batches import evaluation_batches
-from compress.data.sources import open_table
-from compress.data.table import Table
+from compress.data.batches.batches import evaluation_batches
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import Table
 from compress.data.tasks import task_of
-from compress.data.tokenizer import Tokenizer
-from compress.encoder import layermaps
-from compress.encoder.model import Model
-from compress.encoder.students import take_layers
-from compress.export.check import ROWS
-from compress.export.writing import Writer, write_into
-from compress.fit.certificate import FILE
-from compress.fit.judge import Judge, Judged
-from compress.fit.plans import Plan
-from compress.fit.serving import Bits, Serving, rounded
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config import layer_maps as layermaps
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.students import take_layers
+from compress.fit.certificate.document import FILE
+from compress.fit.cost.serving import Bits, Serving, rounded
+from compress.fit.make.evaluator import Judge, Judged
+from compress.fit.plan.plans import Plan
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
-from compress.predictor import MAX_TOKENS
+from compress.onnx.check import ROWS
+from compress.onnx.writer import Writer, write_into
+from compress.predict.predictor import MAX_TOKENS
 from evaluation.cost.device import describe
 
 NAMES = {"mb": "MB", "ms": "ms"}

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.contracts import TrainingPlan
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
 from compress.objectives import cosine_hidden, masked_lm, soft_targets
 from compress.training import memory, precision
 from compress.training.module import StageModule

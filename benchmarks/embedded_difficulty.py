@@ -124,10 +124,10 @@ def untrained_cut_and_gain(teacher: Path, run: Path) -> tuple[float, Any]:
     import torch
 
     from compress.contracts import Needs
-    from compress.data.batches import evaluation_batches
-    from compress.data.sources import open_table
-    from compress.encoder.students import take_layers
-    from compress.predictor import MAX_TOKENS, Predictor
+    from compress.data.batches.batches import evaluation_batches
+    from compress.data.reading.sources import open_table
+    from compress.encoder.reshape.students import take_layers
+    from compress.predict.predictor import MAX_TOKENS, Predictor
     from compress.recipe import load_recipe
     from evaluation.quality.paired import paired_accuracy
 

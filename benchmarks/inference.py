@@ -3,8 +3,9 @@
     python benchmarks/inference.py [--shape 6x384] [--rounds 15] [--threads 2] [--json]
 
 Shapes: 6x384 (MiniLM's), 6x768 (DistilBERT's), 12x768 (BERT-base). Cases: one row of 128 tokens, 32 rows of 128, and
-32 rows of mixed lengths. Ways: our plain model, and the prepared copy (`compress.encoder.inference.prepare`) in fp32
-and bf16; for comparison the same Hugging Face module in bf16. fp32 results must agree to 1e-4, else nothing is printed.
+32 rows of mixed lengths. Ways: our plain model, and the prepared copy (`compress.encoder.infer.prepare.prepare`) in
+fp32 and bf16; for comparison the same Hugging Face module in bf16. fp32 results must agree to 1e-4, else nothing is
+printed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import copy
 import side_by_side as s
 import torch
 
-from compress.encoder.inference import prepare
+from compress.encoder.infer.prepare import prepare
 
 SHAPES = {"6x384": (6, 384, 12), "6x768": (6, 768, 12), "12x768": (12, 768, 12)}
 CASES = {"1 x 128": ("128", 1), "32 x 128": ("128", 32), "32 mixed": ("mixed", 32)}

@@ -19,10 +19,10 @@ import side_by_side as s
 import torch
 
 from compress.contracts import Batch
-from compress.encoder.config import EncoderConfig
-from compress.encoder.extension import extend, extended_config
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.extend import extend, extended_config
 from evaluation.cost.memory import peak_memory_mb
 
 LAYERS, HIDDEN, HEADS = 6, 384, 12

@@ -17,14 +17,14 @@ import torch
 
 from compress import registry
 from compress.contracts import Needs
-from compress.data.batches import evaluation_batches
-from compress.data.sources import open_table
-from compress.encoder import statistics
-from compress.encoder.inference import prepare
-from compress.factorize import allocation, conversion, sensitivity
-from compress.factorize.stage import METHODS
+from compress.data.batches.batches import evaluation_batches
+from compress.data.reading.sources import open_table
+from compress.encoder.infer import statistics
+from compress.encoder.infer.prepare import prepare
 from compress.objectives.hard_labels import Objective as HardLabels
-from compress.predictor import Predictor
+from compress.predict.predictor import Predictor
+from compress.stages.factorize import allocation, conversion, sensitivity
+from compress.stages.factorize.stage import METHODS
 
 NEEDS = Needs(logits=True)
 

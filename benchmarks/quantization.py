@@ -26,18 +26,18 @@ import transformers
 from side_by_side import Call, in_turns
 
 from compress.contracts import Batch, Needs
-from compress.data.batches import evaluation_batches, in_order
-from compress.data.examples import Examples
-from compress.data.sources import open_table
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
-from compress.encoder.quantizing import calibrate, planned, quantized
-from compress.encoder.schemes import MATRICES, ROW8, TABLES, TENSOR8, TOKEN8, QuantizationSpec
-from compress.export.check import Check, expected_of, file_answer
-from compress.export.encoder import encode
-from compress.export.openvino_session import OpenVinoSession
-from compress.export.session import FileSession, OnnxSession
-from compress.predictor import MAX_TOKENS, Predictor, fixed_batch
+from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.examples import Examples
+from compress.data.reading.sources import open_table
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.schemes import MATRICES, ROW8, TABLES, TENSOR8, TOKEN8, QuantizationSpec
+from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.modules.model import Model
+from compress.onnx.check import Check, expected_of, file_answer
+from compress.onnx.encoder import encode
+from compress.onnx.openvino_session import OpenVinoSession
+from compress.onnx.session import FileSession, OnnxSession
+from compress.predict.predictor import MAX_TOKENS, Predictor, fixed_batch
 from evaluation.cost.cpu import cpu_flags, cpu_name
 from evaluation.quality.intervals import Interval, mean_interval
 

@@ -15,8 +15,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from compress.errors import UserError
-from compress.export.runtimes import RUNTIMES, Runtime, versions
-from compress.predictor import Predictor, fixed_batch
+from compress.onnx.runtimes import RUNTIMES, Runtime, versions
+from compress.predict.predictor import Predictor, fixed_batch
 from evaluation.cost.cpu import cpu_flags, cpu_name
 from evaluation.cost.latency import measure_interleaved
 from evaluation.cost.size import MB, weights_bytes

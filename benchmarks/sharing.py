@@ -25,23 +25,23 @@ import torch
 from commands import evaluated, reported
 
 from compress.contracts import Batch, LayerGroups, Needs, SharedStart
-from compress.data.batches import TaskBatches, evaluation_batches, in_order
-from compress.data.sources import open_table
+from compress.data.batches.batches import TaskBatches, evaluation_batches, in_order
+from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
-from compress.encoder.sharing import contiguous
-from compress.encoder.statistics import fisher, inputs
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.sharing import contiguous
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.infer.statistics import fisher, inputs
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import load_model
 from compress.objectives.hard_labels import Objective as HardLabels
-from compress.predictor import MAX_TOKENS
-from compress.share import factorization
-from compress.share.conversion import Known, convert
-from compress.share.starts.activation import Start as Activation
-from compress.share.starts.chosen import Start as Chosen
-from compress.share.starts.fisher import Start as Fisher
-from compress.share.starts.mean import Start as Mean
+from compress.predict.predictor import MAX_TOKENS
+from compress.stages.share import factorization
+from compress.stages.share.conversion import Known, convert
+from compress.stages.share.starts.activation import Start as Activation
+from compress.stages.share.starts.chosen import Start as Chosen
+from compress.stages.share.starts.fisher import Start as Fisher
+from compress.stages.share.starts.mean import Start as Mean
 from evaluation.quality.agreement import divergence
 
 STARTS: dict[str, SharedStart] = {

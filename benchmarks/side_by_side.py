@@ -23,8 +23,8 @@ import transformers
 from torch import Tensor, nn
 
 from compress.contracts import Batch
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.modelfolder import family
 from evaluation.cost import device
 

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 from commands import evaluated
 
-from compress.data.examples import Examples
-from compress.data.ragged import Ragged
-from compress.data.sources import open_table
-from compress.data.table import Rows, Table
+from compress.data.batches.examples import Examples
+from compress.data.batches.ragged import Ragged
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import Rows, Table
 from compress.data.tasks import task_of
 
 WORD = re.compile(r"\w+")

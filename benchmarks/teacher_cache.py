@@ -27,20 +27,20 @@ from typing import Any
 import torch
 
 from compress.contracts import Needs, TrainingPlan
-from compress.data.batches import TaskBatches
-from compress.data.examples import encode_texts
-from compress.data.fixedrows import fixed_rows
-from compress.data.tokenizer import Tokenizer
-from compress.distill.cache.fields import Settings, fields_of
-from compress.distill.cache.store import Identity, TeacherCache, Work
-from compress.distill.cache.teacher import CachedTeacher
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import DTYPES, prepare
-from compress.encoder.layermaps import ModelPair, resolve
-from compress.encoder.model import Model
-from compress.encoder.students import take_layers
+from compress.data.batches.batches import TaskBatches
+from compress.data.batches.examples import encode_texts
+from compress.data.batches.fixed_rows import fixed_rows
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.layer_maps import ModelPair, resolve
+from compress.encoder.infer.prepare import DTYPES, prepare
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.students import take_layers
 from compress.modelfolder.folder import load_model
 from compress.objectives import hidden_mse, soft_targets
+from compress.stages.distill.cache.fields import Settings, fields_of
+from compress.stages.distill.cache.store import Identity, TeacherCache, Work
+from compress.stages.distill.cache.teacher import CachedTeacher
 from compress.training import memory, precision
 from compress.training.module import StageModule
 from compress.training.optimizer import Optimizer

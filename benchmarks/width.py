@@ -18,22 +18,22 @@ from pathlib import Path
 import torch
 
 from compress import registry
-from compress.data.batches import TaskBatches, evaluation_batches
-from compress.data.randomness import spread
-from compress.data.sources import open_table
+from compress.data.batches.batches import TaskBatches, evaluation_batches
+from compress.data.batches.randomness import spread
+from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
-from compress.data.tokenizer import Tokenizer
-from compress.divergence import divergence
-from compress.encoder.cutting import cut
-from compress.encoder.inference import PreparedModel, prepare
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.infer.prepare import PreparedModel, prepare
+from compress.encoder.reshape.cut import cut
 from compress.modelfolder.folder import load_model
-from compress.prune_width import selection
-from compress.prune_width.costs import operations
-from compress.prune_width.refit import refit
-from compress.prune_width.spec import Spec
-from compress.prune_width.study import ANSWERS, Target, WidthStudy
-from compress.prune_width.subject import PACKAGE, STEP_ROWS
-from compress.prune_width.targets import ratio_counts
+from compress.stages.prune_width import selection
+from compress.stages.prune_width.costs import operations
+from compress.stages.prune_width.refit import refit
+from compress.stages.prune_width.spec import Spec
+from compress.stages.prune_width.study import ANSWERS, Target, WidthStudy
+from compress.stages.prune_width.subject import PACKAGE, STEP_ROWS
+from compress.stages.prune_width.targets import ratio_counts
+from compress.stages.shared.divergence import divergence
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
@@ -256,3 +257,18 @@ def _finite(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_finite(item) for item in data]
     return data
+
+
+# --- libraries kept off the terminal ----------------------------------------------------------------------------
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Without anybody's warnings and log lines below ERROR, for the whole process: for imports and single calls."""
+    level = logging.root.manager.disable
+    logging.disable(max(level, logging.WARNING))
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logging.disable(level)

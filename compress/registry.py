@@ -1,8 +1,9 @@
 """File name = kind: finds a part in its folder and builds it from a recipe row (the only dynamic import).
 
 Adding a part is adding a file. A folder of parts (`compress.objectives`, …) holds one class per file, named like the
-folder in the singular (`Objective`); files starting with `_` are not parts. A stage is a folder `compress/<kind>/` with
-`spec.py` (class `Spec`, light) and `stage.py` (class `Stage`); both are found here, so recipes never name a folder.
+folder in the singular (`Objective`); files starting with `_` are not parts. A stage is a folder
+`compress/stages/<kind>/` with `spec.py` (class `Spec`, light) and `stage.py` (class `Stage`); both are found here, so
+recipes never name a folder.
 """
 
 from __future__ import annotations
@@ -116,10 +117,10 @@ def _resolve(function: Any, names: list[str]) -> dict[str, Any]:
 
 @cache
 def stages() -> dict[str, str]:
-    """kind → package, of every verb folder: those with a spec.py. `export_stage` is of kind export: `export` itself is
-    what several verbs write files with."""
-    folders = sorted(spec.parent.name for spec in ROOT.glob("*/spec.py"))
-    return {folder.removesuffix("_stage"): f"compress.{folder}" for folder in folders}
+    """kind → package, of every folder of `compress/stages/` that has a spec.py."""
+    return {
+        kind: f"compress.stages.{kind}" for kind in sorted(spec.parent.name for spec in ROOT.glob("stages/*/spec.py"))
+    }
 
 
 def stage_spec(kind: str) -> type[StageSpec]:

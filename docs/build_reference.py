@@ -27,10 +27,10 @@ from pydantic_core import PydanticUndefined
 
 from compress import registry
 from compress.cli import main as frame
-from compress.durable import atomic
 from compress.recipe import list_recipes
 from compress.recipe.schema import Recipe
 from compress.registry import RowOf
+from compress.storage import atomic
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -40,12 +40,12 @@ SHARED_BY = 5
 
 PARTS = {
     "compress.objectives": "What a student or a pretrained encoder minimises: rows of `objectives:`.",
-    "compress.prune_layers.criteria": "What chooses the layers that stay: `criterion:` of prune_layers.",
-    "compress.prune_width.importance": "What tells which heads and neurons are needed: `importance:` of prune_width.",
-    "compress.share.patterns": "Which layers become one: `pattern:` of share.",
-    "compress.share.starts": "Where shared weights start from: `start:` of share.",
-    "compress.factorize.methods": "How a matrix is split in two: `method:` of factorize.",
-    "compress.sparsify.methods": "Which two of every four weights go: `method:` of sparsify.",
+    "compress.stages.prune_layers.criteria": "What chooses the layers that stay: `criterion:` of prune_layers.",
+    "compress.stages.prune_width.importance": "How much each head and neuron matters: `importance:` of prune_width.",
+    "compress.stages.share.patterns": "Which layers become one: `pattern:` of share.",
+    "compress.stages.share.starts": "Where shared weights start from: `start:` of share.",
+    "compress.stages.factorize.methods": "How a matrix is split in two: `method:` of factorize.",
+    "compress.stages.sparsify.methods": "Which two of every four weights go: `method:` of sparsify.",
     "compress.quantizers": "How numbers become integers: `rules:` of quantize.",
     "compress.data.tasks": "What a row asks: `data.task`.",
     "compress.modelfolder.families": "Which model folders are read and written, by their `model_type`.",

@@ -18,8 +18,8 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from compress.encoder.config import EncoderConfig
-    from compress.encoder.model import Model
+    from compress.encoder.config.encoder import EncoderConfig
+    from compress.encoder.modules.model import Model
 
 # A run in the background (`nohup`, `&`) inherits ignored signals, and what the tests start would ignore them too.
 for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -120,7 +120,7 @@ def toy_tokenizer_files(toy_vocabulary: list[str]) -> dict[str, bytes]:
 @pytest.fixture
 def tiny_config(toy_vocabulary: list[str]) -> EncoderConfig:
     """Two layers of width 32, two heads, 32 positions, over the toy vocabulary."""
-    from compress.encoder.config import EncoderConfig
+    from compress.encoder.config.encoder import EncoderConfig
 
     return EncoderConfig.uniform(
         vocabulary=len(toy_vocabulary), hidden=32, layers=2, heads=2, feed_forward=48, max_positions=32
@@ -130,8 +130,8 @@ def tiny_config(toy_vocabulary: list[str]) -> EncoderConfig:
 @pytest.fixture
 def tiny_model(tiny_config: EncoderConfig) -> Model:
     """The tiny encoder with a head of every kind, in evaluation mode."""
-    from compress.encoder.config import HeadConfig
-    from compress.encoder.model import Model
+    from compress.encoder.config.encoder import HeadConfig
+    from compress.encoder.modules.model import Model
 
     heads = [HeadConfig("masked_lm"), HeadConfig("classification", labels=3), HeadConfig("sentence_pair")]
     return Model(tiny_config, {head.name: head for head in heads}).initialize(1).eval()

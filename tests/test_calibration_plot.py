@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compress.calibration import calibration, chart
+from compress.measure.calibration import calibration, chart
 from evaluation.quality.calibration import calibration_error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compress.contesttable import Entry, Weighted, ranked, said, table
+from compress.experiments.criteria_table import Entry, Weighted, ranked, said, table
 
 ROWS = 400
 

@@ -28,12 +28,12 @@ PACKAGES = (
     "compress.objectives",
     "compress.data.tasks",
     "compress.modelfolder.families",
-    "compress.prune_layers.criteria",
-    "compress.prune_width.importance",
-    "compress.share.patterns",
-    "compress.share.starts",
-    "compress.factorize.methods",
-    "compress.sparsify.methods",
+    "compress.stages.prune_layers.criteria",
+    "compress.stages.prune_width.importance",
+    "compress.stages.share.patterns",
+    "compress.stages.share.starts",
+    "compress.stages.factorize.methods",
+    "compress.stages.sparsify.methods",
     "compress.quantizers",
 )
 PARTS = [(package, kind) for package in PACKAGES for kind in registry.parts(package)]
@@ -86,8 +86,8 @@ def test_an_objective_is_in_some_shipped_recipe_or_taught_by_a_stage(kind: str) 
 @pytest.mark.parametrize("name", registry.parts("compress.data.tasks"))
 def test_a_task_is_whole(name: str) -> None:
     from compress.data.task import Task
-    from compress.encoder.config import HeadConfig
-    from compress.report import METRICS
+    from compress.encoder.config.encoder import HeadConfig
+    from compress.report.rows import METRICS
 
     task = registry.load("compress.data.tasks", name)()
     assert isinstance(task, Task)
@@ -175,7 +175,7 @@ def test_every_key_of_a_recipe_is_explained(block: type[Frozen]) -> None:
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_tells_its_plan_without_reading_anything(name: str) -> None:
-    from compress.stages import StageContext
+    from compress.stages.shared.stage import StageContext
 
     recipe = load_recipe(name)
 

@@ -12,15 +12,23 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, Needs
-from compress.data.label_order import outputs_in_order
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
-from compress.ensemble import Ensemble, EnsembleTeacher, JointModel, Member, combined, members_in_order, together
+from compress.data.tables.label_order import outputs_in_order
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
+from compress.modelfolder.ensemble import (
+    Ensemble,
+    EnsembleTeacher,
+    JointModel,
+    Member,
+    combined,
+    members_in_order,
+    together,
+)
 from compress.modelfolder.folder import FolderMeta, save_model
 from compress.objectives._spans import in_rows
-from compress.predictor import EnsemblePredictor, Predictor
+from compress.predict.predictor import EnsemblePredictor, Predictor
 
 CLASSES = HeadConfig("classification", labels=3)
 SHARES = [0.25, 0.75]

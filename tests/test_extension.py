@@ -11,11 +11,11 @@ import torch
 
 from compress.cli.main import main
 from compress.contracts import Needs
-from compress.data.examples import collate
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.data.batches.examples import collate
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import FolderMeta, fingerprint, inspect, load_model, save_model
-from compress.predictor import Predictor
+from compress.predict.predictor import Predictor
 
 LONG = "the film was not very good and i think " * 20
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compress.plots import BETTER, HEIGHT, WHOLE, WIDTH, WORSE, Level, line_chart, waterfall_chart
+from compress.report.plots import BETTER, HEIGHT, WHOLE, WIDTH, WORSE, Level, line_chart, waterfall_chart
 
 NAME = "{http://www.w3.org/2000/svg}"
 CURVES = {"模型 <一>": [(0, 90, 88, 92), (20, 70.5, 66, 75)], "teacher & co": [(0, 95, 94, 96), (20, 60, 55, 65)]}

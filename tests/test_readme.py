@@ -32,10 +32,10 @@ FOREIGN_FLAGS |= {"--backend-store-uri", "--artifacts-destination"}
 """pip's, torchrun's and mlflow's own among them."""
 
 TOLD = {
-    "compress.prune_layers.criteria": "docs/methods/layers.md",
-    "compress.prune_width.importance": "docs/methods/width.md",
-    "compress.factorize.methods": "docs/methods/low-rank.md",
-    "compress.sparsify.methods": "docs/methods/sparsity.md",
+    "compress.stages.prune_layers.criteria": "docs/methods/layers.md",
+    "compress.stages.prune_width.importance": "docs/methods/width.md",
+    "compress.stages.factorize.methods": "docs/methods/low-rank.md",
+    "compress.stages.sparsify.methods": "docs/methods/sparsity.md",
     "compress.data.tasks": "docs/howto/own-data.md",
 }
 

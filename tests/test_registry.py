@@ -132,7 +132,7 @@ def test_an_argument_without_a_type_is_the_authors_mistake(monkeypatch: pytest.M
 
 
 def test_a_dropped_in_verb_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "newverb").mkdir()
-    (tmp_path / "newverb" / "spec.py").write_text("")
+    (tmp_path / "stages" / "newverb").mkdir(parents=True)
+    (tmp_path / "stages" / "newverb" / "spec.py").write_text("")
     monkeypatch.setattr(registry, "ROOT", tmp_path)
-    assert registry.stages.__wrapped__() == {"newverb": "compress.newverb"}
+    assert registry.stages.__wrapped__() == {"newverb": "compress.stages.newverb"}

@@ -1,7 +1,7 @@
-"""Only `compress.durable` writes files: anywhere else a raw write is an error, found in the source before it is run.
+"""Only `compress.storage` writes files: anywhere else a raw write is an error, found in the source before it is run.
 
 What a raw write costs: a file half written when the process dies, a checkpoint destroyed by a full disk, a mode of
-0600, a pickle. `compress.durable.atomic` and `compress.durable.journal` are the ways to write.
+0600, a pickle. `compress.storage.atomic` and `compress.storage.journal` are the ways to write.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-EXEMPT = ROOT / "compress" / "durable"
+EXEMPT = ROOT / "compress" / "storage"
 
 # Modules whose very import says what is about to happen.
 PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "dbm"}
@@ -169,7 +169,7 @@ def sources() -> list[Path]:
 @pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_raw_write(path: Path) -> None:
     found = [f"{path.relative_to(ROOT)}:{line}: {what}" for line, what in raw_writes(path.read_text(encoding="utf-8"))]
-    assert not found, "only compress.durable writes files: " + "; ".join(found)
+    assert not found, "only compress.storage writes files: " + "; ".join(found)
 
 
 def test_the_sources_were_found() -> None:
@@ -225,8 +225,8 @@ def test_a_raw_write_is_seen(source: str) -> None:
         "webbrowser.open('http://wax')",
         "import json\njson.dumps(x)",
         "import yaml\nyaml.safe_dump(x, sort_keys=False)",
-        "from compress.durable import atomic\natomic.write_text(p, 'x')\natomic.write_bytes(p, b'')",
-        "from compress.durable.atomic import write_bytes\nwrite_bytes(p, b'')",
+        "from compress.storage import atomic\natomic.write_text(p, 'x')\natomic.write_bytes(p, b'')",
+        "from compress.storage.atomic import write_bytes\nwrite_bytes(p, b'')",
         "from safetensors.torch import save\nsave(tensors)",
         "'a'.replace('a', 'b')",
         "import os\nos.open(p, os.O_RDONLY)",

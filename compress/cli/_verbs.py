@@ -27,7 +27,7 @@ def run_stages(
 
     with launched(options.device) as team:
         if team is not None and not team.place.leads:
-            from compress.followers import follow
+            from compress.run.workers import follow
 
             follow(team, options)
         _lead(options, default, verb, seeds, check, inputs)
@@ -42,14 +42,14 @@ def _lead(
     inputs: Mapping[str, Path | None],
 ) -> None:
     from compress.console import Console
-    from compress.pipeline import run_recipe
+    from compress.run import run_recipe
 
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
     given = {name: path for name, path in inputs.items() if path is not None}
     if check:
         from compress.errors import UserError
-        from compress.overfit import check_recipe
+        from compress.experiments.overfit import check_recipe
 
         if seeds is not None:
             raise UserError("a check keeps nothing to repeat", where="--seeds", do="leave out --seeds or --check")
@@ -59,14 +59,14 @@ def _lead(
 
     if load_recipe(options.recipe or default, overrides=options.overrides).sweep is not None:
         from compress.errors import UserError
-        from compress.sweep import run_sweep
+        from compress.experiments.sweep import run_sweep
 
         if seeds is not None:
             raise UserError("a sweep is several runs already", where="--seeds", do="leave it out, or sweep over seed")
         run_sweep(options.recipe or default, options, console, verb=verb, inputs=given)
         return
     if seeds is not None:
-        from compress.repeats import run_seeds
+        from compress.experiments.seeds import run_seeds
 
         run_seeds(options.recipe or default, options, console, seeds, verb=verb, inputs=given)
         return

@@ -70,8 +70,8 @@ def command(
     """
     from dataclasses import replace
 
-    from compress.analysis.run import analyze
-    from compress.analysis.sentences import Wanted
+    from compress.analyze.run import analyze
+    from compress.analyze.sentence_vectors import Wanted
     from compress.errors import UserError
 
     sizes = {"whitening": ("--dimensions", dimensions), "remove-top": ("--components", components)}

@@ -31,6 +31,6 @@ def command(options: RunOptions, models: tuple[str, ...], batch: int, length: in
     \b
       compress benchmark teacher-folder student-folder --length 128 --threads 2
     """
-    from compress.standalone import benchmark
+    from compress.commands.benchmark import benchmark
 
     benchmark(list(models), batch, length, repeats, options)

@@ -29,6 +29,6 @@ def command(options: RunOptions, model: str, split: str, output: Path | None) ->
     """
     import dataclasses
 
-    from compress.standalone import calibrate
+    from compress.commands.calibrate import calibrate
 
     calibrate(model, split, dataclasses.replace(options, output=output))

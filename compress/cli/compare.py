@@ -83,8 +83,8 @@ def command(
     from dataclasses import replace
 
     from compress.cli.options import resolve_device
-    from compress.comparing.gathering import is_model
-    from compress.comparing.run import Asked, compare
+    from compress.compare.gather import is_model
+    from compress.compare.run import Asked, compare
 
     if any(is_model(name) for name in names):
         options = replace(options, device=resolve_device(device or "auto", threads), threads=threads)

@@ -95,7 +95,7 @@ def _instructions(flags: Sequence[str]) -> Finding:
 
 def _runtimes() -> Finding:
     """What can answer with a model: `--runtime`."""
-    from compress.export.runtimes import EXTRAS, package, versions
+    from compress.onnx.runtimes import EXTRAS, package, versions
 
     there = {package(name): version for name, version in versions().items()}
     absent = [EXTRAS[name] for name, version in there.items() if version is None]
@@ -119,7 +119,7 @@ def _processes() -> Finding:
 def _gpus() -> Iterator[Finding]:
     import torch
 
-    from compress.encoder.semistructured import skips_zeros
+    from compress.encoder.infer.semi_structured import skips_zeros
 
     if not torch.cuda.is_available():
         why = "torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"

@@ -44,8 +44,9 @@ def command(
     """
     from dataclasses import replace
 
+    from compress.commands.evaluate import evaluate
+    from compress.commands.robustness import evaluate_robustness
     from compress.errors import UserError
-    from compress.standalone import evaluate, evaluate_robustness
 
     if robustness is not None and (slices or sliced):
         raise UserError("slices are of undisturbed input", where="--robustness", do="leave out one of them")

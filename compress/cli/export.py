@@ -75,8 +75,8 @@ def command(
     import dataclasses
 
     from compress.cli.options import resolve_device
+    from compress.commands.export import export_folder, export_pyfunc, export_stock
     from compress.errors import UserError
-    from compress.exporting import export_folder, export_pyfunc, export_stock
 
     resolve_device("cpu", threads)
     options = dataclasses.replace(options, output=output)

@@ -53,7 +53,7 @@ def command(
     """
     import dataclasses
 
-    from compress.extension import extend_folder
+    from compress.commands.extend import extend_folder
 
     extend_folder(
         model, max_positions, window, global_tokens, dataclasses.replace(options, output=output, dry_run=dry_run)

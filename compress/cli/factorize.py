@@ -52,7 +52,7 @@ def command(
     It saves bytes more than time: two thin products take longer for each operation than one whole product does.
     Embedding tables are factorized by compress share --pattern none --embedding-size E.
     """
-    from compress.factorizing import Wanted, factorize
+    from compress.cli.flags.factorize import Wanted, factorize
 
     heal = not no_heal
     factorize(Wanted(model, ratio, rank, megabytes, method, allocation, only_faster, heal, seeds), options)

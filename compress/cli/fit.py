@@ -109,10 +109,10 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
       compress fit FOLDER --data DATA --max-drop 0.5
       compress fit FOLDER --data DATA --max-ms 3 --plan-only
     """
-    from compress.fit.bounds import Bounds
+    from compress.cli.flags.shared import listening
+    from compress.fit.request.bounds import Bounds
+    from compress.fit.request.options import Wanted
     from compress.fit.run import fit
-    from compress.fit.wanted import Wanted
-    from compress.flags import listening
 
     given["plan_only"] |= options.dry_run
     bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), given.pop("objective"))

@@ -198,7 +198,7 @@ def _keep(error: BaseException) -> str:
     import tempfile
     import traceback
 
-    from compress.durable.atomic import write_text
+    from compress.storage.atomic import write_text
 
     path = Path(tempfile.gettempdir()) / f"compress-error-{os.getpid()}.txt"
     try:

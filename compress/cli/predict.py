@@ -57,8 +57,8 @@ def command(
     With --json: one JSON object per text and line (JSONL). A vector is pooled and post-processed as the folder says
     (modules.json, as sentence-transformers and compress analyze --save-embedder write it); else the mean of all tokens.
     """
+    from compress.commands.predict import embed_texts, predict_texts
     from compress.errors import UserError
-    from compress.prediction import embed_texts, predict_texts
 
     if embeddings:
         others = {"--pair": pairs, "--question": questions, "--context": contexts, "--long-text": long_text}

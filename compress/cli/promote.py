@@ -57,8 +57,8 @@ def command(
     """
     import dataclasses
 
+    from compress.commands.promote import Gates, promote
     from compress.errors import UserError
-    from compress.promotion import Gates, promote
 
     if against is not None and not any(o.path == "data.source" for o in options.overrides):
         raise UserError("is measured against on data", where="--against", do="add --data DATA")

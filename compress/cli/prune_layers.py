@@ -70,7 +70,7 @@ def command(
     Criteria that read text alone: cka, cka-clusters, block-influence, angular. That measure losses on labels: fisher,
     taylor, leave-one-out, greedy-loss, exhaustive, learned-gates. Baselines: uniform, first, last, random.
     """
-    from compress.pruning import Wanted, prune_layers
+    from compress.cli.flags.prune_layers import Wanted, prune_layers
 
     wanted = Wanted(
         model, keep, drop, max_drop, target_latency, criterion, protect, step, not no_recover, explain, seeds, draws

@@ -55,6 +55,6 @@ def command(
     Special and added tokens, bytes and single characters always stay. Text whose pieces all stay gets the same answers
     to the bit; what the rest loses is told on held-out text.
     """
-    from compress.prunevocab import Wanted, prune_vocab
+    from compress.cli.flags.prune_vocab import Wanted, prune_vocab
 
     prune_vocab(Wanted(model, coverage, min_count, size, characters, pretrained), options)

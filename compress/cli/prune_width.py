@@ -79,7 +79,7 @@ def command(
     prune-width-movement). Baselines: magnitude, random.
     A stock Hugging Face class loads what has layers that are alike and heads x width = hidden.
     """
-    from compress.widths import Wanted, prune_width
+    from compress.cli.flags.prune_width import Wanted, prune_width
 
     wanted = Wanted(
         model=model,

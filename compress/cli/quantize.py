@@ -73,6 +73,6 @@ def command(
     The result's model.onnx holds integers and is what is measured (--no-onnx leaves it out). The folder beside it keeps
     float weights, rounded where they are used: what it scores in torch is called fake_quantized/...
     """
-    from compress.quantizing import Wanted, quantize
+    from compress.cli.flags.quantize import Wanted, quantize
 
     quantize(Wanted(model, mode, scheme, max_drop, floats, rows, not no_sensitivity, seeds, fall_back), options)

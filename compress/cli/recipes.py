@@ -73,8 +73,8 @@ def copy(recipe: str, target: Path | None) -> None:
 
     TARGET is a file or a folder; without it, a file of the same name here.
     """
-    from compress.durable.atomic import write_text
     from compress.recipe import find_recipe
+    from compress.storage.atomic import write_text
 
     source = find_recipe(recipe)
     target = target or Path(source.name)

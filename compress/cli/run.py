@@ -31,6 +31,6 @@ def command(options: RunOptions, name: str, until: str | None, begin: str | None
     that run lies; so a changed last stage reruns only itself. --model is what the chain starts from, and teaches where
     --teacher names no other.
     """
-    from compress.chains import asked
+    from compress.cli.flags.run import asked
 
     run_stages(asked(name, options, until, begin, not no_cache), name, None)

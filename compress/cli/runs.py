@@ -96,7 +96,7 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | 
     They vanish from lists and from the page, where "State: Deleted" shows and restores them. Their files stay until
     `compress runs gc`; the run's own folder is never touched.
     """
-    from compress.durable.atomic import human_bytes
+    from compress.storage.atomic import human_bytes
     from compress.tracking import deleting
 
     console, store = _open(tracking_uri, as_json)
@@ -139,7 +139,7 @@ def gc(older_than: float, yes: bool, dry_run: bool, tracking_uri: str | None, as
     Rows of deleted runs, models and experiments, their files, and folders of artifacts that the store does not speak
     of. A deleted run whose model is in the registry stays.
     """
-    from compress.durable.atomic import human_bytes
+    from compress.storage.atomic import human_bytes
     from compress.tracking import collecting
 
     console, store = _open(tracking_uri, as_json)

@@ -75,7 +75,7 @@ def command(
     drops the residuals; share-pull draws layers together before it merges them; share-general heals on plain text
     first, then on the task.
     """
-    from compress.sharing import Wanted, share
+    from compress.cli.flags.share import Wanted, share
 
     sizes = {"size": embedding_size, "error": embedding_error, "megabytes": embedding_mb}
     wanted = Wanted(

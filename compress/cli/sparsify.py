@@ -43,6 +43,6 @@ def command(
     computed. On newer GPUs --runtime torch-sparse skips them; measure it there (compress benchmark). The folder loads
     in transformers as a dense model with zeros.
     """
-    from compress.sparsifying import Wanted, sparsify
+    from compress.cli.flags.sparsify import Wanted, sparsify
 
     sparsify(Wanted(model, pattern, method, steps, not no_recover, seeds), options)

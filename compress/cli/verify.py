@@ -27,7 +27,7 @@ def command(options: RunOptions, model: str) -> None:
     \b
       compress verify runs/fit/model --data DATA
     """
-    from compress.fit.verify import verify
-    from compress.flags import listening
+    from compress.cli.flags.shared import listening
+    from compress.fit.certificate.verify import verify
 
     verify(model, options, listening(options))

@@ -14,15 +14,15 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from compress.data import texts as texts_
-from compress.data.columns import LABEL, Asked
-from compress.data.examples import Examples, encode_rows, encode_texts
-from compress.data.frame import Column, Frame
-from compress.data.label_order import Labels
-from compress.data.ragged import LabelArray
-from compress.data.table import Rows
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.config import HeadKind, Problem
+from compress.data.batches.examples import Examples, encode_rows, encode_texts
+from compress.data.batches.ragged import LabelArray
+from compress.data.reading.columns import LABEL, Asked
+from compress.data.reading.frame import Column, Frame
+from compress.data.tables.label_order import Labels
+from compress.data.tables.table import Rows
+from compress.data.text import texts as texts_
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, did_you_mean, printable
 from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows

@@ -16,37 +16,40 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tasks import task_of
-from compress.durable import atomic
-from compress.durable.lock import run_lock
-from compress.durable.signals import StopFlag
-from compress.encoder.lowrank import refuse_low_rank
-from compress.encoder.quantization import refuse_quantized
-from compress.encoder.sparsity import refuse_sparse
+from compress.encoder.config.low_rank import refuse_low_rank
+from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.sparsity import refuse_sparse
 from compress.errors import ExitCode, Stopped, UserError
-from compress.fit import certificate, costs, telling, trials
-from compress.fit.bounds import below_least
-from compress.fit.certifying import certify
-from compress.fit.forecast import forecast
-from compress.fit.healing import Healing
-from compress.fit.inloop import InTheLoop
-from compress.fit.judge import RECORD, Judge, Judged, Timing, best_of, judged_from
-from compress.fit.kept import studied
-from compress.fit.plans import Plan, Space
-from compress.fit.realise import Maker
-from compress.fit.search import Search, chosen, front
-from compress.fit.serving import answering, rounded
-from compress.fit.starting import least_megabytes
-from compress.fit.study import Student, as_json
-from compress.fit.training import Trainer
-from compress.fit.unlabelled import answered
-from compress.fit.wanted import Wanted
+from compress.fit import report as telling
+from compress.fit.certificate import document as certificate
+from compress.fit.certificate.issue import certify
+from compress.fit.cost import cost_model as costs
+from compress.fit.cost.serving import answering, rounded
+from compress.fit.loss.saved_study import studied
+from compress.fit.loss.study import Student, as_json
+from compress.fit.make.build import Maker
+from compress.fit.make.evaluator import RECORD, Judge, Judged, Timing, best_of, judged_from
+from compress.fit.plan.forecast import forecast
+from compress.fit.plan.plans import Plan, Space
+from compress.fit.plan.search import Search, chosen, front
+from compress.fit.request.bounds import below_least
+from compress.fit.request.options import Wanted
+from compress.fit.request.setup import least_megabytes
+from compress.fit.request.unlabelled import answered
+from compress.fit.train import trials
+from compress.fit.train.in_loop import InTheLoop
+from compress.fit.train.recovery import Healing
+from compress.fit.train.trainer import Trainer
+from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
-from compress.modelnames import resolve
-from compress.prune_width.costs import Counts
-from compress.runfolder import Request, RunFolder, claim, resume_command
-from compress.stages import check_same_labels, data_note, settings_asked, settings_for
-from compress.standalone import labelled
-from compress.timing import timed_length
+from compress.modelfolder.resolve import resolve
+from compress.run.folder import Request, RunFolder, claim, resume_command
+from compress.stages.prune_width.costs import Counts
+from compress.stages.shared.stage import check_same_labels, data_note, settings_asked, settings_for
+from compress.stages.shared.timing import timed_length
+from compress.storage import atomic
+from compress.storage.lock import run_lock
+from compress.storage.signals import StopFlag
 from compress.tracking import TrackedRun, experiment, open_asked, open_run, resolve_store
 
 PLANS, STUDY = "plans", "study.json"
@@ -84,7 +87,7 @@ class Fit:
         refuse_quantized(info.config, "fitting it", str(self.source))
         refuse_low_rank(info.config, "fitting it", str(self.source))
         refuse_sparse(info.config, "fitting it", str(self.source))
-        self.recipe, self.table = labelled(info, options, console, bare=True)
+        self.recipe, self.table = open_labelled(info, options, console, bare=True)
         assert self.recipe.data is not None
         self.max_length = min(self.recipe.data.max_length, info.config.max_positions)
         self.labelled = "label" in self.table.columns

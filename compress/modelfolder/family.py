@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any
 
 from compress import registry
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.lowrank import is_low_rank
-from compress.encoder.sharing import Sharing
-from compress.encoder.sparsity import dense
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.low_rank import is_low_rank
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.config.sparsity import dense
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.fields import Fields
 

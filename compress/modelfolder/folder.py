@@ -16,16 +16,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from compress.encoder.config import HEAD_NAMES, EncoderConfig, HeadConfig
-from compress.encoder.layers import fill
-from compress.encoder.masks import require_pattern
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import HEAD_NAMES, EncoderConfig, HeadConfig
+from compress.encoder.modules.layers import fill
+from compress.encoder.modules.masks import require_pattern
+from compress.encoder.modules.model import Model
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder import private, vocabulary, weights
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote, Parent, RecipeNote
-from compress.modelfolder.opening import CONFIG, Opened, file_digest, open_folder
-from compress.modelfolder.saving import annotate, duplicate, save_model
+from compress.modelfolder.open import CONFIG, Opened, file_digest, open_folder
+from compress.modelfolder.save import annotate, duplicate, save_model
 
 __all__ = [
     "DataNote",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
-from compress.encoder.config import Activation, HeadConfig, HeadKind, HeadStyle
+from compress.encoder.config.encoder import Activation, HeadConfig, HeadKind, HeadStyle
 from compress.errors import UserError, nearest, printable
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.labels import count_labels, read_problem

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compress.encoder.config import HeadConfig, Problem
+from compress.encoder.config.encoder import HeadConfig, Problem
 from compress.errors import UserError, printable
 
 MAX_LABELS = 100_000

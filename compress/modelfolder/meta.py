@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compress.contracts import Measurement
-from compress.durable import safe
 from compress.errors import UserError, did_you_mean, printable
+from compress.storage import safe
 
 FILE = "compress.json"
 CERTIFICATE = "certificate.json"
 """What a folder was measured to keep and to cost, beside FILE; `compress fit` writes it."""
 ONNX = "model.onnx"
-"""What computes the model in other programs, beside FILE; `compress.export` writes it."""
+"""What computes the model in other programs, beside FILE; `compress.onnx` writes it."""
 FORMAT_VERSION, PRIVATE_VERSION = 1, 2
 """The second is that of folders with facts in files of our own (`private`), which older versions would pass over."""
 MAX_BYTES = 64 * 2**20

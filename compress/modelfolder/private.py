@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compress.durable import safe
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.quantization import Quantization
-from compress.encoder.sparsity import SPARSITY, to_values, with_values
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.quantization import Quantization
+from compress.encoder.config.sparsity import SPARSITY, to_values, with_values
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder.fields import Fields
+from compress.storage import safe
 
 FILE = "compress_config.json"
 WEIGHTS = "compress.safetensors"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from compress.encoder.config import Activation, EncoderConfig, HeadConfig, HeadKind, HeadStyle, LayerShape
+from compress.encoder.config.encoder import Activation, EncoderConfig, HeadConfig, HeadKind, HeadStyle, LayerShape
 from compress.modelfolder import family
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import Description, Shapes, any_under, layered, pairs, uneven

@@ -11,12 +11,12 @@ import psutil
 import torch
 from torch import Tensor
 
-from compress.durable import safe
-from compress.durable.disk import human_bytes
-from compress.encoder.model import Model
+from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError, printable
 from compress.modelfolder import private
 from compress.modelfolder.family import Description, Family
+from compress.storage import safe
+from compress.storage.disk import human_bytes
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layermaps import ModelPair
-from compress.encoder.layout import PackedLayout
+from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.modules.layout import PackedLayout
 from compress.errors import UserError
 from compress.objectives._common import wide
 

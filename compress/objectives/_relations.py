@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 from compress.objectives._common import nothing, teacher_of, wide
 from compress.objectives._layers import end_layer, of_layers, runs

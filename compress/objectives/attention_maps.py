@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 from compress.objectives._common import nothing, teacher_of, wide
 from compress.objectives._layers import Layerwise, pair_count, same_heads

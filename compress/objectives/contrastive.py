@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.layer_maps import ModelPair
 from compress.objectives._common import nothing, positive, teacher_of, wide
 from compress.objectives._layers import Projections, rows_of
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_embedding_loss
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 from compress.objectives._common import nothing, teacher_of, wide
 from compress.objectives._layers import Projection, Projections

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.layer_maps import ModelPair
 from compress.objectives._common import nothing, teacher_of
 from compress.objectives._layers import Projection, Projections, states
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from compress.contracts import Batch
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.layer_maps import ModelPair
 from compress.objectives._layers import same_heads
 from compress.objectives._relations import OneLayer, Projected, divergence
 

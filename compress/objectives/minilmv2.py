@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from compress.contracts import Batch
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 from compress.objectives._relations import ROLES, OneLayer, Projected, divergence
 

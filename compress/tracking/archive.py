@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.durable import atomic
-from compress.durable.trees import copy_tree
+from compress.storage import atomic
+from compress.storage.trees import copy_tree
 from compress.tracking.archiveformat import INDEX, Dataset, Index, ModelFile, Point, RunFile
 from compress.tracking.deleting import with_children
 from compress.tracking.download import download

@@ -15,8 +15,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compress.durable import safe
 from compress.errors import ExitCode, UserError, printable
+from compress.storage import safe
 
 VERSION = 1
 INDEX = "archive.json"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from compress.durable.trees import remove_tree, tree_bytes
 from compress.errors import UserError
+from compress.storage.trees import remove_tree, tree_bytes
 from compress.tracking.places import ARTIFACTS, local_path, own_database, rows, shrink
 from compress.tracking.store import Store, open_client, short
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.durable.lock import status as lock_status
-from compress.durable.trees import tree_bytes
 from compress.errors import ExitCode, UserError
+from compress.storage.lock import status as lock_status
+from compress.storage.trees import tree_bytes
 from compress.tracking import records as rec
 from compress.tracking.listing import RunRow, all_experiments, find_run, row_of
 from compress.tracking.places import local_path

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.durable.cache import keep_folder, private_folder
-from compress.durable.trees import restore_names
 from compress.errors import UserError, did_you_mean, printable
+from compress.storage.cache import keep_folder, private_folder
+from compress.storage.trees import restore_names
 from compress.tracking.models import patience, versions_named
 from compress.tracking.names import slug
 from compress.tracking.places import local_path

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compress.durable import atomic, manifest
 from compress.errors import ExitCode, UserError, printable
+from compress.storage import atomic, manifest
 from compress.tracking.archiveformat import INDEX, VERSION, Dataset, Index, ModelFile, RunFile, read
 from compress.tracking.batch import METRICS_PER_CALL, TEXTS_PER_CALL
 from compress.tracking.listing import all_experiments

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.durable.lock import status as lock_status
 from compress.errors import UserError, did_you_mean, printable
+from compress.storage.lock import status as lock_status
 from compress.tracking import records as rec
 from compress.tracking.models import FROM_TAG, KEY_TAG
 from compress.tracking.reading import Listed, Reader, StoredRun

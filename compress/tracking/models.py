@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from compress.durable.manifest import files_below
-from compress.durable.trees import second_names
+from compress.storage.manifest import files_below
+from compress.storage.trees import second_names
 from compress.tracking.batch import METRICS_PER_CALL, Point
 from compress.tracking.records import Record
 

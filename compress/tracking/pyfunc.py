@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from compress.durable import atomic
-from compress.durable.trees import drop_names, second_names
+from compress.storage import atomic
+from compress.storage.trees import drop_names, second_names
 from compress.tracking.store import import_mlflow
 
 CODE = '''"""How MLflow answers with this model: `compress` reads the model folder beside this file."""
@@ -27,7 +27,7 @@ from mlflow.pyfunc import PythonModel
 
 class Model(PythonModel):
     def load_context(self, context):
-        from compress.serving import Service
+        from compress.predict.service import Service
 
         self.service = Service(Path(context.artifacts["model"]))
 

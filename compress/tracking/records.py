@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compress.durable.journal import Journal
-from compress.durable.journal import read as read_journal
 from compress.errors import UserError, printable
+from compress.storage.journal import Journal
+from compress.storage.journal import read as read_journal
 from compress.tracking.names import TAG_LIMIT, redact
 
 FOLDER = "tracking"

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compress.durable.faults import fault, point
-from compress.durable.journal import read as read_journal
+from compress.storage.faults import fault, point
+from compress.storage.journal import read as read_journal
 from compress.tracking import models
 from compress.tracking import records as rec
 from compress.tracking.batch import Batch, Memory, Point

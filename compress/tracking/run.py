@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from compress.contracts import RunOptions
-from compress.durable import atomic
-from compress.durable.journal import Journal
-from compress.durable.lock import run_lock
 from compress.errors import Stopped, printable
+from compress.storage import atomic
+from compress.storage.journal import Journal
+from compress.storage.lock import run_lock
 from compress.tracking import records as rec
 from compress.tracking.models import relative_to
 from compress.tracking.names import (

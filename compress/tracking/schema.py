@@ -15,8 +15,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from compress.durable.database import copy_content, copy_database
 from compress.errors import ExitCode, UserError
+from compress.storage.database import copy_content, copy_database
 
 log = logging.getLogger("compress.tracking")
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compress.durable.atomic import write_json
+from compress.storage.atomic import write_json
 
 VERSION = 1
 

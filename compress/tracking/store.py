@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.durable.lock import file_lock
 from compress.errors import ExitCode, UserError, printable
+from compress.storage.lock import file_lock
 from compress.tracking.names import redact, slug
 from compress.tracking.schema import migrate
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from compress.durable.lock import run_lock
 from compress.errors import ExitCode, UserError
+from compress.storage.lock import run_lock
 from compress.tracking import records as rec
 from compress.tracking.relocating import foreign
 from compress.tracking.replay import Replay

@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from compress.durable import atomic, faults, safe
 from compress.errors import ExitCode, UserError
+from compress.storage import atomic, faults, safe
 
 FORMAT = 1
 _NAME = re.compile(r"(step|best)-(\d{8})(?:-(\d+))?")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from compress.durable import atomic
 from compress.errors import ExitCode, UserError
+from compress.storage import atomic
 from compress.training.checkpoint import Checkpoints, Saved, size_of
 from compress.training.state import Best, TrainState, load_model, model_tensors
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import torch
 
 from compress.contracts import Batch
-from compress.durable.disk import human_bytes
 from compress.errors import ExitCode, UserError
+from compress.storage.disk import human_bytes
 
 _CPU_SIGNS = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc")
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from compress.contracts import TrainingPlan
-from compress.encoder.masks import masks
+from compress.encoder.modules.masks import masks
 from compress.errors import ExitCode, UserError
 from compress.training.lamb import Lamb
 

@@ -53,7 +53,7 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
 
 def test_comparing_runs_does_not_wait_for_torch() -> None:
     """Half of what the command takes on a store of 1,000 runs; models that are measured need it, runs do not."""
-    code = "import sys, compress.comparing.run; print('torch' in sys.modules)"
+    code = "import sys, compress.compare.run; print('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert told.stdout.strip() == "False", told.stderr
@@ -272,6 +272,6 @@ def test_completion_is_fast_enough_to_press_tab() -> None:
 def test_the_flag_names_every_runtime() -> None:
     """Written again beside the flag: `--help` must not import what computes."""
     from compress.cli import options
-    from compress.export import runtimes
+    from compress.onnx import runtimes
 
     assert options.RUNTIMES == runtimes.RUNTIMES

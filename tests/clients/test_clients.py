@@ -25,19 +25,19 @@ pytest.importorskip("onnxruntime")
 import torch
 from peer import PACKAGES
 
+from compress.commands.export import export_folder
 from compress.contracts import RunOptions
-from compress.data.batches import evaluation_batches
-from compress.data.tokenizer import Tokenizer
-from compress.embedder import Embedder
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.quantizing import planned, quantized
-from compress.encoder.schemes import QuantizationSpec
-from compress.export.writing import write_into
-from compress.exporting import export_folder
+from compress.data.batches.batches import evaluation_batches
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import FolderMeta, load_model, save_model
-from compress.modelfolder.sentences import SentenceParts, part_files
-from compress.predictor import Predictor
+from compress.modelfolder.sentence_pooling import SentenceParts, part_files
+from compress.onnx.writer import write_into
+from compress.predict.embedder import Embedder
+from compress.predict.predictor import Predictor
 
 HERE = Path(__file__).parent
 LONGEST = 12

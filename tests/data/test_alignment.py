@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import Batch
-from compress.data.alignment import BETWEEN, END, FIRST, SECOND, START, Pieces, Spans, align
-from compress.data.batches import TaskBatches
-from compress.data.examples import encode_texts
-from compress.data.paired import PairedBatches, PairedRows, beside
-from compress.data.tokenizer import Encoded, Tokenizer
+from compress.data.batches.batches import TaskBatches
+from compress.data.batches.examples import encode_texts
+from compress.data.batches.paired import PairedBatches, PairedRows, beside
+from compress.data.text.alignment import BETWEEN, END, FIRST, SECOND, START, Pieces, Spans, align
+from compress.data.text.tokenizer import Encoded, Tokenizer
 from compress.errors import UserError
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from compress.data.sources import open_table
+from compress.data.reading.sources import open_table
 from compress.errors import ExitCode, UserError
 
 GOOD = '{"text": "fine", "label": "x"}\n'

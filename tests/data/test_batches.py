@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import Batch
-from compress.data.batches import CorpusBatches, TaskBatches, evaluation_batches, micro_batches
-from compress.data.corpus import Corpus, open_corpus
-from compress.data.examples import Examples, collate, join
-from compress.data.table import UNLABELLED
-from compress.data.tokenizer import Tokenizer
-from compress.data.tokens import Tokens, pack_blocks, sentences, tokenize
+from compress.data.batches.batches import CorpusBatches, TaskBatches, evaluation_batches, micro_batches
+from compress.data.batches.examples import Examples, collate, join
+from compress.data.reading.corpus import Corpus, open_corpus
+from compress.data.tables.table import UNLABELLED
+from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokens import Tokens, pack_blocks, sentences, tokenize
 from compress.errors import UserError
 
 

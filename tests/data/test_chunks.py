@@ -11,16 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compress.cli.main import main
-from compress.data.chunks import encode_chunks, pool
-from compress.data.examples import Examples
-from compress.data.sources import open_table
+from compress.data.batches.examples import Examples
+from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.data.text.chunks import encode_chunks, pool
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, save_model
-from compress.predictor import Predictor
+from compress.predict.predictor import Predictor
 
 CHUNKED: dict[str, float | int | bool | str | None] = {"long_text": "chunk"}
 

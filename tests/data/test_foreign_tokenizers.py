@@ -9,10 +9,10 @@ import foreign_tokenizers
 import numpy as np
 import pytest
 
-from compress.data.batches import CorpusBatches
-from compress.data.corpus import open_corpus
-from compress.data.tokenizer import Tokenizer
-from compress.data.tokens import tokenize
+from compress.data.batches.batches import CorpusBatches
+from compress.data.reading.corpus import open_corpus
+from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokens import tokenize
 from compress.errors import UserError
 from compress.modelfolder import vocabulary
 

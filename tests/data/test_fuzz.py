@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.data import places, textfiles
-from compress.data.sources import open_table
-from compress.data.tokenizer import Tokenizer
+from compress.data.reading import places
+from compress.data.reading import text_files as textfiles
+from compress.data.reading.sources import open_table
+from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 
 SEEDS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compress.data.grouping import columns_of, groups
-from compress.data.sources import open_table
+from compress.data.reading.sources import open_table
+from compress.data.tables.groups import columns_of, groups
 from compress.data.tasks import task_of
 from compress.errors import UserError
 
@@ -54,7 +54,7 @@ def test_a_column_of_ones_own_and_quarters_of_numbers(tmp_path: Path) -> None:
 
 def test_columns_travel_with_rows_that_are_dropped_limited_or_mistyped(tmp_path: Path) -> None:
     from compress.contracts import NoiseSpec
-    from compress.data.noise import noisy_rows
+    from compress.data.text.noise import noisy_rows
 
     rows = [{"text": t, "label": "ab"[i % 2], "place": f"p{i}"} for i, t in enumerate(texts(12))]
     rows[3]["text"] = ""

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compress.contracts import EncoderOutput
-from compress.data.examples import collate, join
-from compress.data.label_lists import illegal
-from compress.data.ragged import Ragged, bounds_of
-from compress.data.sources import open_table
-from compress.data.table import Table
+from compress.data.batches.examples import collate, join
+from compress.data.batches.ragged import Ragged, bounds_of
+from compress.data.reading.sources import open_table
+from compress.data.tables.label_lists import illegal
+from compress.data.tables.table import Table
 from compress.data.tasks import task_of
-from compress.data.tokenizer import Tokenizer
+from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.objectives import hard_labels, soft_targets
 from evaluation.quality.entities import repair, scheme_of

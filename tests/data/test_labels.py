@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from compress.data.labels import read_labels
-from compress.data.table import UNLABELLED
+from compress.data.tables.labels import read_labels
+from compress.data.tables.table import UNLABELLED
 from compress.errors import UserError
 
 

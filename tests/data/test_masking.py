@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.data.masking import CHOICES, Rule, choose_rare, choose_tokens, choose_words, mask
-from compress.data.randomness import order, stream
+from compress.data.batches.randomness import order, stream
+from compress.data.text.masking import CHOICES, Rule, choose_rare, choose_tokens, choose_words, mask
 
 V, MASK_ID = 200, 4
 

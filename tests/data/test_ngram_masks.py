@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from compress.contracts import MaskingSpec
-from compress.data.masking import Rule, join_words, mask
+from compress.data.text.masking import Rule, join_words, mask
 
 ROWS, WORDS = 40, 60
 

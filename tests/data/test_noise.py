@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import NOISE_KINDS, NoiseSpec
-from compress.data.batches import CorpusBatches, TaskBatches
-from compress.data.corpus import open_corpus
-from compress.data.examples import encode_texts
-from compress.data.noise import NEIGHBOURS, EachEpoch, noisy, noisy_corpus, noisy_rows
-from compress.data.randomness import stream
-from compress.data.table import Rows
-from compress.data.tokenizer import Tokenizer
-from compress.data.tokens import tokenize
+from compress.data.batches.batches import CorpusBatches, TaskBatches
+from compress.data.batches.examples import encode_texts
+from compress.data.batches.randomness import stream
+from compress.data.reading.corpus import open_corpus
+from compress.data.tables.table import Rows
+from compress.data.text.noise import NEIGHBOURS, EachEpoch, noisy, noisy_corpus, noisy_rows
+from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokens import tokenize
 from compress.errors import UserError
 from compress.recipe import load_recipe
 

@@ -10,12 +10,12 @@ import pyarrow.parquet
 import pytest
 
 from compress.contracts import NoiseSpec
-from compress.data.noise import noisy_rows
-from compress.data.ragged import Ragged
-from compress.data.sources import open_table
-from compress.data.table import UNLABELLED
+from compress.data.batches.ragged import Ragged
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import UNLABELLED
 from compress.data.tasks import task_of
-from compress.data.tokenizer import Tokenizer
+from compress.data.text.noise import noisy_rows
+from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 
 CONTEXT = "Rollo ran north to the sea, and there he met Poppa of Bayeux."

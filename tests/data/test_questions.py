@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.data.answer_spans import decode_spans
-from compress.data.answers import MISPLACED, cut, gather_cells, mismatch, read_answers
-from compress.data.frame import Frame
-from compress.data.passages import CLS, encode_windows, gold_positions, overlap
-from compress.data.ragged import Ragged, bounds_of
-from compress.data.table import UNLABELLED
-from compress.data.tokenizer import Tokenizer
+from compress.data.batches.ragged import Ragged, bounds_of
+from compress.data.reading.frame import Frame
+from compress.data.tables.answer_spans import decode_spans
+from compress.data.tables.answers import MISPLACED, cut, gather_cells, mismatch, read_answers
+from compress.data.tables.table import UNLABELLED
+from compress.data.text.passages import CLS, encode_windows, gold_positions, overlap
+from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 
 WORDS = "the river runs north past Rollo's old mill and then, slowly, into the sea at Fécamp 1,066 times"

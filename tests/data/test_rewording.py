@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.data.rewording import copies, passage, passages, reworded
-from compress.data.table import Rows
+from compress.data.tables.table import Rows
+from compress.data.text.rewording import copies, passage, passages, reworded
 
 TEXTS = st.text(alphabet="ab é好Z9-'.,!?  \n[]", max_size=40)
 LISTS = st.lists(st.text(alphabet="ab好9.", min_size=1, max_size=4), min_size=1, max_size=8)

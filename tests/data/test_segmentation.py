@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.data.batches import CorpusBatches
-from compress.data.corpus import open_corpus
-from compress.data.segmentation import IDEOGRAPH, Segmenter, imported, word_list
-from compress.data.tokenizer import Tokenizer
-from compress.data.tokens import tokenize
+from compress.data.batches.batches import CorpusBatches
+from compress.data.reading.corpus import open_corpus
+from compress.data.text.segmentation import IDEOGRAPH, Segmenter, imported, word_list
+from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokens import tokenize
 from compress.errors import UserError
 
 TEXT = "我们在北京大学看BERT论文。"

@@ -9,9 +9,9 @@ import json
 import numpy as np
 import pytest
 
-from compress.data import places
-from compress.data.sources import open_table
-from compress.data.table import UNLABELLED
+from compress.data.reading import places
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import UNLABELLED
 from compress.errors import ExitCode, UserError
 
 ROWS = {
@@ -360,7 +360,7 @@ def test_a_hub_that_cannot_be_looked_up_is_offline_at_once(monkeypatch):
     from datasets import config
     from huggingface_hub import constants
 
-    from compress.data import hub
+    from compress.data.reading import hub
 
     def fail(*_):
         raise OSError("Name or service not known")

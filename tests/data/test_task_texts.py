@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from compress.data.corpus import open_corpus, with_task_texts
-from compress.data.sources import open_table
+from compress.data.reading.corpus import open_corpus, with_task_texts
+from compress.data.reading.sources import open_table
 from compress.errors import UserError
 from compress.recipe import load_recipe
 

@@ -7,12 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from compress.data.examples import join
-from compress.data.sources import open_table
-from compress.data.table import UNLABELLED
+from compress.data.batches.examples import join
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import UNLABELLED
 from compress.data.task import ERRORS, Task
 from compress.data.tasks import kinds, task_of
-from compress.data.tokenizer import Tokenizer
+from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 
 

@@ -18,15 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import Batch, MaskingSpec, NoiseSpec, TrainingPlan
-from compress.corpora import corpus_batches
-from compress.data import filecorpus, tokenstore
-from compress.data.batches import CorpusBatches
-from compress.data.corpus import Corpus
-from compress.data.filecorpus import FileCorpus, held_apart, open_corpus
-from compress.data.tokenizer import Tokenizer
-from compress.data.tokens import Tokens, tokenize
-from compress.data.tokenstore import Sharded, stored_tokens
+from compress.data.batches.batches import CorpusBatches
+from compress.data.reading import file_corpus as filecorpus
+from compress.data.reading.corpus import Corpus
+from compress.data.reading.file_corpus import FileCorpus, held_apart, open_corpus
+from compress.data.text import token_store as tokenstore
+from compress.data.text.token_store import Sharded, stored_tokens
+from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokens import Tokens, tokenize
 from compress.errors import UserError
+from compress.stages.shared.corpora import corpus_batches
 
 WORDS = ("the", "film", "was", "not", "very", "good", "bad", "and", "i", "think", "never", "liked", "it", "plot")
 
@@ -74,7 +75,7 @@ def tokenizer(toy_tokenizer_files: dict[str, bytes]) -> Tokenizer:
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenstore, "SHARD", 600)
     monkeypatch.setattr(tokenstore, "AT_ONCE", 8)
-    monkeypatch.setattr("compress.data.tokens.AT_ONCE", 8)
+    monkeypatch.setattr("compress.data.text.tokens.AT_ONCE", 8)
 
 
 def same(ours: Tokens, theirs: Tokens) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compress.data.tokenizer import Tokenizer, check_length
+from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.errors import UserError
 
 TEXTS = [
@@ -80,7 +80,7 @@ def test_transformers_reads_and_encodes_the_same(kind, trained, tmp_path):
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_training_repeats_to_the_byte(kind, trained):
     script = (
-        "import sys, hashlib, json\nfrom compress.data.tokenizer import Tokenizer\n"
+        "import sys, hashlib, json\nfrom compress.data.text.tokenizer import Tokenizer\n"
         "files = Tokenizer.train(json.load(sys.stdin), sys.argv[1], 400).files()\n"
         "print(hashlib.sha256(b''.join(files[n] for n in sorted(files))).hexdigest())"
     )

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from compress.data import wordcache
-from compress.data.tokenizer import Tokenizer
-from compress.data.tokens import _encoded, sentences
-from compress.data.wordcache import WordCache, cuts_at_spaces
+from compress.data.text import word_cache as wordcache
+from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokens import _encoded, sentences
+from compress.data.text.word_cache import WordCache, cuts_at_spaces
 
 PIECES = [
     "the",

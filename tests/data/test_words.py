@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.data import words
-from compress.data.examples import collate, join
-from compress.data.ragged import Ragged
-from compress.data.sources import open_table
-from compress.data.table import UNLABELLED, Rows
+from compress.data.batches.examples import collate, join
+from compress.data.batches.ragged import Ragged
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.tasks import task_of
-from compress.data.tokenizer import Tokenizer
+from compress.data.text import words
+from compress.data.text.tokenizer import Tokenizer
 
 TASK = task_of("token-classification")
 ODD = ("the", "good", "bads", "film-plot", ",", "O'x", "ñ", "中文", "don't", "3.5%", "...")

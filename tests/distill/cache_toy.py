@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from compress.contracts import Batch, Needs, Teacher
-from compress.data.examples import pack
-from compress.data.ragged import bounds_of, gather
-from compress.distill.cache.fields import Settings, fields_of
-from compress.distill.cache.store import Identity, TeacherCache, Work
-from compress.distill.cache.teacher import CachedTeacher
-from compress.distill.cache.teaching import _words
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import DTYPES, prepare
-from compress.encoder.model import Model
+from compress.data.batches.examples import pack
+from compress.data.batches.ragged import bounds_of, gather
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.prepare import DTYPES, prepare
+from compress.encoder.modules.model import Model
+from compress.stages.distill.cache.fields import Settings, fields_of
+from compress.stages.distill.cache.source import _words
+from compress.stages.distill.cache.store import Identity, TeacherCache, Work
+from compress.stages.distill.cache.teacher import CachedTeacher
 
 VOCABULARY, ROWS = 50, 40
 

@@ -8,19 +8,19 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch
-from compress.data.alignment import Pieces, align
-from compress.data.batches import TaskBatches
-from compress.data.examples import Examples, encode_texts
-from compress.data.paired import PairedBatches, PairedRows, beside
-from compress.data.tokenizer import Tokenizer
-from compress.distill.aligned import AlignedModule, AlignedTeacher, on_spans
-from compress.distill.spec import Spec
-from compress.distill.twotokenizers import check_comparable
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import prepare
-from compress.encoder.layermaps import ModelPair
-from compress.encoder.model import Model
+from compress.data.batches.batches import TaskBatches
+from compress.data.batches.examples import Examples, encode_texts
+from compress.data.batches.paired import PairedBatches, PairedRows, beside
+from compress.data.text.alignment import Pieces, align
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
+from compress.stages.distill.aligned import AlignedModule, AlignedTeacher, on_spans
+from compress.stages.distill.spec import Spec
+from compress.stages.distill.two_tokenizers import check_comparable
 from compress.training.module import StageModule
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from foreign_tokenizers import of_family
 
 from compress.contracts import Batch, Needs
-from compress.data.rewording import Passage, passage
-from compress.data.tokenizer import Tokenizer
-from compress.distill import candidates
-from compress.distill.candidates import NONE, Neighbours, Predictions, Words, stored
-from compress.durable import atomic
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
+from compress.data.text.rewording import Passage, passage
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.stages.distill import candidates
+from compress.stages.distill.candidates import NONE, Neighbours, Predictions, Words, stored
+from compress.storage import atomic
 
 TEXTS = ("the film was not very good", "screenplays? a bad actor, and 9 plots", "never again", "日 was good")
 

@@ -14,9 +14,9 @@ import torch
 from cache_toy import ROWS, Filler, ToyRows, filled, identity, opened, teacher_model
 
 from compress.contracts import Needs
-from compress.distill.cache import shards, store
-from compress.durable.lock import file_lock
 from compress.errors import ExitCode, Stopped, UserError
+from compress.stages.distill.cache import shards, store
+from compress.storage.lock import file_lock
 
 LOGITS = Needs(logits=True)
 STATES = Needs(hidden_states=frozenset({0}))

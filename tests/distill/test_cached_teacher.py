@@ -13,13 +13,13 @@ from cache_toy import ROWS, Filler, ToyRows, filled, teacher_model
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.distill.cache import codec
-from compress.distill.cache.fields import Settings, fields_of
-from compress.encoder.config import HeadConfig
-from compress.encoder.inference import prepare
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.encoder import HeadConfig
+from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
 from compress.registry import load, parts
+from compress.stages.distill.cache import codec
+from compress.stages.distill.cache.fields import Settings, fields_of
 
 EVERYTHING = Needs(
     hidden_states=True, attentions=True, attention_scores=True, projections=True, logits=True, mlm="all",

@@ -14,17 +14,17 @@ from torch import nn
 
 from compress import registry
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.data.sources import open_table
-from compress.data.table import Table
-from compress.data.tokenizer import Tokenizer
-from compress.distill.checks._check import Check, Course, Finding, Start
-from compress.distill.checks.still_projections import matrices
-from compress.distill.diagnosis import PACKAGE
-from compress.distill.probe import CorpusProbe, TaskProbe
-from compress.distill.spec import Spec
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import Table
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.stages.distill.checks._check import Check, Course, Finding, Start
+from compress.stages.distill.checks.still_projections import matrices
+from compress.stages.distill.diagnosis import PACKAGE
+from compress.stages.distill.probe import CorpusProbe, TaskProbe
+from compress.stages.distill.spec import Spec
 from compress.training.module import StageModule
 
 ROWS = 64

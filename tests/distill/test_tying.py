@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, LayerGroups, Needs
-from compress.distill.tying import Pulling, Shrinking, Tying
-from compress.distill.tyingspec import PullSpec, ShrinkSpec
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.sharing import Sharing
-from compress.encoder.students import without_residuals
-from compress.encoder.tied import apart, scale_residuals
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.modules.model import Model
+from compress.encoder.modules.tied import apart, scale_residuals
+from compress.encoder.reshape.students import without_residuals
 from compress.errors import UserError
+from compress.stages.distill.tying import Pulling, Shrinking, Tying
+from compress.stages.distill.tying_spec import PullSpec, ShrinkSpec
 from compress.training.module import StageModule
 from compress.training.schedule import ramp
 

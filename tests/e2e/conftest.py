@@ -14,8 +14,8 @@ import torch
 from e2e_toy import Cli, Done, River, Server
 
 from compress.cli.main import main
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import FolderMeta, save_model
 from compress.tracking import Store
 from compress.tracking.store import silence

@@ -176,8 +176,6 @@ def _serve() -> None:
     import torch
     from torchrun_places import places
 
-    import compress.followers
-    import compress.standalone  # noqa: F401
     from compress.tracking.store import import_mlflow, silence
 
     torch.set_num_threads(1)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from e2e_toy import Cli, write_rows
 
-from compress.analysis.sentences import texts_of
-from compress.data.sources import open_table
-from compress.durable.safe import load_safetensors
-from compress.embedder import Embedder
-from compress.encoder.students import take_layers
+from compress.analyze.sentence_vectors import texts_of
+from compress.data.reading.sources import open_table
+from compress.encoder.reshape.students import take_layers
 from compress.modelfolder.folder import load_model, save_model
+from compress.predict.embedder import Embedder
+from compress.storage.safe import load_safetensors
 
 
 def words(folder: Path) -> Path:

@@ -136,7 +136,7 @@ def test_transformers_gives_the_same_scores(answering: Path) -> None:
     transformers = pytest.importorskip("transformers")
     import torch
 
-    from compress.predictor import Predictor
+    from compress.predict.predictor import Predictor
 
     stock = transformers.AutoModelForQuestionAnswering.from_pretrained(answering).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(answering)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from e2e_toy import DISTILL, PRETRAINED, SPLITS, TEACHER, Cli, Server, sha, write_rows
 
-from compress.distill import augmentation, candidates
-from compress.durable import safe
-from compress.stages import TaskData
+from compress.stages.distill import augmentation, candidates
+from compress.stages.shared.stage import TaskData
+from compress.storage import safe
 
 pytestmark = pytest.mark.thorough
 

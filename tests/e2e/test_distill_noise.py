@@ -10,7 +10,7 @@ import pytest
 import torch
 from e2e_toy import DISTILL, PRETRAINED, QUICK, Cli, Server, sha
 
-from compress.distill import stage
+from compress.stages.distill import stage
 from compress.training.module import StageModule
 
 NOISE = ("--set", "stages.0.noise={rate: 0.3}")

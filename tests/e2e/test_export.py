@@ -16,10 +16,10 @@ import e2e_toy as toy
 import numpy as np
 from e2e_toy import Cli
 
-from compress.export.runtimes import IN_TORCH, versions
-from compress.export.session import OnnxSession, padded
 from compress.modelfolder.folder import fingerprint, load_model
-from compress.predictor import Predictor
+from compress.onnx.runtimes import IN_TORCH, versions
+from compress.onnx.session import OnnxSession, padded
+from compress.predict.predictor import Predictor
 
 FILE_RUNTIMES = [name for name, version in versions().items() if name not in IN_TORCH and version]
 SHORT = ("--bootstrap", "100", "--threads", "1")

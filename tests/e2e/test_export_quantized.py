@@ -16,14 +16,14 @@ pytest.importorskip("onnxruntime")
 import e2e_toy as toy
 from e2e_toy import Cli
 
-from compress import exporting
-from compress.encoder.quantizing import planned, quantized
-from compress.encoder.schemes import QuantizationSpec
+from compress.commands import export as exporting
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.integers.convert import planned, quantized
 from compress.errors import UserError
-from compress.export import writing
-from compress.export.check import Check
-from compress.export.runtimes import versions
 from compress.modelfolder.folder import load_model, save_model
+from compress.onnx import writer as writing
+from compress.onnx.check import Check
+from compress.onnx.runtimes import versions
 
 QUICK = ("--bootstrap", "100", "--threads", "1", "--json")
 

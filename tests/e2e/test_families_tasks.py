@@ -17,15 +17,15 @@ import torch
 from test_families_verbs import FAMILIES
 
 from compress.contracts import Needs
-from compress.data.batches import evaluation_batches
-from compress.data.sources import open_table
-from compress.data.table import Table
+from compress.data.batches.batches import evaluation_batches
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import Table
 from compress.data.tasks import task_of
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.config import HeadConfig
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import HeadConfig
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.objectives.hard_labels import Objective as HardLabels
-from compress.predictor import Predictor
+from compress.predict.predictor import Predictor
 
 # kind of task → (embedded data set, class of transformers)
 TASKS = {

@@ -14,7 +14,7 @@ import foreign_tokenizers
 import pytest
 from e2e_toy import Cli
 
-from compress.data.tokenizer import Tokenizer
+from compress.data.text.tokenizer import Tokenizer
 from compress.modelfolder.folder import inspect, load_model, save_model
 
 pytestmark = pytest.mark.thorough

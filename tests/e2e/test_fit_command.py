@@ -11,10 +11,10 @@ import pytest
 from e2e_toy import TEACHER, Cli, Server, write_rows
 
 from compress.errors import Stopped
-from compress.fit import inloop
-from compress.fit.search import Search
+from compress.fit.plan.search import Search
+from compress.fit.train import in_loop as inloop
 from compress.modelfolder import folder as modelfolder
-from compress.pipeline.measuring import Measuring
+from compress.run.measured import Measuring
 
 DATA = ("--data", "data", "--threads", "1")
 QUICK = ("--length", "24", "--plans", "2", "--runtime", "onnxruntime")

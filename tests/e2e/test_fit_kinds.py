@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from e2e_toy import Cli
 
-from compress.data.sources import open_table
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
-from compress.fit import blocktable
+from compress.data.reading.sources import open_table
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
+from compress.fit.cost import block_table as blocktable
 from compress.modelfolder.folder import FolderMeta, save_model
 
 pytestmark = pytest.mark.thorough

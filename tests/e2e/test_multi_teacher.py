@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from e2e_toy import TASK, Cli, Server, sha
 
-from compress.durable import safe
+from compress.storage import safe
 from compress.tracking import Store
 
 TOY = TASK.replace("data:", "teacher: null\nteachers: [{model: mine, weight: 2}, {model: other}]\ndata:")

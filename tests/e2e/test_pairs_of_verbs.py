@@ -18,20 +18,20 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch
-from compress.data.batches import evaluation_batches
-from compress.data.examples import encode_texts
-from compress.data.table import Table
-from compress.data.tokenizer import Tokenizer
-from compress.durable import atomic
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.lowrank import is_low_rank
-from compress.encoder.model import Model
-from compress.encoder.sparsity import is_sparse
+from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.examples import encode_texts
+from compress.data.tables.table import Table
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.low_rank import is_low_rank
+from compress.encoder.config.sparsity import is_sparse
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, LoadedModel, inspect, load_model, save_model
 from compress.recipe import load_recipe
 from compress.recipe.schema import dump
-from compress.stages import StageContext, open_table_of, outline_of
+from compress.stages.shared.stage import StageContext, open_table_of, outline_of
+from compress.storage import atomic
 from compress.training.context import TrainingContext, Unheard
 from compress.training.loop import train
 
@@ -165,7 +165,7 @@ def batches_of(loaded: LoadedModel) -> list[Batch]:
 
 def check_reloaded(folder: Path, model: Model) -> None:
     """The folder is whole, its numbers are the model's to the bit, and so are its answers."""
-    from compress.export.check import model_answer
+    from compress.onnx.check import model_answer
 
     assert atomic.verify_folder(folder) == []
     loaded = load_model(folder)
@@ -210,9 +210,9 @@ def same_file() -> Callable[[Path], None]:
     """Write the folder as an ONNX file, and compare their answers as `compress export` does."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from compress.export.check import expected_of, file_answer
-    from compress.export.encoder import encode
-    from compress.export.session import OnnxSession
+    from compress.onnx.check import expected_of, file_answer
+    from compress.onnx.encoder import encode
+    from compress.onnx.session import OnnxSession
 
     def check(folder: Path) -> None:
         loaded = load_model(folder)

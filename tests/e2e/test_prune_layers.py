@@ -14,14 +14,14 @@ import torch
 from e2e_toy import QUICK, Cli
 
 from compress.contracts import Batch, Needs
-from compress.durable import atomic
-from compress.encoder.config import HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.quantizing import planned, quantized
-from compress.encoder.schemes import QuantizationSpec
-from compress.encoder.sharing import Sharing
+from compress.encoder.config.encoder import HeadConfig, LayerShape
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import inspect, load_model, save_model
-from compress.prune_layers.gates import gated
+from compress.stages.prune_layers.gates import gated
+from compress.storage import atomic
 
 RECIPE = f"""
 extends: prune-layers

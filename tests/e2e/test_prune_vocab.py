@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from e2e_toy import QUICK, Cli
 
-from compress.data.tokenizer import Tokenizer
-from compress.durable import atomic
+from compress.data.text.tokenizer import Tokenizer
 from compress.modelfolder.folder import inspect, load_model
+from compress.storage import atomic
 
 RECIPE = f"""
 extends: prune-vocab

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from e2e_toy import QUICK, Cli
 
-from compress.durable import atomic
 from compress.modelfolder.folder import inspect
+from compress.storage import atomic
 
 RECIPE = f"""
 extends: prune-width

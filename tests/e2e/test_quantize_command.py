@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from e2e_toy import DISTILL, QUICK, TEACHER, Cli, Done, sha
 
-from compress.durable import atomic
 from compress.modelfolder.folder import inspect
+from compress.storage import atomic
 
 RECIPE = f"""
 extends: quantize

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from e2e_toy import Cli
 
-from compress.durable import atomic
 from compress.recipe import load_recipe
 from compress.recipe.library import folder, names
+from compress.storage import atomic
 
 pytestmark = pytest.mark.thorough
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from e2e_toy import SMOKE, River, Server, opinions, sha
 
-from compress.durable import atomic
 from compress.modelfolder import folder as modelfolder
-from compress.predictor import Predictor
+from compress.predict.predictor import Predictor
 from compress.recipe import load_recipe
+from compress.storage import atomic
 from compress.tracking import Store
 
 if TYPE_CHECKING:

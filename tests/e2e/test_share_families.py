@@ -18,11 +18,11 @@ from e2e_toy import Cli
 from test_families_verbs import FAMILIES
 
 from compress.contracts import Needs
-from compress.data.tokenizer import Tokenizer
-from compress.durable import safe
-from compress.encoder.model import Model
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import load_model, save_model
 from compress.modelfolder.weights import weight_files
+from compress.storage import safe
 
 pytestmark = pytest.mark.thorough
 
@@ -83,8 +83,8 @@ def answers(model: Model) -> torch.Tensor:
 
 def as_onnx(model: Model) -> np.ndarray:
     pytest.importorskip("onnxruntime")
-    from compress.export.encoder import encode
-    from compress.export.session import OnnxSession
+    from compress.onnx.encoder import encode
+    from compress.onnx.session import OnnxSession
 
     session = OnnxSession(encode(model, "task").SerializeToString(), threads=1)
     ids, mask = padded(model.config.vocabulary)

@@ -8,7 +8,7 @@ from pathlib import Path
 import e2e_toy as toy
 from e2e_toy import TEACHER, Cli
 
-from compress.encoder.masks import follows, sparse_parts
+from compress.encoder.modules.masks import follows, sparse_parts
 from compress.modelfolder import folder as modelfolder
 
 RECIPE = f"""

@@ -9,7 +9,7 @@ import torch
 from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli
 
 from compress.modelfolder.folder import inspect, load_model
-from compress.predictor import Predictor
+from compress.predict.predictor import Predictor
 
 NARROW = (*DISTILL, "--layers", "0,2", "--hidden", "16")
 TEXTS = ["she said the film was good", "he said the plot was not dull"]

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from e2e_toy import DISTILL, QUICK, ROOT, SMOKE, TEACHER, Cli, Done, Server, sha
 
-from compress.durable import atomic, faults, lock
 from compress.errors import ExitCode
+from compress.storage import atomic, faults, lock
 from compress.tracking import Store
 
 pytestmark = pytest.mark.thorough

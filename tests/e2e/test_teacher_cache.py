@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, sha
 
-from compress.durable import atomic, journal
 from compress.errors import ExitCode
+from compress.storage import atomic, journal
 from compress.tracking import Store
 
 pytestmark = pytest.mark.thorough

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from e2e_toy import DATA, DISTILL, ROOT, TEACHER, Server, sha
 
-from compress.durable import safe
+from compress.storage import safe
 from compress.tracking import Store
 
 pytestmark = pytest.mark.thorough

@@ -10,9 +10,9 @@ import foreign_tokenizers
 import pytest
 from e2e_toy import DISTILL, TEACHER, Cli
 
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.config import EncoderConfig
-from compress.encoder.model import Model
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import inspect, load_model, save_model
 
 pytestmark = pytest.mark.thorough

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from e2e_toy import DISTILL, PRETRAINED, QUICK, TEACHER, Cli, sha
 
-from compress.durable import atomic
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.modelfolder import folder as modelfolder
+from compress.storage import atomic
 from compress.tracking import Store
 
 TEXTS = ["she said the film was good", "anna said the meal was not bad", "he said the plot was awful"]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from test_pairs_of_verbs import Workshop
 
-from compress.encoder.config import EncoderConfig
+from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import UserError
 from compress.modelfolder.folder import inspect, load_model
-from compress.prune_width.costs import Counts, operations, parameters
+from compress.stages.prune_width.costs import Counts, operations, parameters
 
 
 @pytest.fixture(scope="module")

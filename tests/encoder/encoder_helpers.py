@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, Needs
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.sharing import Sharing
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.modules.model import Model
 
 EVERYTHING = Needs(True, True, True, True, True, True, True, "all")
 

@@ -12,11 +12,11 @@ import torch
 from encoder_helpers import VARIATIONS, batch, heads, model
 
 from compress.contracts import Needs
-from compress.encoder import compiled
-from compress.encoder.compiled import prepare_compiled
-from compress.encoder.config import EncoderConfig
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.infer import compiled
+from compress.encoder.infer.compiled import prepare_compiled
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
 
 ANSWERS = Needs(logits=True)

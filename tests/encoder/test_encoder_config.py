@@ -12,8 +12,8 @@ from encoder_helpers import UNIFORM, VARIATIONS, heads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
 
 
@@ -242,7 +242,9 @@ def test_absurd_sizes_are_refused_before_anything_is_allocated(monkeypatch: pyte
     assert error.code == ExitCode.INPUT
     refused("encoder.layers: layers is 100000: it must be 1..512", lambda: bert(16, 100_000, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("compress.encoder.model.psutil.virtual_memory", lambda: type("Memory", (), {"total": 10_000}))
+        patch.setattr(
+            "compress.encoder.modules.model.psutil.virtual_memory", lambda: type("Memory", (), {"total": 10_000})
+        )
         with pytest.raises(
             UserError, match=r"a model of [\d,]+ parameters: it takes 0\.0 GB, and this machine has"
         ) as e:

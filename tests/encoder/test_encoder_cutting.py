@@ -6,10 +6,10 @@ import pytest
 import torch
 from encoder_helpers import RELAXED, UNIFORM, VARIATIONS, batch, model, needs, padded
 
-from compress.encoder.cutting import Kept, cut, units
-from compress.encoder.gates import Widths, gated
-from compress.encoder.lowrank import is_low_rank
-from compress.encoder.model import Model
+from compress.encoder.config.low_rank import is_low_rank
+from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.cut import Kept, cut, units
 from compress.errors import UserError
 
 EVERY = {name: config for name, config in (VARIATIONS | RELAXED).items() if not is_low_rank(config)}

@@ -8,8 +8,8 @@ import pytest
 import torch
 from encoder_helpers import UNIFORM, VARIATIONS, batch, model
 
-from compress.encoder.extension import TABLE, extend, extended_config
-from compress.encoder.layers import sinusoids
+from compress.encoder.modules.layers import sinusoids
+from compress.encoder.reshape.extend import TABLE, extend, extended_config
 from compress.errors import UserError
 
 

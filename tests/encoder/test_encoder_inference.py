@@ -9,10 +9,10 @@ import torch
 from encoder_helpers import UNIFORM, VARIATIONS, batch, heads, model, needs
 
 from compress.contracts import EncoderOutput, Needs
-from compress.encoder import inference
-from compress.encoder.config import EncoderConfig
-from compress.encoder.inference import PackedLinear, can_pack, prepare
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.infer import prepare as inference
+from compress.encoder.infer.prepare import PackedLinear, can_pack, prepare
+from compress.encoder.modules.model import Model
 
 
 def tensors(value: object) -> list[torch.Tensor]:
@@ -101,7 +101,7 @@ def test_fused_activations_are_exact(activation: str, precision: inference.Preci
     torch.manual_seed(0)
     weight, bias, x = (torch.randn(*shape).to(dtype) for shape in ((24, 16), (24,), (300, 16)))
     got = PackedLinear(weight, bias, inference.FUSED[activation])(x)
-    from compress.encoder.layers import activation as named
+    from compress.encoder.modules.layers import activation as named
 
     expected = named(activation)(torch.nn.functional.linear(x.double(), weight.double(), bias.double()))  # pyright: ignore
     tolerance = 1e-5 if precision == "fp32" else 1e-2

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from compress.encoder import attention
-from compress.encoder.dropout import Dropout, dropout
-from compress.encoder.layout import PackedLayout
-from compress.encoder.pattern import FULL
+from compress.encoder.modules import attention
+from compress.encoder.modules.dropout import Dropout, dropout
+from compress.encoder.modules.layout import PackedLayout
+from compress.encoder.modules.pattern import FULL
 
 LENGTHS = [3, 3, 70, 1, 50, 50, 12]
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from compress.contracts import EncoderOutput, Needs
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.layers import sinusoids
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.layers import sinusoids
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 
 

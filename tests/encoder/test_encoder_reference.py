@@ -7,8 +7,8 @@ import torch
 from encoder_helpers import batch, padded
 
 from compress.contracts import Needs
-from compress.encoder.config import EncoderConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.modules.model import Model
 
 transformers = pytest.importorskip("transformers")
 

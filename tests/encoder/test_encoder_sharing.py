@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from compress.contracts import Needs
-from compress.encoder.config import EncoderConfig, LayerShape
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
-from compress.encoder.sharing import Sharing, contiguous, numbered
-from compress.encoder.students import take_layers
-from compress.encoder.tied import check_tied, dense_weight
+from compress.encoder.config.encoder import EncoderConfig, LayerShape
+from compress.encoder.config.sharing import Sharing, contiguous, numbered
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.encoder.modules.tied import check_tied, dense_weight
+from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
 
 
@@ -85,7 +85,7 @@ def shared_pointers(built: Model) -> list[list[bool]]:
 
 
 def test_prepared_layers_pack_what_they_share_once() -> None:
-    from compress.encoder.inference import can_pack
+    from compress.encoder.infer.prepare import can_pack
 
     if not can_pack("fp32"):
         pytest.skip("this build packs nothing")

@@ -9,7 +9,7 @@ import torch
 from encoder_helpers import UNIFORM, VARIATIONS, batch, model
 
 from compress.contracts import Needs
-from compress.encoder.students import take_layers
+from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
 
 

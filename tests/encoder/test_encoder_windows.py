@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from compress.contracts import Needs
-from compress.encoder import windows
-from compress.encoder.config import EncoderConfig
-from compress.encoder.layout import PackedLayout, PaddedLayout
-from compress.encoder.pattern import AttentionPattern
-from compress.encoder.students import take_layers
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.modules import windows
+from compress.encoder.modules.layout import PackedLayout, PaddedLayout
+from compress.encoder.modules.pattern import AttentionPattern
+from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
 
 LOCAL = dataclasses.replace(UNIFORM, max_positions=256, windows=(3, None, 20), global_tokens=1)

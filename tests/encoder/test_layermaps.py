@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compress.encoder import layermaps
+from compress.encoder.config import layer_maps as layermaps
 from compress.errors import UserError
 
 

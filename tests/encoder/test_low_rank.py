@@ -9,11 +9,11 @@ import pytest
 import torch
 from encoder_helpers import UNIFORM, VARIATIONS, batch, model, needs
 
-from compress.encoder.config import EncoderConfig, LayerShape
-from compress.encoder.layers import LowRankLinear
-from compress.encoder.lowrank import break_even, refuse_low_rank
-from compress.encoder.sharing import Sharing
-from compress.encoder.students import take_layers
+from compress.encoder.config.encoder import EncoderConfig, LayerShape
+from compress.encoder.config.low_rank import break_even, refuse_low_rank
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.modules.layers import LowRankLinear
+from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model, save_model
 

@@ -12,18 +12,18 @@ from encoder_helpers import UNIFORM, VARIATIONS, batch, model, needs
 from torch import Tensor
 
 from compress.contracts import EncoderOutput, Needs
-from compress.data.batches import evaluation_batches
-from compress.data.examples import encode_texts
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.basis import METHODS, Method, drawn, evenly, principal, selected
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.layers import EncoderLayer
-from compress.encoder.lowrank import is_low_rank
-from compress.encoder.model import Model
-from compress.encoder.narrowing import narrow
-from compress.encoder.shapes import resized
-from compress.encoder.sharing import Sharing
-from compress.encoder.statistics import collect, refit
+from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.examples import encode_texts
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.low_rank import is_low_rank
+from compress.encoder.config.shapes import resized
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.infer.statistics import collect, refit
+from compress.encoder.modules.layers import EncoderLayer
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.basis import METHODS, Method, drawn, evenly, principal, selected
+from compress.encoder.reshape.narrow import narrow
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model
 from evaluation.representation.cka import LayerCKA

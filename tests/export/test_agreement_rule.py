@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compress.export.check import Check, Expected
+from compress.onnx.check import Check, Expected
 
 
 def check(changed: int, answers: int, mean: float = 0.01) -> Check:

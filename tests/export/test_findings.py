@@ -9,10 +9,10 @@ import test_onnx_encoder as floats
 import test_onnx_integers as files
 
 from compress.errors import UserError
-from compress.export import writing
-from compress.export.check import Check, Expected
-from compress.export.writing import Written, write
 from compress.modelfolder.folder import load_model, save_model
+from compress.onnx import writer as writing
+from compress.onnx.check import Check, Expected
+from compress.onnx.writer import Written, write
 
 GOOD = Check(256, "x/validation", 1e-6, 1e-7, 3.0, 1.0)
 NOTHING = Expected([], [], "x/validation")

@@ -9,21 +9,21 @@ import pytest
 import torch
 
 from compress.contracts import EncoderOutput
-from compress.encoder.answers import needs_of
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.layout import PaddedLayout
-from compress.encoder.model import Model
-from compress.encoder.sharing import Sharing
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.modules.answers import needs_of
+from compress.encoder.modules.layout import PaddedLayout
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from compress.export.encoder import encode  # noqa: E402
-from compress.export.openvino_session import OpenVinoSession  # noqa: E402
-from compress.export.runtimes import versions  # noqa: E402
-from compress.export.session import FileSession, OnnxSession  # noqa: E402
-from compress.export.tracing import traced  # noqa: E402
+from compress.onnx.encoder import encode  # noqa: E402
+from compress.onnx.openvino_session import OpenVinoSession  # noqa: E402
+from compress.onnx.runtimes import versions  # noqa: E402
+from compress.onnx.session import FileSession, OnnxSession  # noqa: E402
+from compress.onnx.tracing import traced  # noqa: E402
 
 IN_OPENVINO = pytest.mark.skipif(versions()["openvino"] is None, reason="openvino is not installed")
 

@@ -10,18 +10,18 @@ import test_onnx_encoder as floats
 import torch
 
 from compress.contracts import Batch
-from compress.encoder.model import Model
-from compress.encoder.quantization import Quantization
-from compress.encoder.quantized import quantizable, quantized_modules, set_mode, use
-from compress.encoder.quantizing import calibrate, planned
-from compress.encoder.quantizing import quantized as make_quantized
-from compress.encoder.schemes import QuantizationSpec, SchemeName
+from compress.encoder.config.quantization import Quantization
+from compress.encoder.config.schemes import QuantizationSpec, SchemeName
+from compress.encoder.integers.convert import calibrate, planned
+from compress.encoder.integers.convert import quantized as make_quantized
+from compress.encoder.integers.fake_quantized import quantizable, quantized_modules, set_mode, use
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.export.axes import BATCH, LENGTH
-from compress.export.encoder import Writer, encode
-from compress.export.graph import FLOAT, Graph, helper
-from compress.export.openvino_session import OpenVinoSession
-from compress.export.session import FileSession, OnnxSession
+from compress.onnx.axes import BATCH, LENGTH
+from compress.onnx.encoder import Writer, encode
+from compress.onnx.graph import FLOAT, Graph, helper
+from compress.onnx.openvino_session import OpenVinoSession
+from compress.onnx.session import FileSession, OnnxSession
 
 PER_TOKEN = {"weight": {"kind": "per_channel"}, "input": {"kind": "per_token"}}
 SCHEMES: dict[str, dict[str, Any]] = {

@@ -14,20 +14,20 @@ import test_onnx_integers as whole
 from torch import Tensor, nn
 
 from compress.contracts import LayerGroups
-from compress.encoder.config import EncoderConfig, LayerShape
-from compress.encoder.layers import EncoderLayer
-from compress.encoder.model import Model
-from compress.encoder.quantized import quantized_modules
-from compress.encoder.quantizing import calibrate, planned, quantized
-from compress.encoder.schemes import QuantizationSpec
-from compress.encoder.students import take_layers
-from compress.export.axes import BATCH, IDS, LENGTH, MASK
-from compress.export.encoder import Writer, encode
-from compress.export.graph import FLOAT, Graph, helper
-from compress.export.session import OnnxSession
-from compress.share import factorization
-from compress.share.conversion import convert
-from compress.share.starts.mean import Start as Mean
+from compress.encoder.config.encoder import EncoderConfig, LayerShape
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.modules.layers import EncoderLayer
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.students import take_layers
+from compress.onnx.axes import BATCH, IDS, LENGTH, MASK
+from compress.onnx.encoder import Writer, encode
+from compress.onnx.graph import FLOAT, Graph, helper
+from compress.onnx.session import OnnxSession
+from compress.stages.share import factorization
+from compress.stages.share.conversion import convert
+from compress.stages.share.starts.mean import Start as Mean
 
 HEADS = sorted(floats.HEADS)
 SCHEMES = ("per-token", "per-token", "static", "lsq", "q8bert", "int4")

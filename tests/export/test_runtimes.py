@@ -14,11 +14,11 @@ import pytest
 
 from compress.contracts import Batch
 from compress.errors import ExitCode, UserError
-from compress.export import deployed
-from compress.export.check import TOLERANCE, compare
-from compress.export.openvino_session import OpenVinoSession
-from compress.export.runtimes import RUNTIMES, versions
-from compress.export.session import FileSession, OnnxSession
+from compress.onnx import model_file as deployed
+from compress.onnx.check import TOLERANCE, compare
+from compress.onnx.openvino_session import OpenVinoSession
+from compress.onnx.runtimes import RUNTIMES, versions
+from compress.onnx.session import FileSession, OnnxSession
 from evaluation.cost import cpu
 
 SESSIONS = {"onnxruntime": OnnxSession, "openvino": OpenVinoSession}
@@ -37,9 +37,9 @@ def test_an_absent_runtime_names_its_extra(runtime: str, extra: str, monkeypatch
 
 def test_without_onnx_nothing_is_exported_and_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    monkeypatch.delitem(sys.modules, "compress.export.graph", raising=False)
+    monkeypatch.delitem(sys.modules, "compress.onnx.graph", raising=False)
     with pytest.raises(UserError) as caught:
-        importlib.import_module("compress.export.graph")
+        importlib.import_module("compress.onnx.graph")
     assert caught.value.line() == "ONNX: onnx is not installed; pip install 'compress-bert[onnx]'"
     assert caught.value.code == ExitCode.ENVIRONMENT
 
@@ -61,7 +61,7 @@ def test_openvino_comes_without_its_telemetry(tmp_path: Path) -> None:
     """In a process of its own, whose home stays empty."""
     code = """
 import sys
-from compress.export.openvino_session import OpenVinoSession
+from compress.onnx.openvino_session import OpenVinoSession
 try:
     OpenVinoSession(b"")
 except Exception as error:

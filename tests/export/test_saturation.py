@@ -19,19 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from compress.encoder import integers
-from compress.encoder.answers import needs_of
-from compress.encoder.integers import prepare_integers
-from compress.encoder.model import Model
-from compress.encoder.quantization import Quantization
-from compress.encoder.quantized import QuantizedSharedLinear, quantizable, quantized_modules, use
-from compress.encoder.quantizing import quantized as make_quantized
-from compress.export import openvino_session, session
-from compress.export.axes import EXACT, INT8_PRODUCTS
-from compress.export.encoder import encode
-from compress.export.openvino_session import OpenVinoSession
-from compress.export.overflow import rewritten
-from compress.export.session import FileSession, OnnxSession
+from compress.encoder.config.quantization import Quantization
+from compress.encoder.integers import products as integers
+from compress.encoder.integers.convert import quantized as make_quantized
+from compress.encoder.integers.fake_quantized import QuantizedSharedLinear, quantizable, quantized_modules, use
+from compress.encoder.integers.products import prepare_integers
+from compress.encoder.modules.answers import needs_of
+from compress.encoder.modules.model import Model
+from compress.onnx import openvino_session, session
+from compress.onnx.axes import EXACT, INT8_PRODUCTS
+from compress.onnx.encoder import encode
+from compress.onnx.openvino_session import OpenVinoSession
+from compress.onnx.overflow import rewritten
+from compress.onnx.session import FileSession, OnnxSession
 from compress.quantizers import per_channel, per_tensor
 from compress.quantizers._saturation import PAIR_LIMIT, TOP, can_overflow, pair_range
 
@@ -266,7 +266,7 @@ import numpy as np, torch
 sys.path[:0] = {paths!r}
 import test_saturation as tests
 import test_torch_int8 as answers
-from compress.encoder.integers import kernel_saturates
+from compress.encoder.integers.products import kernel_saturates
 assert kernel_saturates() == {saturates}, "the processor is not the one that was asked for"
 torch.manual_seed(0)
 for scheme in ("per-token", "per-token, full range", "static, full range"):

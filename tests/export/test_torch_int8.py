@@ -13,11 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import Batch, Needs
-from compress.encoder import integers
-from compress.encoder.answers import needs_of
-from compress.encoder.integers import IntegerEmbedding, IntegerLinear, prepare_integers, products
-from compress.encoder.model import Model
-from compress.encoder.quantized import (
+from compress.encoder.integers import products as integers
+from compress.encoder.integers.fake_quantized import (
     QuantizedLinear,
     QuantizedSharedLinear,
     computed_weight,
@@ -25,9 +22,12 @@ from compress.encoder.quantized import (
     set_mode,
     use,
 )
+from compress.encoder.integers.products import IntegerEmbedding, IntegerLinear, prepare_integers, products
+from compress.encoder.modules.answers import needs_of
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.export.check import ERROR_SHARE
-from compress.measure import replace_rows
+from compress.measure.models import replace_rows
+from compress.onnx.check import ERROR_SHARE
 from compress.quantizers import per_channel, per_token
 
 FLOATS = ("weights alone", "int4", "16 bits", "16 bits, rounded inputs")  # no product of theirs is of bytes

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress import registry
+from compress.cli.flags.factorize import Wanted, asked
 from compress.contracts import Batch, FactorMethod, Factors, Needs, RunOptions, Seen
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.sharing import Sharing, refuse_apart
-from compress.encoder.statistics import inputs as inputs_of
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.sharing import Sharing, refuse_apart
+from compress.encoder.infer.statistics import inputs as inputs_of
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.factorize import allocation, conversion, sensitivity, timing
-from compress.factorize.allocation import Candidate
-from compress.factorize.stage import METHODS
-from compress.factorizing import Wanted, asked
 from compress.recipe.schema import LatencySpec
+from compress.stages.factorize import allocation, conversion, sensitivity, timing
+from compress.stages.factorize.allocation import Candidate
+from compress.stages.factorize.stage import METHODS
 
 KINDS = list(registry.parts(METHODS))
 

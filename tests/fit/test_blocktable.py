@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.fit import blocktable
-from compress.fit.blocks import Blocks, LayerCost
-from compress.fit.serving import Serving
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.fit.cost import block_table as blocktable
+from compress.fit.cost.blocks import Blocks, LayerCost
+from compress.fit.cost.serving import Serving
 
 CONFIG = EncoderConfig(vocabulary=50, hidden=64, layers=(LayerShape(4, 16, 96),) * 6, max_positions=32)
 HEADS = {"first": HeadConfig("classification", labels=3), "all": HeadConfig("token_classification", labels=3)}

@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from compress.errors import UserError
-from compress.fit import certificate
-from compress.fit.bounds import Bounds
-from compress.fit.certificate import sentences
-from compress.fit.judge import RECORD, Judge, Judged, Timing, best_of, judged_from, timed_alike
-from compress.fit.plans import Plan
+from compress.fit.certificate import document as certificate
+from compress.fit.certificate.document import sentences
+from compress.fit.certificate.verify import check_files, check_latency, check_quality, check_size
+from compress.fit.cost.serving import Serving
+from compress.fit.make.evaluator import RECORD, Judge, Judged, Timing, best_of, judged_from, timed_alike
+from compress.fit.plan.plans import Plan
+from compress.fit.plan.search import chosen, front
+from compress.fit.request.bounds import Bounds
 from compress.fit.run import PLANS, Fit
-from compress.fit.search import chosen, front
-from compress.fit.serving import Serving
-from compress.fit.verify import check_files, check_latency, check_quality, check_size
 from evaluation.cost.latency import Latency
 from evaluation.quality.pairing import Resampled
 
@@ -168,7 +168,7 @@ def test_models_of_one_plan_take_the_same_time() -> None:
 
 def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of several measurements counts is said by the parent's times alone, and how many there were is told."""
-    monkeypatch.setattr("compress.fit.judge.fixed_batch", lambda *_: torch.zeros(1))
+    monkeypatch.setattr("compress.fit.make.evaluator.fixed_batch", lambda *_: torch.zeros(1))
     predictor: Any = SimpleNamespace(max_length=8, config=None)
 
     def timed(*pairs: tuple[float, float, float], attempts: int = 5, pace: float = certificate.PACE) -> Timing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compress.errors import ExitCode, UserError
-from compress.fit.bounds import Bounds, below_least
+from compress.fit.request.bounds import Bounds, below_least
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compress.fit.blocks import Blocks, LayerCost
-from compress.fit.experience import FEWEST, MOST, Experience, Made
+from compress.fit.cost.blocks import Blocks, LayerCost
+from compress.fit.loss.past_fits import FEWEST, MOST, Experience, Made
 from compress.tracking.reading import StoredRun
 
 

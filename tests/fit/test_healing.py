@@ -12,15 +12,15 @@ import pytest
 
 from compress.console import Console
 from compress.contracts import RunOptions
-from compress.durable.signals import StopFlag
 from compress.errors import Stopped, UserError
-from compress.fit import training
-from compress.fit.bounds import Bounds
-from compress.fit.healing import Healing
-from compress.fit.judge import Judged, Timing
-from compress.fit.plans import Plan
-from compress.fit.training import Lesson, OutOfTime, Settings, Trainer
+from compress.fit.make.evaluator import Judged, Timing
+from compress.fit.plan.plans import Plan
+from compress.fit.request.bounds import Bounds
+from compress.fit.train import trainer as training
+from compress.fit.train.recovery import Healing
+from compress.fit.train.trainer import Lesson, OutOfTime, Settings, Trainer
 from compress.recipe import Recipe, load_recipe
+from compress.storage.signals import StopFlag
 from evaluation.cost.latency import Latency
 
 

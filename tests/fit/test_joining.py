@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from compress.contracts import Needs
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.fit.joining import GRAPH, able, joined, own_megabytes, residual_numbers, residual_rank
-from compress.predictor import fixed_batch
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.modules.model import Model
+from compress.fit.make.joined_layers import GRAPH, able, joined, own_megabytes, residual_numbers, residual_rank
+from compress.predict.predictor import fixed_batch
 
 HEAD = {"task": HeadConfig("classification", labels=2)}
 CONFIG = EncoderConfig.uniform(vocabulary=40, hidden=32, layers=4, heads=2, feed_forward=32, max_positions=16)

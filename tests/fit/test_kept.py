@@ -13,10 +13,11 @@ import pytest
 import torch
 from test_realise import Case
 
-from compress.durable import atomic, safe
-from compress.fit import blocktable, kept
-from compress.fit.plans import Scales
-from compress.fit.study import Student, Study
+from compress.fit.cost import block_table as blocktable
+from compress.fit.loss import saved_study as kept
+from compress.fit.loss.study import Student, Study
+from compress.fit.plan.plans import Scales
+from compress.storage import atomic, safe
 
 
 @pytest.fixture(scope="module", autouse=True)

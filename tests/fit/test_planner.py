@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.fit.planner import TOGETHER, Choice, Layer, Options, Planner, Problem, Run, Shape
+from compress.fit.plan.planner import TOGETHER, Choice, Layer, Options, Planner, Problem, Run, Shape
 
 NUMBERS = st.integers(0, 9)
 

@@ -15,27 +15,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compress.console import Console
-from compress.data.sources import open_table
+from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.cutting import OUTPUTS, Kept, cut
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
-from compress.encoder.statistics import RIDGE
-from compress.fit import blocktable, curves, study
-from compress.fit.bounds import Bounds
-from compress.fit.costs import Costs
-from compress.fit.forecast import within
-from compress.fit.judge import Judge, Judged, Timing
-from compress.fit.planner import TOGETHER, Planner
-from compress.fit.plans import Plan, Space
-from compress.fit.realise import Maker
-from compress.fit.search import MARGIN, MORE, Search
-from compress.fit.serving import FLOAT, Bits, Serving, content, rounded
-from compress.fit.study import Student, answers, as_json
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.infer.statistics import RIDGE
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.cut import OUTPUTS, Kept, cut
+from compress.fit.cost import block_table as blocktable
+from compress.fit.cost.cost_model import Costs
+from compress.fit.cost.serving import FLOAT, Bits, Serving, content, rounded
+from compress.fit.loss import curves, study
+from compress.fit.loss.study import Student, answers, as_json
+from compress.fit.make.build import Maker
+from compress.fit.make.evaluator import Judge, Judged, Timing
+from compress.fit.plan.forecast import within
+from compress.fit.plan.planner import TOGETHER, Planner
+from compress.fit.plan.plans import Plan, Space
+from compress.fit.plan.search import MARGIN, MORE, Search
+from compress.fit.request.bounds import Bounds
 from compress.modelfolder.folder import DataNote, FolderMeta, inspect, load_model, save_model
-from compress.prune_width.selection import top
-from compress.prune_width.surgery import Moments
+from compress.stages.prune_width.obs import Moments
+from compress.stages.prune_width.selection import top
 from evaluation.cost.latency import Latency
 
 GOOD, BAD = ("good", "fine"), ("bad", "poor")
@@ -302,7 +303,7 @@ def test_layers_that_go_are_made_good_by_those_after_them(plain: Case) -> None:
 
 
 def case_counts(plain: Case) -> Any:
-    from compress.prune_width.costs import Counts
+    from compress.stages.prune_width.costs import Counts
 
     return Counts.of(plain.loaded.config)
 

@@ -13,13 +13,13 @@ import optuna
 import pytest
 
 from compress.errors import Stopped, UserError
-from compress.fit import trials as trials_of_a_fit
-from compress.fit.bounds import Bounds
-from compress.fit.judge import Judged, Timing
-from compress.fit.plans import Plan
-from compress.fit.training import Lesson, OutOfTime
-from compress.fit.trials import STARTED, Trials, open_study, require
-from compress.fit.wanted import Wanted
+from compress.fit.make.evaluator import Judged, Timing
+from compress.fit.plan.plans import Plan
+from compress.fit.request.bounds import Bounds
+from compress.fit.request.options import Wanted
+from compress.fit.train import trials as trials_of_a_fit
+from compress.fit.train.trainer import Lesson, OutOfTime
+from compress.fit.train.trials import STARTED, Trials, open_study, require
 from evaluation.cost.latency import Latency
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.answers import needs_of
-from compress.encoder.model import Model
+from compress.encoder.modules.answers import needs_of
+from compress.encoder.modules.model import Model
 
 VOCABULARY, POSITIONS = 61, 24
 TOLERANCE = {"atol": 1e-5, "rtol": 0}

@@ -19,7 +19,7 @@ def as_older(folder: Path) -> Path:
     values = json.loads((folder / "config.json").read_text())
     described = private.values_of(loaded.config, loaded.heads, fits=False)
     kept = {key: values[key] for key in ("dtype", "id2label", "label2id", "problem_type") if key in values}
-    config = {"model_type": NATIVE, "architectures": ["compress.encoder.model.Model"], **described, **kept}
+    config = {"model_type": NATIVE, "architectures": ["compress.encoder.modules.model.Model"], **described, **kept}
     tensors = {name: tensor.detach().clone() for name, tensor in loaded.model.state_dict().items()}
     for name in ("manifest.json", "model.safetensors", private.WEIGHTS, private.FILE):
         (folder / name).unlink(missing_ok=True)

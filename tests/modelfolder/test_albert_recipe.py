@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from compress.contracts import Needs
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import inspect, save_model
 from compress.recipe import load_recipe
 

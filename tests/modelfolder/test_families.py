@@ -12,8 +12,8 @@ import pytest
 import torch
 from family_cases import CASES, GRID, compare, stock_load
 
-from compress.encoder.config import EncoderConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.families import albert
 from compress.modelfolder.family import NATIVE, known

@@ -13,8 +13,8 @@ import torch
 from family_cases import CASES, compare, stock_load
 
 from compress.contracts import Needs
-from compress.encoder.model import Model
-from compress.encoder.students import take_layers
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
 from compress.modelfolder.folder import inspect, load_model, save_model
 

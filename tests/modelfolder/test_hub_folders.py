@@ -15,7 +15,7 @@ from family_cases import CASES, compare
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from compress.encoder.config import HeadConfig
+from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.modelfolder.folder import inspect, load_model, save_model
 

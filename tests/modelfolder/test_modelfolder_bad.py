@@ -19,12 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from compress.durable import safe
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.modelfolder.private import FILE
+from compress.storage import safe
 
 WORD = "bert.embeddings.word_embeddings.weight"
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"

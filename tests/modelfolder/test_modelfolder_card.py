@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import FAKE, Measurement
-from compress.encoder.model import Model
-from compress.measure import Measured, Subject
+from compress.encoder.modules.model import Model
+from compress.measure.models import Measured, Subject
 from compress.modelfolder import card
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
 from compress.modelfolder.meta import CERTIFICATE, SlicesNote
-from compress.publish import slices_note
+from compress.run.publish import slices_note
 from evaluation.quality.draws import of_mean
 from evaluation.quality.slices import Answers, by_value, slices
 

@@ -13,8 +13,8 @@ import torch
 from family_cases import CASES, TOLERANCE, compare, stock_load
 
 from compress.contracts import Needs
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 
 CLASSES = {name: CASES[family].heads_of(name) for family in ("bert", "distilbert") for name in CASES[family].names()}

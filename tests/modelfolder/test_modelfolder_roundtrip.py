@@ -16,10 +16,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from compress.contracts import Needs
-from compress.durable import atomic, safe
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.students import take_layers
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.students import take_layers
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import family, private
 from compress.modelfolder.folder import (
@@ -34,6 +33,7 @@ from compress.modelfolder.folder import (
     same_vocabulary,
     save_model,
 )
+from compress.storage import atomic, safe
 
 MLM, TASK, PAIR = HeadConfig("masked_lm"), HeadConfig("classification", labels=3), HeadConfig("sentence_pair")
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from compress.contracts import Batch, Needs
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.quantizing import calibrate, planned, quantized
-from compress.encoder.schemes import QuantizationSpec
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder import private
 from compress.modelfolder.folder import FolderMeta, annotate, fingerprint, inspect, load_model, save_model

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from compress.errors import UserError
-from compress.modelfolder.sentences import MODULES, Dense, SentenceParts, part_files, read_parts
+from compress.modelfolder.sentence_pooling import MODULES, Dense, SentenceParts, part_files, read_parts
 
 HIDDEN = 6
 

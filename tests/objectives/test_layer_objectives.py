@@ -12,8 +12,8 @@ from objective_cases import ar, batch_of, leaf
 from torch import Tensor
 
 from compress.contracts import EncoderOutput
-from compress.encoder.config import EncoderConfig
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 from compress.registry import load
 

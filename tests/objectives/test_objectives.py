@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import compress.objectives
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.config import EncoderConfig
-from compress.encoder.layermaps import ModelPair
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 from compress.objectives import cosine_hidden, hard_labels, masked_lm, sentence_pair, soft_targets
 from compress.objectives._layers import Layerwise

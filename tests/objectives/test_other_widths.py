@@ -11,10 +11,10 @@ from objective_cases import batch_of
 
 from compress import registry
 from compress.contracts import Needs
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.inference import prepare
-from compress.encoder.layermaps import ModelPair
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.training.module import StageModule
 

@@ -13,16 +13,16 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch, LayerChoice, Needs
-from compress.data.randomness import spread
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
-from compress.encoder.students import take_layers
-from compress.encoder.subsets import subset_outputs
+from compress.data.batches.randomness import spread
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.layer_subsets import subset_outputs
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
-from compress.prune_layers.gates import gated, row_gradients
-from compress.prune_layers.stage import PACKAGE, build
-from compress.prune_layers.study import LayerStudy, neighbours
+from compress.stages.prune_layers.gates import gated, row_gradients
+from compress.stages.prune_layers.stage import PACKAGE, build
+from compress.stages.prune_layers.study import LayerStudy, neighbours
 from evaluation.representation.hsic import UndefinedError
 
 KINDS = sorted(registry.parts(PACKAGE))

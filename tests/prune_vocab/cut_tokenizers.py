@@ -12,11 +12,11 @@ from foreign_tokenizers import BERT, ROBERTA, of_family
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
-from compress.data.tokenizer import Tokenizer
-from compress.prune_vocab.choice import Choice, always, choose
-from compress.prune_vocab.pieces import Pieces, take_apart
-from compress.prune_vocab.rebuilding import rebuilt
-from compress.prune_vocab.spec import Spec
+from compress.data.text.tokenizer import Tokenizer
+from compress.stages.prune_vocab.dependencies import Pieces, take_apart
+from compress.stages.prune_vocab.rebuild import rebuilt
+from compress.stages.prune_vocab.selection import Choice, always, choose
+from compress.stages.prune_vocab.spec import Spec
 
 TEXTS = [
     "The film was not very good, she said; but he liked it again and again.",

@@ -12,18 +12,18 @@ from cut_tokenizers import OTHERS, TEXTS, cut, pieces_of
 from foreign_tokenizers import of_family
 
 from compress.contracts import Needs
-from compress.data.batches import evaluation_batches
-from compress.data.examples import encode_texts
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.quantizing import planned, quantized
-from compress.encoder.schemes import QuantizationSpec
-from compress.encoder.sharing import Sharing
-from compress.encoder.wordrows import keep_rows
+from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.examples import encode_texts
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.word_rows import keep_rows
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
-from compress.prune_vocab.pieces import take_apart
+from compress.stages.prune_vocab.dependencies import take_apart
 
 LABELS = ("bad", "good", "none")
 SHAPE: dict[str, Any] = {"hidden": 32, "layers": 2, "heads": 2, "feed_forward": 48, "max_positions": 128}

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers
 
-from compress.data.tokenizer import Tokenizer
+from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
-from compress.prune_vocab.choice import Choice, always, choose
-from compress.prune_vocab.pieces import take_apart
-from compress.prune_vocab.reading import Reading, loss
-from compress.prune_vocab.rebuilding import rebuilt
-from compress.prune_vocab.spec import Spec
+from compress.stages.prune_vocab.dependencies import take_apart
+from compress.stages.prune_vocab.rebuild import rebuilt
+from compress.stages.prune_vocab.selection import Choice, always, choose
+from compress.stages.prune_vocab.spec import Spec
+from compress.stages.prune_vocab.usage import Reading, loss
 
 WORDS = sorted({word for text in (*TEXTS, *OTHERS) for word in text.split()})
 LETTERS = "abcdefghilmnoprstuwyé .,-:0123"

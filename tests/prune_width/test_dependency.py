@@ -18,21 +18,21 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "encoder"))
 from encoder_helpers import RELAXED, UNIFORM, VARIATIONS, batch, model, needs
 
 from compress.contracts import Needs, WidthScores
-from compress.encoder import narrowing
-from compress.encoder.basis import picked
-from compress.encoder.config import EncoderConfig, LayerShape
-from compress.encoder.cutting import Kept, cut
-from compress.encoder.gates import Widths, gated
-from compress.encoder.lowrank import is_low_rank
-from compress.encoder.model import Model
-from compress.encoder.narrowing import narrow
-from compress.encoder.statistics import collect
+from compress.encoder.config.encoder import EncoderConfig, LayerShape
+from compress.encoder.config.low_rank import is_low_rank
+from compress.encoder.infer.statistics import collect
+from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape import narrow as narrowing
+from compress.encoder.reshape.basis import picked
+from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.narrow import narrow
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model
-from compress.prune_width import dependency
-from compress.prune_width.dependency import cut_channels
-from compress.prune_width.spec import Spec
-from compress.prune_width.targets import kept_counts
+from compress.stages.prune_width import dependency
+from compress.stages.prune_width.dependency import cut_channels
+from compress.stages.prune_width.spec import Spec
+from compress.stages.prune_width.targets import kept_counts
 
 EVERY = {name: c for name, c in VARIATIONS.items() if not is_low_rank(c)}
 EVERY["projected first"] = RELAXED["projected first"]

@@ -10,17 +10,17 @@ import torch
 from test_widths import batches, importance, model
 
 from compress.contracts import Batch, Needs, WidthScores
-from compress.divergence import divergence
-from compress.encoder.cutting import Kept, cut
-from compress.encoder.gates import Widths, gated
-from compress.encoder.hardconcrete import chance, draw, settled
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.hard_concrete import chance, draw, settled
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.cut import Kept, cut
 from compress.errors import UserError
-from compress.prune_width import search, selection
-from compress.prune_width.costs import Counts
-from compress.prune_width.learning import Learning
-from compress.prune_width.study import Target, WidthStudy
+from compress.stages.prune_width import search, selection
+from compress.stages.prune_width.costs import Counts
+from compress.stages.prune_width.learning import Learning
+from compress.stages.prune_width.study import Target, WidthStudy
+from compress.stages.shared.divergence import divergence
 
 KINDS = ("l0", "movement")
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from compress.prune_width import surgery
-from compress.prune_width.surgery import DAMPING, Factors, Moments, eliminated
+from compress.stages.prune_width import obs as surgery
+from compress.stages.prune_width.obs import DAMPING, Factors, Moments, eliminated
 
 
 def of(inputs: Tensor, slopes: Tensor) -> Factors:

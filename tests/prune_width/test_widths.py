@@ -15,21 +15,21 @@ from torch import Tensor
 
 from compress import registry
 from compress.contracts import Batch, Needs, WidthScores
-from compress.divergence import divergence
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.cutting import Kept, cut
-from compress.encoder.gates import Widths, gated
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
-from compress.encoder.sharing import Sharing
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.cut import Kept, cut
 from compress.errors import UserError
 from compress.objectives.hard_labels import Objective as HardLabels
-from compress.prune_width import search, selection
-from compress.prune_width.answers import drawn
-from compress.prune_width.costs import Costs, Counts, operations, parameters
-from compress.prune_width.refit import refit
-from compress.prune_width.study import WidthStudy
-from compress.prune_width.subject import PACKAGE, build
+from compress.stages.prune_width import search, selection
+from compress.stages.prune_width.costs import Costs, Counts, operations, parameters
+from compress.stages.prune_width.refit import refit
+from compress.stages.prune_width.sampled_labels import drawn
+from compress.stages.prune_width.study import WidthStudy
+from compress.stages.prune_width.subject import PACKAGE, build
+from compress.stages.shared.divergence import divergence
 from evaluation.cost.flops import count_flops
 from evaluation.cost.size import count_parameters
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compress.errors import ExitCode, UserError
-from compress.quantize.sensitivity import Damage, fewest_back
-from compress.quantize.stage import Stage
+from compress.stages.quantize.sensitivity import Damage, fewest_back
+from compress.stages.quantize.stage import Stage
 
 
 @given(size=st.integers(2, 90), data=st.data())

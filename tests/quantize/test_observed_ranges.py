@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from compress.contracts import Needs
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
-from compress.encoder.quantized import integer_megabytes, quantized_modules
-from compress.encoder.quantizing import calibrate, planned, quantized
-from compress.encoder.schemes import QuantizationSpec
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.fake_quantized import integer_megabytes, quantized_modules
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model, save_model
-from compress.predictor import fixed_batch
-from compress.quantize.stage import fallen_back
+from compress.predict.predictor import fixed_batch
+from compress.stages.quantize.stage import fallen_back
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
 SCHEMES = ("per-token", "static", "static-ema", "static-percentile", "static-mse", "static-kl", "lsq", "lsq-plus")

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from compress.contracts import LayerGroups, Needs
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
-from compress.encoder.quantizing import calibrate, planned, quantized
-from compress.predictor import fixed_batch
-from compress.quantize.spec import Spec
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.modules.model import Model
+from compress.predict.predictor import fixed_batch
 from compress.registry import build, schema
-from compress.share.conversion import Known, convert
+from compress.stages.quantize.spec import Spec
+from compress.stages.share.conversion import Known, convert
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=4, heads=4, feed_forward=64, initializer_range=0.2)
 
@@ -22,7 +22,9 @@ CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=4, heads=4, feed
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_prepared_model_rounds_the_matrix_that_layers_share(scheme: str, rank: int) -> None:
     plain = Model(CONFIG, {"task": HeadConfig("classification", labels=3)}).initialize(0).eval()
-    start = build("compress.share.starts", schema("compress.share.starts", "mean").model_validate({"kind": "mean"}))
+    start = build(
+        "compress.stages.share.starts", schema("compress.stages.share.starts", "mean").model_validate({"kind": "mean"})
+    )
     groups = LayerGroups((0, 0, 1, 1), (0, 0, 1, 1))
     shared = convert(plain, groups, start, own_vectors=True, residual_rank=rank, known=Known()).eval()
     made = quantized(shared, planned(Spec.model_validate({"kind": "quantize", "scheme": scheme}), shared), "x").eval()

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from compress.choice import Candidate, best_of, sentences
 from compress.contracts import Needs
-from compress.distill import rounding
-from compress.distill.rounding import Ranges, rounded, with_dropout
-from compress.distill.spec import Spec
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
-from compress.encoder.quantized import quantized_modules
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.predictor import fixed_batch
+from compress.predict.predictor import fixed_batch
+from compress.run.choice import Candidate, best_of, sentences
+from compress.stages.distill import quantization_aware as rounding
+from compress.stages.distill.quantization_aware import Ranges, rounded, with_dropout
+from compress.stages.distill.spec import Spec
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
 BATCH = fixed_batch(CONFIG, 4, 9)

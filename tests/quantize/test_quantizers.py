@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from compress import registry
-from compress.encoder.quantization import PACKAGE
+from compress.encoder.config.quantization import PACKAGE
 from compress.quantizers._rounding import dequantize
 
 KINDS = sorted(registry.parts(PACKAGE))

@@ -9,16 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from compress.analysis import quantization as told
-from compress.analysis.rounding import WAYS, Rounding, rounding
-from compress.analysis.seen import Analysis
+from compress.analyze import quantization as told
+from compress.analyze.rounding import WAYS, Rounding, rounding
+from compress.analyze.subject import Analysis
 from compress.contracts import Batch, Needs
-from compress.encoder.config import EncoderConfig
-from compress.encoder.model import Model
-from compress.encoder.quantizing import planned, quantized
-from compress.encoder.schemes import QuantizationSpec
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.predictor import fixed_batch
+from compress.predict.predictor import fixed_batch
 from compress.quantizers.min_max import Quantizer as MinMax
 from compress.quantizers.per_channel import Quantizer as PerChannel
 from compress.quantizers.per_token import Quantizer as PerToken

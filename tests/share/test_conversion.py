@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from compress.contracts import Batch, LayerGroups, Needs
-from compress.durable import safe
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.model import Model
-from compress.encoder.sharing import Sharing
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.modelfolder.private import WEIGHTS
-from compress.share.conversion import check_joins, convert, refuse_shared, told, unshared
-from compress.share.starts.chosen import Start as Chosen
-from compress.share.starts.mean import Start as Mean
+from compress.stages.share.conversion import check_joins, convert, refuse_shared, told, unshared
+from compress.stages.share.starts.chosen import Start as Chosen
+from compress.stages.share.starts.mean import Start as Mean
+from compress.storage import safe
 
 CONFIG = EncoderConfig.uniform(
     vocabulary=60, hidden=16, layers=4, heads=4, feed_forward=24, max_positions=32, norm_eps=1e-6

@@ -9,11 +9,11 @@ import pytest
 import torch
 from test_conversion import CONFIG, batch, outputs, parent
 
-from compress.encoder.model import Model
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, load_model, save_model
-from compress.share import factorization
-from compress.share.factorization import Counts
+from compress.stages.share import factorization
+from compress.stages.share.factorization import Counts
 
 
 def low_rank(rank: int) -> Model:

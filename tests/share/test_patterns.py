@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from compress import registry
 from compress.contracts import LayerEvidence, LayerGroups
-from compress.encoder.sharing import numbered
+from compress.encoder.config.sharing import numbered
 from compress.errors import UserError
 
-PATTERNS = "compress.share.patterns"
+PATTERNS = "compress.stages.share.patterns"
 ROWS: dict[str, list[dict[str, Any]]] = {
     "all": [{}],
     "none": [{}],

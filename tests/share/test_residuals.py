@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Member
-from compress.share.residuals import Factors, nearest, relaxed, truncated
-from compress.share.starts.activation import Start as Activation
-from compress.share.starts.mean import Start as Mean
+from compress.stages.share.residuals import Factors, nearest, relaxed, truncated
+from compress.stages.share.starts.activation import Start as Activation
+from compress.stages.share.starts.mean import Start as Mean
 
 OUT, IN = 7, 5
 

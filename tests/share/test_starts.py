@@ -12,7 +12,7 @@ from torch import Tensor
 from compress import registry
 from compress.contracts import Member
 
-STARTS = "compress.share.starts"
+STARTS = "compress.stages.share.starts"
 KINDS = tuple(registry.parts(STARTS))
 
 

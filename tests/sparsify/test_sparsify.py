@@ -16,28 +16,28 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from compress import registry
+from compress.cli.flags.sparsify import Wanted, asked
 from compress.contracts import Batch, PartRow, RunOptions, Seen, SparseMethod, TrainingPlan
-from compress.data.random_rows import mixed_lengths
-from compress.distill.birth import Origin, born
-from compress.distill.studentspec import StudentSpec
-from compress.encoder import semistructured
-from compress.encoder.config import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.inference import prepare
-from compress.encoder.masks import follows, mask_of, require_pattern, sparse_parts
-from compress.encoder.model import Model
-from compress.encoder.semistructured import prepare_sparse
-from compress.encoder.sharing import Sharing
-from compress.encoder.sparsity import SPARSITY
-from compress.encoder.statistics import inputs as inputs_of
+from compress.data.tables.random_rows import mixed_lengths
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.config.sparsity import SPARSITY
+from compress.encoder.infer import semi_structured as semistructured
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.infer.semi_structured import prepare_sparse
+from compress.encoder.infer.statistics import inputs as inputs_of
+from compress.encoder.modules.masks import follows, mask_of, require_pattern, sparse_parts
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.fastest import require_alike
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.modelfolder.private import FILE
-from compress.predictor import Predictor, fixed_batch
-from compress.sparsify import conversion
-from compress.sparsify.methods.reconstruct import refitted, surgeon
-from compress.sparsify.stage import METHODS
-from compress.sparsifying import Wanted, asked
+from compress.predict.fastest import require_alike
+from compress.predict.predictor import Predictor, fixed_batch
+from compress.stages.distill.initialization import Origin, born
+from compress.stages.distill.student_spec import StudentSpec
+from compress.stages.sparsify import conversion
+from compress.stages.sparsify.methods.reconstruct import refitted, surgeon
+from compress.stages.sparsify.stage import METHODS
 from compress.training.optimizer import Optimizer
 
 KINDS = list(registry.parts(METHODS))

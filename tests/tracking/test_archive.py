@@ -11,8 +11,8 @@ from toy_runs import log_toy_runs
 from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
-from compress.durable import atomic
 from compress.errors import UserError
+from compress.storage import atomic
 from compress.tracking import Store
 from compress.tracking.archive import export_runs
 from compress.tracking.importing import STATE_TAG, import_runs

@@ -12,13 +12,13 @@ import pytest
 from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import DataNote, MeasurementNote
-from compress.predictor import Predictor
-from compress.serving import Service
+from compress.predict.predictor import Predictor
+from compress.predict.service import Service
 from compress.tracking import Store
 from compress.tracking.download import download_model
 from compress.tracking.pyfunc import write_pyfunc

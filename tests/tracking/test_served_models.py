@@ -15,12 +15,12 @@ import pytest
 from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
-from compress.modelnames import resolve
-from compress.predictor import Predictor
+from compress.modelfolder.resolve import resolve
+from compress.predict.predictor import Predictor
 from compress.tracking import Store, server
 from compress.tracking.server import serving
 

@@ -13,8 +13,8 @@ from toy_runs import log_toy_runs
 from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
-from compress.durable.trees import remove_tree
 from compress.errors import UserError
+from compress.storage.trees import remove_tree
 from compress.tracking import Store, collecting, deleting, relocating, schema, sync
 from compress.tracking.download import download_model
 from compress.tracking.listing import list_runs

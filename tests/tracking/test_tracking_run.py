@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tracking_tools import Opener, Seen
 
-from compress.durable import atomic
-from compress.durable.trees import copy_tree, drop_names, restore_names, second_names, tree_bytes
 from compress.errors import Stopped, UserError
+from compress.storage import atomic
+from compress.storage.trees import copy_tree, drop_names, restore_names, second_names, tree_bytes
 from compress.tracking import open_run
 
 

@@ -20,11 +20,11 @@ from torchrun_places import places
 from training_toy import Flag, Log, context
 
 from compress.contracts import Batch, BatchSource, TrainingPlan
-from compress.data.batches import TaskBatches
-from compress.data.examples import Examples
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
+from compress.data.batches.batches import TaskBatches
+from compress.data.batches.examples import Examples
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
 from compress.objectives import cosine_hidden, hard_labels, soft_targets
 from compress.training.distributed import PeerError, code_of, launched

@@ -10,9 +10,9 @@ import torch
 from training_toy import Flag, context, prints, split, toy_batch, weights_print
 
 from compress.contracts import Batch, TrainingPlan
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.inference import prepare
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
 from compress.errors import Stopped
 from compress.objectives import cosine_hidden, masked_lm, soft_targets
 from compress.training.loop import train

@@ -12,8 +12,8 @@ import pytest
 import torch
 from training_toy import PLAN, Flag, Log, Server, Source, prints, run, sha, toy_module, validate, weights_print
 
-from compress.durable import faults
 from compress.errors import ExitCode, Stopped, UserError
+from compress.storage import faults
 from compress.training import rng
 from compress.training.optimizer import Optimizer
 from compress.training.state import TrainState

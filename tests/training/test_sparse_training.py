@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 from training_toy import CLASSES, VOCABULARY, Flag, Source, prints, run
 
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.masks import mask_of, sparse_parts
-from compress.encoder.model import Model
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.masks import mask_of, sparse_parts
+from compress.encoder.modules.model import Model
 from compress.errors import Stopped
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.training.module import StageModule

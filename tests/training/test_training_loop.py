@@ -30,8 +30,8 @@ from training_toy import (
 )
 
 from compress.contracts import Batch, TrainingPlan
-from compress.durable import atomic, disk, faults
 from compress.errors import ExitCode, Stopped, UserError
+from compress.storage import atomic, disk, faults
 from compress.training import checkpoint, memory
 from compress.training.loop import train
 from compress.training.module import Term

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 from compress import registry
-from compress.data.columns import Asked
-from compress.data.frame import Frame
+from compress.data.reading.columns import Asked
+from compress.data.reading.frame import Frame
 from compress.data.task import Task
 from compress.errors import UserError, printable
 

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data import task
-from compress.data.chunks import encode_chunks, pool
-from compress.data.columns import Asked
-from compress.data.examples import Examples
-from compress.data.frame import Column, Frame
-from compress.data.label_order import Labels
-from compress.data.labels import read_labels
-from compress.data.ragged import LabelArray
-from compress.data.table import UNLABELLED, Rows
+from compress.data.batches.examples import Examples
+from compress.data.batches.ragged import LabelArray
+from compress.data.reading.columns import Asked
+from compress.data.reading.frame import Column, Frame
+from compress.data.tables.label_order import Labels
+from compress.data.tables.labels import read_labels
+from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.task import Choices, Fidelity, Scored, check_outputs
-from compress.data.tokenizer import Tokenizer
+from compress.data.text.chunks import encode_chunks, pool
+from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence, softmax
 from evaluation.quality.calibration import calibration_error

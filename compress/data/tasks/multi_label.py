@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data import task
-from compress.data.columns import LABEL, Asked, label_of
-from compress.data.examples import Examples
-from compress.data.frame import Column, Frame
-from compress.data.label_lists import is_list, read_label_sets
-from compress.data.label_order import Labels
-from compress.data.ragged import LabelArray
-from compress.data.table import Rows
+from compress.data.batches.examples import Examples
+from compress.data.batches.ragged import LabelArray
+from compress.data.reading.columns import LABEL, Asked, label_of
+from compress.data.reading.frame import Column, Frame
+from compress.data.tables.label_lists import is_list, read_label_sets
+from compress.data.tables.label_order import Labels
+from compress.data.tables.table import Rows
 from compress.data.task import Choices, Fidelity, Scored, check_outputs
-from compress.encoder.config import HeadKind, Problem
+from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
 from evaluation.quality.agreement import bernoulli_divergence, sigmoid
 from evaluation.quality.counts import f1_macro, f1_micro

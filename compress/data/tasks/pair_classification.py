@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from compress.data.columns import Asked, has_pair
-from compress.data.frame import Frame
+from compress.data.reading.columns import Asked, has_pair
+from compress.data.reading.frame import Frame
 from compress.data.tasks import classification
 
 

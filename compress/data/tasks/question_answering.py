@@ -12,18 +12,19 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from compress.data import answers, task
-from compress.data.answer_spans import Reply, decode_spans
-from compress.data.columns import Asked, label_of
-from compress.data.examples import Examples, examples_of
-from compress.data.frame import Column, Frame
-from compress.data.label_order import Labels
-from compress.data.passages import Windows, encode_windows, gold_positions, overlap
-from compress.data.ragged import LabelArray, Ragged
-from compress.data.table import UNLABELLED, Rows, counted, first_rows
+from compress.data import task
+from compress.data.batches.examples import Examples, examples_of
+from compress.data.batches.ragged import LabelArray, Ragged
+from compress.data.reading.columns import Asked, label_of
+from compress.data.reading.frame import Column, Frame
+from compress.data.tables import answers
+from compress.data.tables.answer_spans import Reply, decode_spans
+from compress.data.tables.label_order import Labels
+from compress.data.tables.table import UNLABELLED, Rows, counted, first_rows
 from compress.data.task import Choices, Fidelity, Scored, check_outputs
-from compress.data.tokenizer import Encoded, Tokenizer
-from compress.encoder.config import HeadKind, Problem
+from compress.data.text.passages import Windows, encode_windows, gold_positions, overlap
+from compress.data.text.tokenizer import Encoded, Tokenizer
+from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence
 from evaluation.quality.answers import rules_of, score_answers

@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data import task
-from compress.data.columns import LABEL, Asked, holds_fractions, label_of
-from compress.data.examples import Examples
-from compress.data.frame import Column, Frame
-from compress.data.label_order import Labels
-from compress.data.ragged import LabelArray
-from compress.data.scores import NAME, read_scores
-from compress.data.table import Rows
+from compress.data.batches.examples import Examples
+from compress.data.batches.ragged import LabelArray
+from compress.data.reading.columns import LABEL, Asked, holds_fractions, label_of
+from compress.data.reading.frame import Column, Frame
+from compress.data.tables.label_order import Labels
+from compress.data.tables.scores import NAME, read_scores
+from compress.data.tables.table import Rows
 from compress.data.task import Choices, Fidelity, Scored, check_outputs
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.config import HeadKind, Problem
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
 from evaluation.quality.correlation import UndefinedCorrelationError, pearson_of_draws, spearman_of_draws
 from evaluation.quality.slices import Members, by_quarter

@@ -12,17 +12,18 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from compress.data import task, words
-from compress.data.columns import LABEL, Asked, label_of
-from compress.data.examples import Examples, examples_of
-from compress.data.frame import Column, Frame
-from compress.data.label_lists import is_list, read_tags
-from compress.data.label_order import Labels
-from compress.data.ragged import LabelArray, Ragged, bounds_of
-from compress.data.table import UNLABELLED, Rows
+from compress.data import task
+from compress.data.batches.examples import Examples, examples_of
+from compress.data.batches.ragged import LabelArray, Ragged, bounds_of
+from compress.data.reading.columns import LABEL, Asked, label_of
+from compress.data.reading.frame import Column, Frame
+from compress.data.tables.label_lists import is_list, read_tags
+from compress.data.tables.label_order import Labels
+from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.task import Choices, Fidelity, Scored, check_outputs
-from compress.data.tokenizer import Tokenizer
-from compress.encoder.config import HeadKind, Problem
+from compress.data.text import words
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence, softmax
 from evaluation.quality.counts import f1_micro

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compress.encoder.config import EncoderConfig, HeadConfig, HeadKind
-from compress.encoder.sharing import contiguous
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
+from compress.encoder.config.sharing import contiguous
 from compress.errors import UserError
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import pairs

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compress.encoder.config import EncoderConfig, HeadConfig, HeadKind
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError, printable
 from compress.modelfolder.family import pairs
 from compress.modelfolder.fields import Fields

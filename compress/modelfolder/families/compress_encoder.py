@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from compress.encoder.config import EncoderConfig, HeadConfig
-from compress.encoder.model import Model
-from compress.encoder.sharing import NORMS, PARTS
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.sharing import NORMS, PARTS
+from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder import family, private
 from compress.modelfolder.family import Description, Shapes
@@ -62,7 +62,7 @@ class Family(family.Family):
     def config_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
         return {
             "model_type": self.model_type,
-            "architectures": ["compress.encoder.model.Model"],
+            "architectures": ["compress.encoder.modules.model.Model"],
             **private.values_of(config, heads, fits=False),
             "dtype": "float32",
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compress.encoder.config import EncoderConfig, HeadConfig, HeadKind
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.modelfolder.family import layered, pairs, uneven
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock, bert_embeddings

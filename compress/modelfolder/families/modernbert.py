@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from compress.encoder.config import Activation, EncoderConfig, HeadConfig, HeadKind
+from compress.encoder.config.encoder import Activation, EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError, printable
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import Shapes, layered, pairs, uneven

@@ -1,0 +1,84 @@
+"""Linear probes of every layer on labelled data, each beside its control task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from compress.analyze.subject import DEPTH, Analysis, Subject, encoded, table_of
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.data.tables.table import UNLABELLED, Table
+from compress.errors import UserError
+from compress.report.plots import Curve, line_chart
+from evaluation.quality.intervals import Interval
+from evaluation.representation.probes import Probed, probe
+from evaluation.representation.rows import rows_of
+
+PROBE_ROWS = {"train": 1000, "test": 500}  # texts of a probe
+PROBED = ("token-classification", "classification", "pair-classification")
+PROBE_TOKENS = 6000  # most words of a probe's split
+
+
+def probed(one: Subject, source: str, options: RunOptions, console: Console, found: Analysis) -> None:
+    """A linear probe with its control at every layer."""
+    table = table_of("--probe", source, one, options, console)
+    if table.task not in PROBED:
+        raise UserError(
+            f"a probe needs one class a word or a row, not {table.task}", where=f"--probe {source}",
+            do="use data for token-classification, classification or pair-classification",
+        )  # fmt: skip
+    splits = {name: _probe_rows(one, table, name) for name in PROBE_ROWS}
+    data = table.called
+    results = []
+    for place in range(len(one.layers)):
+        (x, y, kinds), (u, v, others) = ((s[0][place], s[1], s[2]) for s in splits.values())
+        results.append(probe((x, y), (u, v), (kinds, others)))
+    rows = [(name, *_cells(result)) for name, result in zip(one.layers, results, strict=True)]
+    for name, result in zip(one.layers, results, strict=True):
+        found.values[f"probe/{data}_layer_{name}"] = result.accuracy.value
+        found.values[f"selectivity/{data}_layer_{name}"] = result.selectivity
+    columns = ("layer", "accuracy x 100", "control", "selectivity", "commonest label")
+    key = f"probe-{data}"
+    title = f"linear probes on {data}, {table.task}"
+    kind = "word" if table.task == "token-classification" else "text's last word"
+    found.tables[key] = (f"{title}; control: random labels, one for each {kind}", (columns, rows))
+    curves = {
+        "task": _curve([r.accuracy for r in results]),
+        "control": _curve([r.control for r in results]),
+        "commonest label": [(i, *(3 * (100 * r.baseline,))) for i, r in enumerate(results)],
+    }
+    found.plots[key] = line_chart(title, DEPTH, "accuracy, %", curves)
+
+
+def _probe_rows(one: Subject, table: Table, split: str) -> tuple[list[torch.Tensor], np.ndarray, list[object]]:
+    """(rows of each layer, classes, kinds): a word's first piece each, of its piece; or a text's mean, of its last."""
+    examples = encoded(one, table, split, PROBE_ROWS[split])
+    parts: list[list[torch.Tensor]] = [[] for _ in one.layers]
+    labels, kinds, seen = [], [], 0
+    per_word = table.task == "token-classification"
+    for batch, states in one.states(examples):
+        assert batch.labels is not None
+        wanted = torch.from_numpy(np.flatnonzero((batch.labels != UNLABELLED).numpy()))
+        for kept, state in zip(parts, states, strict=True):
+            taken = state if per_word else rows_of(state, batch.cu_seqlens, "mean")
+            kept.append(taken[wanted])
+        labels.append(batch.labels[wanted].numpy())
+        pieces = batch.input_ids if per_word else batch.input_ids[batch.cu_seqlens[1:] - 2]
+        kinds += pieces[wanted].tolist()
+        seen += len(wanted)
+        if per_word and seen >= PROBE_TOKENS:
+            break
+    return [torch.cat(kept) for kept in parts], np.concatenate(labels), kinds
+
+
+def _cells(p: Probed) -> tuple[str, ...]:
+    a = p.accuracy
+    shown = f"{100 * a.value:.1f} [{100 * a.low:.1f}, {100 * a.high:.1f}]"
+    return shown, f"{100 * p.control.value:.1f}", f"{100 * p.selectivity:+.1f}", f"{100 * p.baseline:.1f}"
+
+
+def _curve(shares: Sequence[Interval]) -> Curve:
+    return [(place, 100 * s.value, 100 * s.low, 100 * s.high) for place, s in enumerate(shares)]

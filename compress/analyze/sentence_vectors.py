@@ -1,0 +1,138 @@
+"""Vectors of whole texts: how even they are, and how well they tell likeness, as they are and post-processed; and the
+model saved as an embedder that does the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from compress.analyze.subject import Analysis
+from compress.data.tables.table import Rows, Table
+from compress.errors import UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import Parent
+from compress.modelfolder.sentence_pooling import part_files
+from compress.predict.embedder import Embedder, dense_of
+from evaluation.quality.correlation import bootstrap_correlation, spearman_of_draws
+from evaluation.quality.intervals import Interval
+from evaluation.representation.anisotropy import Evening, anisotropy, removal, whitening
+from evaluation.representation.hsic import UndefinedError
+
+Method = Literal["whitening", "remove-top", "none"]
+SAMPLE = 1500  # texts whose pairs are compared
+REMOVED = 3  # top components
+MOST = 5000  # texts that a post-processing is fitted on, more where more are asked for
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What becomes of a text's vector. size: directions that whitening keeps, components that are removed; None: all,
+    and REMOVED.  folder: where the embedder is written; None: it is only measured."""
+
+    method: Method = "whitening"
+    size: int | None = None
+    folder: Path | None = None
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        if self.method == "none":
+            return "as they are"
+        if self.method == "whitening":
+            return "whitened" + (f" to {self.size}" if self.size else "")
+        return f"without the top {self.size or REMOVED}"
+
+    def fitted(self, pooled: torch.Tensor) -> Evening | None:
+        """On pooled vectors of texts (N, D). Raises UndefinedError where these are too few or too alike."""
+        if self.method == "none":
+            return None
+        if self.method == "whitening":
+            return whitening(pooled, self.size)
+        return removal(pooled, self.size or REMOVED)
+
+
+def sentences(embedder: Embedder, table: Table, rows: int, wanted: Wanted, found: Analysis) -> Evening | None:
+    """Tell how even the vectors of a table's texts are and, of pairs with scores, how their cosines follow these.
+
+    Fitted on training texts, `rows` of them or, for a folder, MOST; cosines are compared on the other splits. Gives the
+    post-processing that is wanted. Raises UserError where the texts are too few or too alike for it.
+    """
+    vectors = embedder.vectors(texts_of(table.split("train"), rows if wanted.folder is None else max(rows, MOST)))
+    ways = [way for way in (Wanted("none"), Wanted("whitening"), Wanted("remove-top")) if way.told != wanted.told]
+    ways.insert(0 if wanted.method == "none" else 1, wanted)
+    scored = [split for split in ("validation", "test") if _scored(table) and split in table.splits]
+    pairs = {split: _pairs(embedder, table.split(split)) for split in scored}
+    lines, kept = [], None
+    for way in ways:
+        try:
+            evening = way.fitted(vectors)
+        except UndefinedError as error:
+            if way is wanted and wanted.folder is not None:
+                raise UserError(str(error), where="--data", do="give more text, or ask for less") from None
+            found.lines.append(f"vectors of texts {way.told}: {error}")
+            continue
+        kept = evening if way is wanted else kept
+        x = vectors.double() if evening is None else evening(vectors)
+        here = anisotropy(x[:SAMPLE])
+        cells = [way.told, str(x.shape[1]), f"{here.cosine:.3f}", f"{here.shares[1]:.3f}"]
+        for split, (one, other, gold) in pairs.items():
+            ends = (one, other) if evening is None else (evening(one), evening(other))
+            figure = _follows(*ends, gold)
+            cells.append(f"{100 * figure.value:.2f} [{100 * figure.low:.2f}, {100 * figure.high:.2f}]")
+            found.values[f"sentences/{way.told.replace(' ', '_')}_{split}_spearman"] = figure.value
+        lines.append(tuple(cells))
+    columns = ("vectors of texts", "width", "mean |cosine|", "top 1 of the variance")
+    columns += tuple(f"Spearman x 100, {split}" for split in scored)
+    title = f"vectors of texts, {embedder.parts.pooling} of the tokens; fitted on {len(vectors):,} training texts"
+    found.tables["sentences"] = (title, (columns, lines))
+    return kept
+
+
+def save(embedder: Embedder, evening: Evening | None, wanted: Wanted, table: Table) -> Path:
+    """Write the model as an embedder with this post-processing; a folder that sentence-transformers loads too.
+
+    What the folder did to its vectors before, it still does first. Raises UserError where the new folder exists.
+    """
+    assert wanted.folder is not None
+    loaded = modelfolder.load_model(embedder.folder, keep=())
+    parent = Parent(role="base", name=embedder.folder.name, fingerprint=modelfolder.fingerprint(embedder.folder))
+    more = () if evening is None else (dense_of(evening),)
+    parts = replace(embedder.parts, denses=(*embedder.parts.denses, *more), max_length=embedder.max_length)
+    note = f"texts become vectors of {parts.width(loaded.config.hidden)}: {parts.pooling} of the last hidden states"
+    note += "" if evening is None else f", {wanted.told}, fitted on training texts of {table.called}"
+    meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": (*loaded.meta.notes, note)})
+    return modelfolder.save_model(
+        wanted.folder,
+        loaded.model,
+        tokenizer_files=loaded.tokenizer_files,
+        meta=meta,
+        beside=part_files(parts, loaded.config.hidden),
+    )
+
+
+def texts_of(rows: Rows, count: int) -> list[str]:
+    """About `count` texts of a split, from evenly spread rows; of pairs both."""
+    wide = max(1, len(rows.columns))
+    places = np.unique(np.linspace(0, len(rows) - 1, min(-(-count // wide), len(rows))).astype(int))
+    return [text for part in rows.take(places).contents() for row in part for text in row]
+
+
+def _scored(table: Table) -> bool:
+    return table.task == "regression" and "text_pair" in table.split("train").columns
+
+
+def _pairs(embedder: Embedder, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+    """(first texts, second texts) as vectors (N, D) and scores (N,) of the rows that have one."""
+    gold = np.asarray(rows.labels, dtype=np.float64).reshape(-1)
+    known = rows.take(np.flatnonzero(np.isfinite(gold)))
+    return embedder.vectors(known.texts), embedder.vectors(known.pairs or []), gold[np.isfinite(gold)]
+
+
+def _follows(one: torch.Tensor, other: torch.Tensor, gold: np.ndarray) -> Interval:
+    """Spearman of cosines and scores (N,), with its interval over rows."""
+    cosines = torch.nn.functional.cosine_similarity(one.double(), other.double(), dim=1).numpy()
+    return bootstrap_correlation(spearman_of_draws, gold, cosines)

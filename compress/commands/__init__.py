@@ -1,0 +1,1 @@
+"""Commands that read no recipe: measuring, answering, exporting and registering model folders."""

@@ -1,0 +1,84 @@
+"""`compress calibrate`: the temperature with which probabilities fit labelled data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.data.tasks import classification
+from compress.errors import UserError
+from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
+from compress.measure.labelled import open_labelled
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.resolve import resolve
+from compress.predict.predictor import Predictor
+from compress.run.folder import new_output
+from compress.stages.shared.stage import check_same_task
+from compress.storage import atomic
+from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
+
+BOOTSTRAP = 200
+
+
+def calibrate(model: str, split: str, options: RunOptions) -> float:
+    """Write `options.output`: the model with the temperature that makes its probabilities fit one split.
+
+    Told with the calibration error on the test rows before and after; no answer changes. Raises UserError for kinds of
+    task whose answers have no such probabilities, for too few rows, and when there is no output or it exists already.
+    """
+    output = new_output(options)
+    console = Console(quiet=options.quiet, json=options.json)
+    folder = resolve(model)
+    info = modelfolder.inspect(folder)
+    recipe, table = open_labelled(info, options, console)
+    predictor = Predictor(folder, device=options.device, task=table.task)
+    check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
+    if "temperature" not in predictor.task.settings:
+        raise UserError(f"{table.task} has no temperature", where=str(folder), do="calibrate a model of single labels")
+    assert recipe.data is not None
+    logits, gold = [], []
+    for name in (split, "test"):
+        rows = table.split(name)
+        if len(rows) < FEWEST_ROWS:
+            raise UserError(f"{len(rows)} rows of {name}", where="--data", why=f"at least {FEWEST_ROWS} are needed")
+        examples = predictor.encode_rows(rows, max_length=recipe.data.max_length)
+        assert isinstance(predictor.task, classification.Task)
+        logits.append(predictor.task.pooled(predictor.logits(examples), examples))
+        gold.append(np.asarray(rows.labels))
+    temperature = fit_temperature(logits[0], gold[0])
+    told = {}
+    for name, t in (("before", _temperature(info)), ("after", temperature)):
+        error = calibration_error(logits[1] / t, gold[1])(np.ones((1, len(gold[1]))))[0]
+        told[name] = {
+            "temperature": t,
+            "calibration_error": float(error),
+            "negative_log_likelihood": negative_log_likelihood(logits[1], gold[1], t),
+        }
+    loaded = modelfolder.load_model(folder)
+    parent = modelfolder.Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
+    settings = {**loaded.meta.task_settings, "temperature": temperature}
+    note = f"probabilities calibrated on {len(gold[0]):,} rows of {table.called}/{split}: temperature {temperature:.3f}"
+    meta = modelfolder.FolderMeta(
+        family=loaded.family, task=table.task, label_names=loaded.meta.label_names, task_settings=settings,
+        method=loaded.meta.method, max_length=loaded.meta.max_length, lineage=(parent,), data=loaded.meta.data,
+        language=loaded.meta.language, notes=(*loaded.meta.notes, note),
+    )  # fmt: skip
+    modelfolder.save_model(output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta)
+    columns = (f"on {len(gold[1]):,} rows of {table.called}/test", *told)
+    shown = [[f"{row[key]:.4f}" for row in told.values()] for key in next(iter(told.values()))]
+    names = ("temperature", "calibration error", "negative log-likelihood")
+    console.table("", columns, [(name, *cells) for name, cells in zip(names, shown, strict=True)])
+    plot = output.with_name(f"{output.name}-{FILE}")
+    found = calibration(logits[1], gold[1], _temperature(info), (logits[0], gold[0]), bootstrap=BOOTSTRAP)
+    title = f"do probabilities hold? {table.called}/test"
+    atomic.write_text(plot, chart(title, {folder.name: found}, scaled=folder.name))
+    console.result(f"wrote {output}; its answers are the same, their probabilities are not")
+    console.result(f"plot     {plot}")
+    console.document({"folder": str(output), "plot": str(plot), "fitted_on": split, **told})
+    return temperature
+
+
+def _temperature(info: modelfolder.FolderInfo) -> float:
+    """What the folder divides its logits by."""
+    return float(info.meta.task_settings.get("temperature") or 1.0)

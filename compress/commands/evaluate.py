@@ -1,0 +1,44 @@
+"""`compress evaluate`: quality, size and speed of a model on labelled data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import UserError
+from compress.measure.labelled import measure_models, print_measured
+from compress.measure.models import Measured
+from compress.report.rows import SLICES_NOTE, churn_table, slices_sentence, slices_table
+
+
+def evaluate(
+    model: str,
+    against: str | None,
+    split: str,
+    bootstrap: int,
+    options: RunOptions,
+    *,
+    slices: bool = False,
+    sliced: Sequence[str] | None = None,
+) -> list[Measured]:
+    """Measure one model, or two row by row, on a split of labelled data, and print the table.
+
+    slices: also by groups of rows.  sliced: which (`data.grouping.groups`).
+    """
+    written = {"--output": options.output, "--tracking-uri": options.tracking_uri, "--experiment": options.experiment}
+    for flag, value in written.items():
+        if value is not None:
+            raise UserError("nothing is written", where=flag, do="give it with --robustness")
+    console = Console(quiet=options.quiet, json=options.json)
+    measured = measure_models([model], against, split, bootstrap, options, console, sliced)
+    print_measured(console, measured)
+    for m in measured:
+        if m.churn and not options.json:
+            console.table("", *churn_table(m.churn))
+    for m in measured if slices and not options.json else ():
+        if m.subject.role == "student" or not against:
+            console.table("", *slices_table(m.slices, m.metric or ""))
+            for line in [*slices_sentence(m.slices), SLICES_NOTE]:
+                console.result(line)
+    return measured

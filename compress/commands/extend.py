@@ -1,0 +1,94 @@
+"""`compress extend`: a model folder in, one out that reads longer texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.reshape.extend import extend, extended_config
+from compress.errors import UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import FolderMeta, Parent
+from compress.modelfolder.resolve import resolve
+from compress.run.folder import new_output
+
+METHOD = "extend"
+_TOKENIZER = "tokenizer_config.json"
+
+
+def extend_folder(
+    name: str, max_positions: int, window: int | None, global_tokens: int | None, options: RunOptions
+) -> EncoderConfig:
+    """Write `options.output`: the model called `name` with `extended_config`; only told with `dry_run`.
+
+    Raises UserError for what `extended_config` refuses, and when there is no output or it exists already.
+    """
+    console = Console(quiet=options.quiet, json=options.json)
+    folder = resolve(name)
+    old = modelfolder.inspect(folder)
+    config = extended_config(old.config, max_positions, window, global_tokens)
+    notes = _notes(old.config, config)
+    if options.dry_run:
+        console.result(f"would extend {folder}: {'; '.join(notes)}")
+    else:
+        output = new_output(options)
+        loaded = modelfolder.load_model(folder)
+        meta = FolderMeta(
+            family=loaded.family,
+            task=loaded.meta.task,
+            label_names=loaded.meta.label_names,
+            method=METHOD,
+            lineage=(Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder)),),
+            data=loaded.meta.data,
+            language=loaded.meta.language,
+            notes=tuple(notes),
+        )
+        files = _tokenizer_files(loaded.tokenizer_files, max_positions, str(folder))
+        modelfolder.save_model(output, extend(loaded.model, config), tokenizer_files=files, meta=meta)
+        made = modelfolder.inspect(output)
+        console.result(f"wrote {output}: {'; '.join(notes)}")
+        console.result(f"it loads with {made.stock_class or 'compress only: no class of transformers computes it'}")
+        console.note("its weights know neither the new positions nor the window: train it on long texts")
+    console.document(
+        {
+            "folder": None if options.dry_run else str(options.output),
+            "max_positions": {"before": old.config.max_positions, "after": config.max_positions},
+            "windows": config.windows,
+            "global_tokens": config.global_tokens,
+            "new_parameters": config.count_parameters() - old.config.count_parameters(),
+        }
+    )
+    return config
+
+
+def _notes(old: EncoderConfig, new: EncoderConfig) -> list[str]:
+    """What was done, for the card and the terminal."""
+    notes = []
+    if new.max_positions != old.max_positions:
+        how = "sinusoids computed further" if new.positions == "sinusoidal" else "the learned rows repeated"
+        notes.append(f"positions extended from {old.max_positions:,} to {new.max_positions:,}, {how}")
+    if new.windows is not None and (new.windows, new.global_tokens) != (old.windows, old.global_tokens):
+        widths = sorted({w for w in new.windows if w is not None})
+        seen = f"every token sees {' or '.join(f'{w:,}' for w in widths)} tokens to each side"
+        firsts = f", and the first {new.global_tokens:,} see all and are seen by all" if new.global_tokens else ""
+        notes.append(seen + firsts)
+    if new.windows is None:
+        notes.append("every token sees all others: cost grows with the square of the length")
+    return notes
+
+
+def _tokenizer_files(files: Mapping[str, bytes], max_positions: int, where: str) -> dict[str, bytes]:
+    """The tokenizer with the new longest text, which other tools read from its config."""
+    made = dict(files)
+    if _TOKENIZER in made:
+        try:
+            values = json.loads(made[_TOKENIZER])
+        except ValueError as error:
+            raise UserError("bad JSON", where=f"{where}/{_TOKENIZER}", why=str(error)) from error
+        if "model_max_length" in values:
+            values["model_max_length"] = max_positions
+            made[_TOKENIZER] = json.dumps(values, ensure_ascii=False, indent=2).encode()
+    return made

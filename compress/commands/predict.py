@@ -1,0 +1,215 @@
+"""`compress predict`: texts, or questions about contexts, in; one line each out, an answer or a vector."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.data.reading.files import SUFFIXES
+from compress.data.reading.text_files import read_csv
+from compress.data.task import Task
+from compress.errors import UserError, did_you_mean, printable
+from compress.modelfolder.resolve import resolve
+from compress.predict.embedder import Embedder
+from compress.predict.fastest import fastest, named, short_rows
+from compress.predict.predictor import Predictor
+from compress.predict.service import TEXT, roles_of
+
+AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough that a stream answers soon
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One thing to answer. beside: what its answer repeats, so that it can be found again."""
+
+    text: str
+    pair: str | None = None
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+def predict_texts(
+    model: str,
+    texts: Sequence[str],
+    pairs: Sequence[str],
+    file: Path | None,
+    options: RunOptions,
+    *,
+    questions: Sequence[str] = (),
+    contexts: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> None:
+    """Answer what comes from the command line, a file or standard input; writes to stdout as it goes.
+
+    questions, contexts: for a model that answers questions; one context serves all of them.  settings: of the task, in
+    place of the model's own. Raises UserError when there is nothing to answer, or texts and second texts do not match.
+    """
+    given = _given(texts, pairs, questions, contexts, file)
+    precision = "bf16" if options.precision == "bf16" else "fp32"
+    predictor = Predictor(
+        resolve(model), device=options.device, precision=precision, settings=settings, runtime=named(options)
+    )
+    if options.runtime == "auto":
+        rows = short_rows(predictor)
+        console = Console(quiet=options.quiet, json=options.json)
+        predictor = fastest(predictor, rows, rows, f"{sum(b.rows for b in rows)} rows of mixed lengths", console)
+    task = predictor.task
+    source = iter(given) if file is None else _read(file, task)
+    while chunk := list(islice(source, AT_ONCE)):
+        second = [one.pair for one in chunk if one.pair is not None]
+        answers = predictor.predict([one.text for one in chunk], second or None)
+        for one, answer in zip(chunk, answers, strict=True):
+            if options.json:
+                row = {**one.beside, task.asked_as: one.text, **answer.as_json()}
+                click.echo(json.dumps(row, ensure_ascii=False))
+            else:
+                click.echo(answer.line(one.text))
+
+
+def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: RunOptions) -> None:
+    """Write the vector of each text from the command line, a file or standard input, as it goes.
+
+    Pooled and post-processed as the model's folder says. Raises UserError when there is nothing to read.
+    """
+    if options.runtime not in (None, "torch"):
+        raise UserError("vectors are computed by torch", where=f"--runtime {options.runtime}", do="leave it out")
+    given = _given(texts, (), (), (), file)
+    source = iter(given) if file is None else _read_texts(file)
+    precision = "bf16" if options.precision == "bf16" else "fp32"
+    embedder = Embedder(resolve(model), device=options.device, precision=precision)
+    while chunk := list(islice(source, AT_ONCE)):
+        for one, vector in zip(chunk, embedder([one.text for one in chunk]), strict=True):
+            if options.json:
+                row = {**one.beside, "text": one.text, "embedding": [float(f"{value:.7g}") for value in vector]}
+                click.echo(json.dumps(row, ensure_ascii=False))
+            else:
+                click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200))
+
+
+def _given(
+    texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], contexts: Sequence[str], file: Path | None
+) -> list[Asked]:
+    """What the command line asks itself."""
+    if file is not None and (texts or questions):
+        raise UserError("give texts or --file, not both", where="--file")
+    if questions and texts:
+        raise UserError("give texts or --question, not both", where="--question")
+    if pairs and (file is not None or len(pairs) != len(texts)):
+        raise UserError(
+            f"{len(pairs)} second texts for {len(texts)} texts", where="--pair", do="give --pair once for every text"
+        )
+    if (questions or contexts) and len(contexts) not in (1, len(questions)):
+        raise UserError(
+            f"{len(contexts)} contexts for {len(questions)} questions",
+            where="--context",
+            do="give --context once, or once for every --question",
+        )
+    if contexts and not questions:
+        raise UserError("there is no question to answer", where="--context", do="give --question TEXT")
+    if file is None and not texts and not questions:
+        raise UserError("there is no text to answer", do='give texts, or --file FILE ("-" for standard input)')
+    if questions:
+        about = list(contexts) * (len(questions) if len(contexts) == 1 else 1)
+        return [Asked(question, context) for question, context in zip(questions, about, strict=True)]
+    return [Asked(text, pairs[i] if pairs else None) for i, text in enumerate(texts)]
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _read(file: Path, task: Task) -> Iterator[Asked]:
+    """A text a line; of a table (JSON lines, CSV), and where a task's texts have names of their own such as question
+    and context, a row each."""
+    named = len([role for role in task.text_roles if role in task.usual]) == 2
+    if not named and _kind(file) is None:
+        return (Asked(line) for line in _lines(file))
+    first, second = roles_of(task)
+    paired = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
+    return _named_texts(file, first, second, paired)
+
+
+def _read_texts(file: Path) -> Iterator[Asked]:
+    """What vectors are made of: a text a line, or the text of each row of a table."""
+    if _kind(file) is None:
+        return (Asked(line) for line in _lines(file))
+    return _named_texts(file, TEXT, (), False)
+
+
+def _named_texts(file: Path, first: Sequence[str], second: Sequence[str], paired: bool) -> Iterator[Asked]:
+    """Rows whose columns are usual names of the texts; an `id` is kept."""
+    needs = " and ".join([first[0], *([second[0]] if paired else [])])
+    for where, row in _table(file) if _kind(file) == "csv" else _objects(file, needs):
+        found = [_text_of(row, names, where, needed) for names, needed in ((first, True), (second, paired)) if names]
+        assert found[0] is not None
+        yield Asked(found[0], found[1] if len(found) > 1 else None, {"id": row["id"]} if "id" in row else {})
+
+
+def _kind(file: Path) -> str | None:
+    """ "jsonl" or "csv" by the suffix; None for a text a line."""
+    kind = SUFFIXES.get(file.suffix.lower())
+    return kind if kind in ("jsonl", "csv") else None
+
+
+def _table(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where it stands, cells by column) of each row of a CSV file."""
+    try:
+        if not file.stat().st_size:
+            return
+        frame = read_csv(file, [])
+    except OSError as error:
+        raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
+    for number, cells in enumerate(zip(*frame.columns.values(), strict=True), 1):
+        yield f"{file}: row {number}", {name: str(cell) for name, cell in zip(frame.columns, cells, strict=True)}
+
+
+def _objects(file: Path, needs: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where it stands, object) of JSON lines. Blank lines are skipped."""
+    for number, line in enumerate(_lines(file), 1):
+        if not line or line.isspace():
+            continue
+        where = f"{file}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                "not JSON", where=where, why=printable(line, 60), do=f"give an object with {needs} a line"
+            ) from error
+        if not isinstance(row, dict):
+            raise UserError("not a JSON object", where=where, why=printable(line, 60))
+        yield where, row
+
+
+def _text_of(row: Mapping[str, Any], names: Sequence[str], where: str, needed: bool) -> str | None:
+    """The text under the first of these names; None where it may be missing and is."""
+    key = next((name for name in names if name in row), None)
+    if key is None:
+        if not needed:
+            return None
+        raise UserError(f"the row has no {names[0]}", where=where, do=did_you_mean(names[0], row))
+    if not isinstance(row[key], str) or not row[key].strip():
+        raise UserError(f"the {names[0]} is empty", where=where, do="give a text")
+    return row[key]
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """Lines of a UTF-8 file or of standard input, without their ends; empty lines are texts too."""
+    with ExitStack() as stack:
+        try:
+            stream = sys.stdin.buffer if str(file) == "-" else stack.enter_context(open(file, "rb"))
+        except OSError as error:
+            raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
+        for number, line in enumerate(stream, 1):
+            try:
+                yield line.decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                why = f"byte {error.start} of the line"
+                raise UserError("not UTF-8", where=f"{file}:{number}", why=why, do="convert the file") from error

@@ -1,0 +1,280 @@
+"""`compress promote`: the model that meets the stated gates gets an alias in the registry; one that misses them not."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.commands.evaluate import evaluate
+from compress.console import Console
+from compress.contracts import FAKE, RunOptions
+from compress.errors import ExitCode, UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import FolderMeta, MeasurementNote
+from compress.modelfolder.resolve import resolve
+from compress.predict.service import columns_of
+from compress.report.rows import title
+from compress.tracking import experiment, registering, resolve_store
+from compress.tracking.pyfunc import write_pyfunc
+from evaluation.cost.device import describe
+
+PYFUNC = "pyfunc"
+BOOTSTRAP = 1000
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What a model must not exceed; None: not asked. drop: points (hundredths) of the main metric against the teacher.
+
+    sure: the drop must hold for the whole 95 % interval.
+    """
+
+    drop: float | None = None
+    mb: float | None = None
+    ms: float | None = None
+    sure: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One gate and what a model has. excess: by what share of the gate it is missed; 0 or less: met."""
+
+    flag: str
+    name: str
+    value: float
+    most: float
+    unit: str
+    more: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.most
+
+    @property
+    def excess(self) -> float:
+        return 0.0 if self.met else (self.value - self.most) / max(abs(self.most), 1e-9)
+
+    def sentence(self) -> str:
+        word = "of" if self.met else "over"
+        return f"{self.name} {self.value:.4g}{self.more} {word} at most {self.most:g} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model with its figures at the gates. name: as the command line says it."""
+
+    name: str
+    folder: Path
+    meta: FolderMeta
+    measured: MeasurementNote | None
+    figures: Sequence[Figure]
+
+    @property
+    def missed(self) -> list[Figure]:
+        return [f for f in self.figures if not f.met]
+
+    def sentence(self) -> str:
+        return f"{self.name}: {'; '.join(f.sentence() for f in (*self.missed, *(f for f in self.figures if f.met)))}"
+
+
+def promote(
+    models: Sequence[str],
+    alias: str,
+    name: str | None,
+    gates: Gates,
+    options: RunOptions,
+    *,
+    against: str | None = None,
+    split: str = "test",
+    replace: bool = False,
+    pyfunc: bool = False,
+) -> registering.Version | None:
+    """Give `alias` to the one of `models` that meets the gates, of several to the best by its main metric.
+
+    Returns the version that holds it, None after a dry run. With --data in the options they are measured first, else
+    their folders' own figures count. Raises UserError when none meets the gates (naming the nearest), when a figure is
+    not known, and when another version holds the alias, unless `replace`.
+    """
+    registering.check_alias(alias)
+    console = Console(quiet=options.quiet, json=options.json)
+    console.listen()
+    fresh = any(o.path == "data.source" for o in options.overrides)
+    judged = [_judge(model, gates, against, split, options, fresh) for model in models]
+    chosen = _choose(judged, gates)
+    if chosen.figures:
+        console.result(f"gates met by {chosen.sentence()}")
+    name = registering.registered_name(name or _usual_name(chosen))
+    store = resolve_store(options.tracking_uri)
+    fingerprint = modelfolder.fingerprint(chosen.folder)
+    flavour = PYFUNC if pyfunc else ""
+    held = registering.holder(store, name, alias)
+    told = {"name": name, "alias": alias, "model": str(chosen.folder), "fingerprint": fingerprint}
+    if held is not None and (held.fingerprint, held.flavour) == (fingerprint, flavour):
+        console.result(f"{chosen.name} is version {held.number} of '{name}' and its {alias} already")
+        console.document({**told, "version": held.number, "changed": False})
+        return held
+    if held is not None and not replace:
+        raise UserError(
+            f"version {held.number} of '{name}' holds it",
+            where=f"--as {alias}",
+            why=_told_of(held),
+            do="add --replace to move it, or choose another alias or --name",
+            code=ExitCode.REFUSED,
+        )
+    moved = f", instead of version {held.number}" if held is not None else ""
+    if options.dry_run:
+        console.result(f"would make {chosen.name} the {alias} of '{name}'{moved}")
+        console.document({**told, "version": None, "changed": False})
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        files = chosen.folder
+        if pyfunc:
+            files = write_pyfunc(chosen.folder, Path(scratch) / chosen.folder.name, columns_of(chosen.folder))
+        candidate = _candidate(chosen, files, fingerprint, flavour)
+        version = registering.promote(store, name, alias, candidate, experiment(options), console.warn)
+    console.result(f"{chosen.name} is version {version.number} of '{name}' and its {alias}{moved}")
+    named = f"MLFLOW_TRACKING_URI={store.shown} "
+    there = "" if options.tracking_uri is None else named
+    console.result(f"use it   {there}compress predict models:/{name}@{alias} --file texts.txt --json")
+    if pyfunc:
+        console.result(f"serve it {named}mlflow models serve -m models:/{name}@{alias} --env-manager local")
+    console.document({**told, "version": version.number, "changed": True})
+    return version
+
+
+def _judge(model: str, gates: Gates, against: str | None, split: str, options: RunOptions, fresh: bool) -> Judged:
+    folder = resolve(model, options.tracking_uri)
+    meta = modelfolder.inspect(folder).meta
+    measured = meta.measurement
+    if fresh:
+        plain = dataclasses.replace(options, tracking_uri=None, experiment=None, output=None, json=False, dry_run=False)
+        parent = None if against is None else str(resolve(against, options.tracking_uri))
+        found = evaluate(str(folder), parent, split, BOOTSTRAP, plain)[-1].measurement
+        measured = meta.measured(found).measurement
+    return Judged(model, folder, meta, measured, _figures(model, folder, gates, measured, fresh))
+
+
+def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote | None, fresh: bool) -> list[Figure]:
+    values, context = (measured.values, measured.context) if measured else ({}, {})
+    found = []
+    if gates.drop is not None:
+        metric = _metric(measured)
+        key = f"vs_teacher/{metric}_difference"
+        key = key if key in values else FAKE + key
+        if key not in values:
+            raise _unknown(model, "--max-drop", "its drop against a teacher", "--data DATA --against TEACHER")
+        low, high = (0.0 - 100 * values.get(f"{key}_{end}", values[key]) for end in ("high", "low"))
+        simulated = ", simulated" if key.startswith(FAKE) else ""
+        value = (high if gates.sure else -100 * values[key]) + 0.0  # never -0
+        name = f"{'highest likely ' if gates.sure else ''}drop of {title(metric)}"
+        more = f" [{low:.2f}, {high:.2f}]{simulated}"
+        found.append(Figure("--max-drop", name, value, gates.drop, "points", more))
+    if gates.mb is not None:
+        size = values.get("size/disk_mb", modelfolder.inspect(folder).disk_mb)
+        found.append(Figure("--max-mb", "size on disk", size, gates.mb, "MB"))
+    if gates.ms is not None:
+        if "speed/latency_p50_ms" not in values:
+            raise _unknown(model, "--max-ms", "its latency", "--data DATA")
+        here = describe("cpu")["device"]
+        if not fresh and context.get("device_kind", "cpu") == "cpu" and context.get("device") != here:
+            raise UserError(
+                f"the latency of {model} was measured on {context.get('device')}", where="--max-ms",
+                why=f"this is {here}", do="give --data DATA to measure it here",
+            )  # fmt: skip
+        more = (
+            f" ms ({context.get('latency_shape', '')}, {context.get('runtime', '')}, {context.get('threads')} threads)"
+        )
+        found.append(Figure("--max-ms", "latency p50", values["speed/latency_p50_ms"], gates.ms, "ms", more))
+    return found
+
+
+def _unknown(model: str, flag: str, what: str, do: str) -> UserError:
+    return UserError(f"{what} was never measured", where=f"{flag}, {model}", do=f"measure it: add {do}")
+
+
+def _choose(judged: Sequence[Judged], gates: Gates) -> Judged:
+    """The best of those that meet all gates."""
+    able = [j for j in judged if not j.missed]
+    if not able:
+        nearest = min(judged, key=lambda j: sum(f.excess for f in j.figures))
+        what = "it misses its gates" if len(judged) == 1 else f"none of {len(judged)} models meets the gates"
+        label = "" if len(judged) == 1 else "the nearest is "
+        raise UserError(what, why=label + nearest.sentence(), code=ExitCode.REFUSED)
+    if len(able) == 1:
+        return able[0]
+    grounds = {_ground(j) for j in able}
+    if len(grounds) > 1 or None in grounds:
+        do = "give --data DATA to measure them on the same rows"
+        raise UserError(f"{len(able)} models meet the gates and were not measured on the same data", do=do)
+    return max(able, key=lambda j: (_quality(j.measured), -modelfolder.inspect(j.folder).disk_mb))
+
+
+def _ground(judged: Judged) -> tuple[str, str] | None:
+    context = judged.measured.context if judged.measured else {}
+    metric = _metric(judged.measured)
+    return (context["dataset_digest"], metric) if "dataset_digest" in context and metric else None
+
+
+def _quality(measured: MeasurementNote | None) -> float:
+    assert measured is not None
+    metric = _metric(measured)
+    return measured.values.get(f"quality/{metric}", measured.values.get(f"{FAKE}{metric}", float("-inf")))
+
+
+def _metric(measured: MeasurementNote | None) -> str:
+    """The main metric of what was measured; empty where that cannot be told."""
+    if measured is None:
+        return ""
+    end = "_difference"
+    compared = [k.rpartition("/")[2].removesuffix(end) for k in measured.values if k.endswith(end)]
+    return measured.context.get("metric") or (compared[0] if len(set(compared)) == 1 else "")
+
+
+def _usual_name(chosen: Judged) -> str:
+    """What the model is for: the data that it was trained on; else the folder's name."""
+    if chosen.meta.data is not None and chosen.meta.data.name:
+        return Path(chosen.meta.data.name.rpartition(":")[2]).stem
+    folder = chosen.folder.resolve()
+    return folder.parent.name if folder.name in ("model", "student") else folder.name
+
+
+def _candidate(chosen: Judged, files: Path, fingerprint: str, flavour: str) -> registering.Candidate:
+    measured = chosen.measured
+    context = measured.context if measured else {}
+    dataset = (
+        (context["dataset"], context["dataset_digest"]) if {"dataset", "dataset_digest"} <= context.keys() else None
+    )
+    metric = _metric(measured)
+    wanted = (f"quality/{metric}", "size/disk_mb", "speed/latency_p50_ms", f"vs_teacher/{metric}_difference")
+    values: Mapping[str, float] = measured.values if measured else {}
+    facts = {key: f"{values[key]:.6g}" for key in wanted if key in values}
+    if chosen.figures:
+        facts["compress.gates"] = "; ".join(f.sentence() for f in chosen.figures)
+    return registering.Candidate(
+        folder=chosen.folder,
+        files=files,
+        fingerprint=fingerprint,
+        flavour=flavour,
+        method=chosen.meta.method or "model",
+        figures=values,
+        dataset=dataset,
+        card=_card(chosen.folder),
+        facts=facts,
+    )
+
+
+def _card(folder: Path) -> str:
+    """The model card without the head that model hubs read."""
+    file = folder / "README.md"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    if text.startswith("---\n"):
+        text = text.partition("\n---\n")[2]
+    return text.strip()
+
+
+def _told_of(held: registering.Version) -> str:
+    shown = [f"{key.rpartition('/')[2]} {value}" for key, value in held.tags.items() if "/" in key]
+    return ", ".join(shown) or f"fingerprint {held.fingerprint[:12] or 'unknown'}"

@@ -1,0 +1,265 @@
+"""`compress evaluate --robustness`: how a model's quality falls when its input is disturbed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress.console import Console
+from compress.contracts import NoiseSpec, RunOptions
+from compress.data.batches.randomness import stream
+from compress.data.tables.table import Rows, Table
+from compress.data.text.noise import noisy_rows
+from compress.errors import ExitCode, UserError, did_you_mean, printable
+from compress.measure.labelled import model_label, open_labelled
+from compress.measure.models import Subject, require_same_labels
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.resolve import resolve
+from compress.predict.fastest import named
+from compress.predict.predictor import Predictor
+from compress.report.plots import line_chart
+from compress.report.rows import (
+    description,
+)
+from compress.stages.shared.stage import check_same_task, settings_for
+from compress.storage import atomic
+from compress.tracking import TrackedRun, open_asked
+from evaluation.quality.intervals import Interval
+from evaluation.quality.robustness import Figure, Point, differences, robustness
+
+DISTURBANCES: Mapping[str, NoiseSpec] = {"typos": NoiseSpec()}
+"""Name of a disturbance → the noise that it is, whatever its rate."""
+
+RATES = (0.0, 0.02, 0.05, 0.1, 0.2)
+"""Shares of the letters and digits that are mistyped."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How one model fares. name: as it is shown.  folder: where it is.  metric: the one that decides."""
+
+    name: str
+    folder: Path
+    metric: str
+    points: Sequence[Point]
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints of it: figures with the bounds of their 95 % intervals."""
+        rows = []
+        for p in self.points:
+            values = {name: _bounds(found) for name, found in p.values.items()}
+            rows.append({"rate": p.rate, "values": values, "lost": None if p.lost is None else _bounds(p.lost)})
+        return {"name": self.name, "folder": str(self.folder), "metric": self.metric, "points": rows}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One model against another at every rate: `model` minus `against` on the same mistyped rows, paired.
+
+    points: (rate, interval), None where the metric is undefined for one of the two.
+    """
+
+    model: str
+    against: str
+    metric: str
+    points: Sequence[tuple[float, Interval | None]]
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints of it."""
+        rows = [{"rate": rate, "value": None if v is None else _bounds(v)} for rate, v in self.points]
+        return {"model": self.model, "against": self.against, "metric": self.metric, "points": rows}
+
+
+def check_disturbance(name: str) -> str:
+    """`name` if it is one. Raises UserError with the nearest."""
+    if name not in DISTURBANCES:
+        known = did_you_mean(name, DISTURBANCES)
+        raise UserError(f"unknown robustness '{printable(name, 60)}'", where="--robustness", do=known)
+    return name
+
+
+def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_length: int, bootstrap: int) -> Curve:
+    """The model on the same rows, more and more disturbed; the same mistakes for every model."""
+    noise = DISTURBANCES[disturbance]
+
+    def answer(rate: float) -> Mapping[str, Figure]:
+        random = stream("robustness", disturbance, str(rate))
+        read = noisy_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
+        examples = predictor.encode_rows(read, max_length=max_length)
+        found = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, read).metrics
+        return {metric: found[metric] for metric in metrics if metric in found}
+
+    metrics = predictor.task.metrics_of(predictor.label_names)
+    points = robustness(len(rows), answer, RATES, resamples=bootstrap)
+    return Curve(name, predictor.folder, metrics[0], points)
+
+
+def difference(curves: Sequence[Curve], rows: int, bootstrap: int) -> Difference | None:
+    """The first model against the second, which read the same rows; None where there is one alone."""
+    if len(curves) < 2:
+        return None
+    one, other = curves
+    found = differences(rows, one.points, other.points, one.metric, resamples=bootstrap)
+    return Difference(one.name, other.name, one.metric, [(p.rate, v) for p, v in zip(one.points, found, strict=True)])
+
+
+def tell(
+    console: Console,
+    curves: Sequence[Curve],
+    apart: Difference | None,
+    table: Table,
+    split: str,
+    disturbance: str,
+    folder: Path,
+    options: RunOptions,
+) -> None:
+    """Print the curves, and leave them in the folder as JSON and as a plot, and as an MLflow run."""
+    count = len(table.split(split))
+    heads, rows = _table(curves, apart)
+    console.table("", heads, rows)
+    lines = [
+        f"{curves[0].metric} on {count:,} rows of {table.called}/{split}; intervals are 95 % bootstrap",
+        f"{disturbance}: that share of the letters and digits, by {', '.join(DISTURBANCES[disturbance].kinds)}",
+    ]
+    if apart is not None:
+        lines.append(f"difference: {apart.model} minus {apart.against}, paired row by row on the same mistyped rows")
+    for line in lines:
+        console.result(line)
+    data = {
+        "disturbance": disturbance,
+        "dataset": f"{table.called}/{split}",
+        "dataset_digest": table.fingerprint,
+        "rows": count,
+        "models": [c.as_json() for c in curves],
+        "difference": None if apart is None else apart.as_json(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_json(folder / "robustness.json", data)
+    shown = {c.name: found for c in curves if (found := _plotted(c))}
+    if shown:
+        title = f"{curves[0].metric} under {disturbance}, {table.called}/{split}"
+        atomic.write_text(folder / "robustness.svg", line_chart(title, "mistyped, %", f"{curves[0].metric}, %", shown))
+    with open_asked(
+        folder,
+        options,
+        method="evaluate",
+        tags={"compress.robustness": disturbance},
+        warn=console.warn,
+    ) as run:
+        run.dataset(data["dataset"], table.fingerprint, source=table.name, context="evaluation")
+        _log(run, curves, apart, data, folder)
+        run.note(description(heads, rows, lines))
+    console.result("")
+    console.result(f"plot     {folder / 'robustness.svg'}" if shown else f"figures  {folder / 'robustness.json'}")
+    for line in run.ui_lines():
+        console.result(f"see it   {line}")
+    console.document({"folder": str(folder), **data})
+
+
+def _log(
+    run: TrackedRun, curves: Sequence[Curve], apart: Difference | None, data: Mapping[str, Any], folder: Path
+) -> None:
+    """Figures without a step, by name and rate: `robustness/typos_accuracy_5pct`."""
+    kind, main = data["disturbance"], curves[0]
+    run.params({"method": "evaluate", "model": str(main.folder), "robustness": kind, "rows": data["rows"]})
+    if apart is not None:
+        run.params({"against": str(curves[1].folder)})
+    values: dict[str, float] = {}
+    for p in main.points:
+        percent = f"{100 * p.rate:g}pct"
+        for name, found in p.values.items():
+            values |= _named(f"robustness/{kind}_{name}_{percent}", found)
+        if p.lost is not None and p.rate:
+            values |= _named(f"robustness/{kind}_{main.metric}_lost_{percent}", p.lost)
+    for rate, found in apart.points if apart is not None else ():
+        if found is not None:
+            values |= _named(f"robustness/{kind}_{main.metric}_difference_{100 * rate:g}pct", found)
+    run.metrics(values)
+    for path in sorted(folder.glob("robustness.*")):
+        run.artifact(path)
+
+
+def free_folder(output: Path | None, name: str, disturbance: str) -> Path:
+    """The folder that was asked for, or one that is free. Raises UserError (refused) for one that holds something."""
+    if output is not None:
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise UserError("the folder holds something already", where=str(output), code=ExitCode.REFUSED)
+        return output
+    plain = Path("runs") / f"{disturbance}-{name.replace('/', '-')}"
+    number = 1
+    folder = plain
+    while folder.exists():
+        number += 1
+        folder = plain.with_name(f"{plain.name}-{number}")
+    return folder
+
+
+def _table(curves: Sequence[Curve], apart: Difference | None) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    heads = ["mistyped"]
+    for c in curves:
+        heads += [c.name, "lost, points"]
+    heads += [] if apart is None else ["difference, points"]
+    rows = []
+    for index, rate in enumerate(RATES):
+        cells = [f"{100 * rate:g} %"]
+        for c in curves:
+            point = c.points[index]
+            value = point.values.get(c.metric)
+            cells.append("undefined" if value is None else f"{_percent(value)} %")
+            cells.append("" if point.lost is None or not rate else _percent(point.lost))
+        if apart is not None:
+            found = apart.points[index][1]
+            cells.append("undefined" if found is None else _signed(found))
+        rows.append(tuple(cells))
+    return tuple(heads), rows
+
+
+def _plotted(c: Curve) -> list[tuple[float, float, float, float]]:
+    found = [(p.rate, p.values[c.metric]) for p in c.points if c.metric in p.values]
+    return [(100 * rate, 100 * v.value, 100 * v.low, 100 * v.high) for rate, v in found if math.isfinite(v.low)]
+
+
+def _percent(v: Interval) -> str:
+    return f"{100 * v.value:.2f} [{100 * v.low:.2f}, {100 * v.high:.2f}]"
+
+
+def _signed(v: Interval) -> str:
+    return f"{100 * v.value:+.2f} [{100 * v.low:+.2f}, {100 * v.high:+.2f}]"
+
+
+def _bounds(v: Interval) -> dict[str, float]:
+    return {"value": v.value, "low": v.low, "high": v.high}
+
+
+def _named(name: str, v: Interval) -> dict[str, float]:
+    return {name: v.value, f"{name}_low": v.low, f"{name}_high": v.high}
+
+
+def evaluate_robustness(
+    model: str, against: str | None, split: str, bootstrap: int, disturbance: str, options: RunOptions
+) -> list[Curve]:
+    """Quality of one model, or of two on the same rows, while the rows are disturbed more and more."""
+    check_disturbance(disturbance)
+    folders = [resolve(name, options.tracking_uri) for name in (model, against) if name is not None]
+    output = free_folder(options.output, model_label(folders[0]), disturbance)
+    console = Console(quiet=options.quiet, json=options.json)
+    info = modelfolder.inspect(folders[0])
+    recipe, table = open_labelled(info, options, console)
+    assert recipe.data is not None
+    precision = "bf16" if options.precision == "bf16" else "fp32"
+    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": named(options)}
+    how["settings"] = settings_for(recipe, table)
+    predictors = [Predictor(f, task=table.task, **how) for f in folders]
+    for folder, predictor in zip(folders, predictors, strict=True):
+        check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
+    require_same_labels([Subject(model_label(f), f) for f in folders], predictors)
+    rows = table.split(split)
+    curves = []
+    for folder, predictor in zip(folders, predictors, strict=True):
+        console.note(f"scoring {model_label(folder)} on {len(rows)} rows, disturbed more and more")
+        curves.append(curve(model_label(folder), predictor, rows, disturbance, recipe.data.max_length, bootstrap))
+    tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, output, options)
+    return curves

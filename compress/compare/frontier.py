@@ -1,0 +1,120 @@
+"""Which rows are worth a look: the frontier of quality, latency and size, and what keeps rows from being compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compress.compare.rows import CONDITIONS, Row
+from compress.errors import ExitCode, UserError, printable
+from evaluation.frontier import TOLERANCE, frontier
+
+ON, OPEN, DOMINATED, UNJUDGED = "on it", "undecided", "dominated", "not judged"
+"""Places. OPEN: another has figures that are no worse, but the interval of quality does not settle it."""
+SHOWN = 6  # names in a note
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row with its place. by: the name of a row that dominates it, or might.  paired: the paired interval says so."""
+
+    row: Row
+    place: str
+    by: str | None = None
+    paired: bool = False
+
+
+def judge(rows: Sequence[Row]) -> tuple[list[Judged], list[str]]:
+    """Every row with its place, in their order, and what must be said beside the table."""
+    able = [(row, c) for row in rows if (c := row.candidate) is not None]
+    verdicts = frontier([c for _, c in able])
+    found, single = {}, []
+    for (row, _), verdict in zip(able, verdicts, strict=True):
+        other = verdict.rival if verdict.by is None else verdict.by
+        place = DOMINATED if verdict.by is not None else OPEN if other is not None else ON
+        found[id(row)] = Judged(row, place, None if other is None else able[other][0].name, verdict.paired)
+        if verdict.unpaired or (place == DOMINATED and not verdict.paired):
+            single.append(row.name)
+    judged = [found.get(id(row), Judged(row, UNJUDGED)) for row in rows]
+    return judged, _notes(rows, [row for row, _ in able], single)
+
+
+def in_words(conditions: Sequence[str]) -> str:
+    """What a latency was measured under (`Row.conditions`), in words."""
+    names = dict(zip(CONDITIONS, conditions, strict=False))
+    if "threads" in names:
+        names["threads"] += " thread" if names["threads"] == "1" else " threads"
+    return ", ".join(names.values())
+
+
+def require_like(rows: Sequence[Row]) -> None:
+    """Raise UserError (refused) when latencies were measured on several devices, threads, runtimes or lengths."""
+    kinds = Counter(c for row in rows if (c := row.conditions) is not None)
+    if len(kinds) < 2:
+        return
+    apart = [name for i, name in enumerate(CONDITIONS) if len({kind[i] for kind in kinds}) > 1]
+    at = [CONDITIONS.index(name) for name in apart]
+    found = "; ".join(f"{_rows(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
+    names = ", ".join({"latency_shape": "length"}.get(name, name) for name in apart)
+    first = kinds.most_common(1)[0][0][at[0]]
+    key = apart[0]
+    raise UserError(
+        f"latencies were measured under {len(kinds)} different conditions ({names})",
+        why=printable(found, 400),
+        do=f"choose with --filter '{key}={first}', measure again in one run, or show them with --mixed-conditions",
+        code=ExitCode.REFUSED,
+    )
+
+
+def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> list[str]:
+    lines = []
+    if able:
+        lines.append(
+            "Pareto, yes: no other row is no larger, no slower (latencies within "
+            f"{100 * TOLERANCE:g} % count as equal) and no worse; maybe: the named one is, but the paired 95 % "
+            "interval of quality does not settle it; no: it does"
+        )
+    if single:
+        lines.append(
+            f"{_rows(len(single))} compared with some others by unpaired intervals, which find less, because there are "
+            f"no figures of both on the same resampled rows: {_named(single)}"
+        )
+    data = Counter(row.data for row in rows if row.quality is not None)
+    if len(data) > 1:
+        told = "; ".join(f"{_rows(n)} {kind[0]} on {kind[3] or '?'} rows of {_dataset(rows, kind)}" for kind, n in
+                         data.most_common(4))  # fmt: skip
+        lines.append(f"quality was measured on different data or by different metrics, which are not ranked: {told}")
+    elif data:
+        kind = next(iter(data))
+        lines.append(f"quality: {kind[0]} on {kind[3] or '?'} rows of {_dataset(rows, kind)}")
+    kinds = {c for row in rows if (c := row.conditions) is not None}
+    if len(kinds) == 1:
+        lines.append(f"latency: {in_words(next(iter(kinds)))}")
+    elif kinds:
+        lines.append(f"latencies of {len(kinds)} conditions are shown and not ranked against each other")
+    busy = [row.name for row in rows if row.context.get("contaminated") == "yes"]
+    if busy:
+        lines.append(f"{_rows(len(busy))} timed on a busy machine, read ratios, not milliseconds: {_named(busy)}")
+    simulated = [row.name for row in rows if row.simulated]
+    if simulated:
+        lines.append(f"simulated integers, so no latency and no place by it: {_named(simulated)}")
+    poor = [f"{row.name} ({', '.join(row.missing)})" for row in rows if row.missing and not row.simulated]
+    if poor:
+        lines.append(f"{_rows(len(poor))} without a figure, shown as —: {_named(poor)}")
+    return lines
+
+
+def _dataset(rows: Sequence[Row], kind: tuple[str, ...]) -> str:
+    return next(
+        (row.context["dataset"] for row in rows if row.data == kind and "dataset" in row.context), "unknown data"
+    )
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

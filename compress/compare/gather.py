@@ -1,0 +1,154 @@
+"""The rows that names, an experiment and folders mean: runs are read from the store, models are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.compare.rows import Row, of_run, unique
+from compress.contracts import FAKE
+from compress.errors import UserError
+from compress.modelfolder.resolve import is_address
+from compress.tracking.reading import Listed, Reader, StoredRun, in_experiment, local_artifacts, named
+from evaluation.quality.pairing import Resampled
+
+if TYPE_CHECKING:
+    from compress.measure.models import Measured
+
+ROLES = ("summary", "comparison")  # of runs that hold no model of their own
+MEASURED = ("quality/", FAKE, "size/", "speed/")  # begin of the figures of a model
+FROM_SERVER = 40  # files fetched from a server before the table is shown: each is a request
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What is compared. measured: name of a row → the model that was measured for it."""
+
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+
+
+def is_model(name: str) -> bool:
+    """Whether a name means a model that is to be measured: an address of one, or a folder that holds one."""
+    return is_address(name) or (Path(name).expanduser() / "config.json").is_file()
+
+
+def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tuple[list[Row], list[str]]:
+    """The runs that are meant, with their figures, and what must be said of them.
+
+    names: of runs, none of models.  With neither names nor experiment: the experiment of the newest run.
+    Raises UserError for an unknown or deleted run and an unknown experiment.
+    """
+    listed, notes = reader.listed(), []
+    chosen = [_meant(reader, listed, name) for name in names]
+    if experiment is None and not names:
+        newest = next((run for run in listed if not run.deleted), None)
+        if newest is None:
+            do = "name model folders and --data, or make runs first, e.g. compress distill --recipe distilbert"
+            raise UserError("the store has no runs", where=reader.store.shown, do=do)
+        experiment = newest.experiment
+        notes.append(f"nothing was named: experiment {experiment}, that of the newest run")
+    if experiment is not None:
+        chosen += in_experiment(listed, experiment)
+    chosen = list({run.run_id: run for run in chosen}.values())
+    named_ones = len(names)
+    found = reader.runs(chosen)
+    gone = {run.run_id for run in chosen} - {run.run_id for run in found}
+    if gone:
+        notes.append(f"{counted(len(gone))} deleted meanwhile")
+    told = [run for place, run in enumerate(found) if place < named_ones or _tells(run)]
+    if experiment is not None and len(told) < len(found):
+        notes.append(f"{counted(len(found) - len(told))} of {experiment} that measured no model: left out")
+    twice = _twice({run.run_id for run in told[:named_ones]}, told)
+    if twice:
+        told = [run for run in told if run.run_id not in twice]
+        notes.append(f"{counted(len(twice))} of a chain's last stage: left out, the chain's own run has its figures")
+    if not told:
+        raise UserError("no run there measured a model", where=f"--experiment {experiment}", do="name another")
+    shown = unique([run.name for run in told], [run.run_id for run in told])
+    figures = _resampled(reader, told, notes)
+    return [of_run(run, name, figures.get(run.run_id)) for run, name in zip(told, shown, strict=True)], notes
+
+
+def _meant(reader: Reader, listed: Sequence[Listed], name: str) -> Listed:
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        ids = reader.in_folder(str(folder.absolute()))
+        hit = next((run for run in listed if run.run_id in ids and not run.deleted), None)
+        if hit is not None:
+            return hit
+        inner = next((folder / n for n in ("student", "model") if (folder / n / "config.json").is_file()), None)
+        do = f"name the model, {inner}" if inner else "name a run, or a model's folder"
+        raise UserError("no run of the store has this folder, and it is no model's", where=str(folder), do=do)
+    return named(listed, name, reader.store.shown)
+
+
+def _tells(run: StoredRun) -> bool:
+    """Whether it says anything of a model."""
+    if run.tags.get("compress.role") in ROLES:
+        return False
+    return bool(_figures(run))
+
+
+def _twice(named_ones: Collection[str], runs: Sequence[StoredRun]) -> set[str]:
+    """Ids of the runs, none of them named, that tell of the same model as the run above them: last stages of chains."""
+    by_id = {run.run_id: run for run in runs}
+    found = set()
+    for run in runs:
+        above = by_id.get(run.parent)
+        if above is not None and run.run_id not in named_ones and _figures(run) == _figures(above):
+            found.add(run.run_id)
+    return found
+
+
+def _figures(run: StoredRun) -> dict[str, float]:
+    return {key: value for key, value in run.metrics.items() if key.startswith(MEASURED)}
+
+
+def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> dict[str, Resampled]:
+    """Run id → its quality on resamples, of those that left it; whose files are gone is said."""
+    left = [(run, run.tags["compress.resampled"]) for run in runs if "compress.resampled" in run.tags]
+    remote = [pair for pair in left if local_artifacts(pair[0].artifacts) is None]
+    if len(remote) > FROM_SERVER:
+        notes.append(f"more than {FROM_SERVER} runs of a server: their figures on resampled rows are not fetched")
+        left = [pair for pair in left if pair not in remote]
+    found, lost = {}, []
+    for run, name in left:
+        text = reader.text(run, name)
+        try:
+            if text is None:
+                lost.append(run)
+            else:
+                found[run.run_id] = Resampled.parse(text)
+        except ValueError:
+            lost.append(run)
+    if lost:
+        where = lost[0].artifacts
+        notes.append(
+            f"the files of {counted(len(lost))} are not where the store says, for {lost[0].name}: "
+            f"{where}; moved artifacts are found again with compress runs relocate"
+        )
+    return found
+
+
+def models_of(measured: Sequence[Measured]) -> Iterator[Row]:
+    """Rows of models that were measured just now."""
+    from compress.modelfolder import folder as modelfolder
+
+    names = [m.subject.name for m in measured]
+    for m in measured:
+        name = m.subject.name if names.count(m.subject.name) == 1 else str(m.subject.folder)
+        info = modelfolder.inspect(m.subject.folder)
+        facts = {"role": m.subject.role, "folder": str(m.subject.folder), "student.layers": str(info.config.depth)}
+        facts["student.hidden"] = str(info.config.hidden)
+        if info.meta.method:
+            facts["method"] = info.meta.method
+        yield Row(name, m.measurement.values, m.measurement.context, facts, None, m.resampled)
+
+
+def counted(runs: int) -> str:
+    """`1 run`, `1,234 runs`."""
+    return f"{runs:,} run{'' if runs == 1 else 's'}"

@@ -1,0 +1,213 @@
+"""The comparison as one HTML page that needs no network: drawings and data inside it, for screen, phone and paper."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from compress.compare import chart, table
+from compress.compare.frontier import ON, Judged, in_words
+from compress.compare.query import NAME, PARETO, less_is_better
+from compress.compare.rows import MISSING, SIZE
+from compress.errors import printable, without_folders
+from compress.report.rows import SLICES_NOTE, slices_sentence, slices_table
+from evaluation.quality.slices import Slice, worse
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG of a run. about: what it shows, also for those who cannot see it."""
+
+    about: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What is known of one row beside its figures. churn: (columns, rows).  slices: of `metric`."""
+
+    name: str
+    pictures: Sequence[Picture] = ()
+    churn: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+    slices: Sequence[Slice] = ()
+    metric: str = ""
+
+
+def page(
+    title: str, judged: Sequence[Judged], keys: Sequence[str], notes: Sequence[str], details: Sequence[Detail]
+) -> str:
+    """The whole page. keys: the columns of its table.  details: in their order, of some of the rows."""
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    style = (HERE / "page.css").read_text(encoding="utf-8")
+    pinned = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{pinned}'"
+    anchors = [f"row-{i + 1}" for i in range(len(judged))]
+    parts = [
+        ("chart", "Trade-off", _charts(judged, anchors)),
+        ("table", "Models", _table(judged, anchors, keys)),
+        ("slices", "Slices", _slices(details)),
+        ("churn", "Changed answers", "".join(_churn(d) for d in details if d.churn is not None)),
+        ("pictures", "Pictures", "".join(_pictures(d) for d in details if d.pictures)),
+    ]
+    shown = [(key, head, body) for key, head, body in parts if body]
+    links = " ".join(f'<a href="#{key}">{head}</a>' for key, head, _ in shown)
+    said = "".join(f"<li>{_safe(line)}</li>" for line in notes)
+    body = "\n".join(f'<section id="{key}"><h2>{head}</h2>{body}</section>' for key, head, body in shown)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{escape(policy, quote=True)}">
+<meta name="color-scheme" content="light dark">
+<title>{_safe(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#table">To the table</a>
+<main>
+<h1>{_safe(title)}</h1>
+<nav aria-label="Sections">{links}</nav>
+<ul class="soft">{said}</ul>
+{body}
+</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _charts(judged: Sequence[Judged], anchors: Sequence[str]) -> str:
+    """A drawing for each group of rows that may be compared: the same data and the same conditions."""
+    able = {id(j) for j in chart.drawable(judged)}
+    groups: dict[tuple, list[int]] = {}
+    for i, j in enumerate(judged):
+        if id(j) in able:
+            groups.setdefault((j.row.data, j.row.conditions), []).append(i)
+    if not groups:
+        return ""
+    drawn_rows = [j for j in judged if id(j) in able]
+    colours, heaviest = chart.methods(drawn_rows), max(j.row.values[SIZE] for j in drawn_rows)
+    out = []
+    for _, places in sorted(groups.items(), key=lambda item: -len(item[1])):
+        chosen, named = [judged[i] for i in places], [anchors[i] for i in places]
+        drawn = "".join(
+            chart.trade_off(chosen, named, shape, colours, heaviest) for shape in (chart.WIDE, chart.NARROW)
+        )
+        row = chosen[0].row
+        where = "; ".join(
+            filter(None, (without_folders(row.context.get("dataset", ""), parts=2), in_words(row.conditions or ())))
+        )
+        out.append(f"<figure>{drawn}<figcaption>{_safe(where)}</figcaption></figure>")
+    legend = "".join(f'<li><i style="--c:{colour}"></i>{_safe(name)}</li>' for name, colour in colours.items())
+    legend += '<li><i class="full"></i>Pareto</li><li><i class="dashed"></i>maybe</li>'
+    legend += '<li><i class="hollow"></i>dominated, or not judged</li>'
+    told = '<p id="said" aria-live="polite">Point at a bubble, or reach it with the tab key: it says its figures here. '
+    told += "Its area is megabytes on disk, a line through it is the 95 % interval of quality.</p>"
+    left = [j.row.name for j in judged if id(j) not in able]
+    more = f'<p class="soft">Not drawn, for want of a figure: {_safe(", ".join(left[:20]))}</p>' if left else ""
+    return f'<ul class="legend">{legend}</ul>{"".join(out)}{told}{more}'
+
+
+def _table(judged: Sequence[Judged], anchors: Sequence[str], keys: Sequence[str]) -> str:
+    names = table.heads(keys, [j.row for j in judged])
+    heads, numeric = [], []
+    for key, name in zip(keys, names, strict=True):
+        values = [table.sortable(j, key) for j in judged]
+        number = key != PARETO and any(isinstance(v, float) for v in values)
+        numeric.append(number)
+        first = "descending" if number and not less_is_better(key) else "ascending"
+        heads.append(_head(name, number, first))
+    lines = []
+    for j, anchor in zip(judged, anchors, strict=True):
+        cells = []
+        for key, name, number in zip(keys, names, numeric, strict=True):
+            value = table.sortable(j, key)
+            text = table.cell(j, key)
+            cells.append(_cell(text, name, "" if value is None else str(value), number, row=key == NAME))
+        on = " class='on'" if j.place == ON else ""
+        lines.append(f'<tr role="row" id="{anchor}"{on}>{"".join(cells)}</tr>')
+    return _framed("Models, sortable by the buttons in its head", heads, lines)
+
+
+def _slices(details: Sequence[Detail]) -> str:
+    """A table for each model; unfolded are those that fail more than their parent somewhere."""
+    out = []
+    known = [d for d in details if d.slices]
+    for d in known:
+        columns, rows = slices_table(d.slices, d.metric)
+        columns = [*columns[:-1], "verdict"] if columns[-1] == "" else list(columns)
+        heads = [_head(name, 0 < i < len(columns) - 1, "ascending") for i, name in enumerate(columns)]
+        lines = []
+        for s, row in zip(d.slices, rows, strict=True):
+            orders = _orders(s)
+            cells = [_cell(text, name, order, 0 < i < len(columns) - 1, row=i == 0)
+                     for i, (text, name, order) in enumerate(zip(row, columns, orders, strict=False))]  # fmt: skip
+            kind = {"fails more": ' class="worse"', "fails less": ' class="better"'}.get(s.verdict, "")
+            lines.append(f'<tr role="row"{kind}>{"".join(cells)}</tr>')
+        sentence = "".join(f"<p>{_safe(line)}</p>" for line in slices_sentence(d.slices))
+        opened = " open" if len(known) == 1 or worse(d.slices) else ""
+        inner = _framed(f"Slices of {d.name}", heads, lines)
+        out.append(f"<details{opened}><summary>{_safe(d.name)}</summary>{sentence}{inner}</details>")
+    return f'<p class="soft">{_safe(SLICES_NOTE)}</p>{"".join(out)}' if out else ""
+
+
+def _orders(s: Slice) -> list[str]:
+    """What the cells of a slice are sorted by."""
+    found = [f"{s.by}: {s.name}", s.rows, s.value and s.value.value, s.parent]
+    found += [s.difference and s.difference.value, s.adjusted, s.verdict]
+    return ["" if value is None else str(value) for value in found]
+
+
+def _churn(d: Detail) -> str:
+    assert d.churn is not None
+    columns, rows = d.churn
+    heads = [_head(name, i > 0, "descending") for i, name in enumerate(columns)]
+    lines = []
+    for row in rows:
+        cells = [_cell(str(text), columns[i], str(text).replace(",", ""), i > 0, row=i == 0)
+                 for i, text in enumerate(row)]  # fmt: skip
+        lines.append(f'<tr role="row">{"".join(cells)}</tr>')
+    inner = _framed(f"Changed answers of {d.name}", heads, lines)
+    return f"<details><summary>{_safe(d.name)}</summary>{inner}</details>"
+
+
+def _pictures(d: Detail) -> str:
+    out = []
+    for picture in d.pictures:
+        data = base64.b64encode(picture.svg.encode()).decode()
+        # As an image nothing in a foreign SVG runs or loads.
+        image = f'<img alt="{_safe(picture.about)}, {_safe(d.name)}" src="data:image/svg+xml;base64,{data}">'
+        scroll = f'<div class="scroll" tabindex="0" role="group" aria-label="{_safe(picture.about)}">{image}</div>'
+        out.append(f'<figure class="plot">{scroll}<figcaption>{_safe(picture.about)}</figcaption></figure>')
+    return f'<h3>{_safe(d.name)}</h3><div class="plots">{"".join(out)}</div>'
+
+
+def _framed(caption: str, heads: Sequence[str], lines: Sequence[str]) -> str:
+    head = f'<thead role="rowgroup"><tr role="row">{"".join(heads)}</tr></thead>'
+    body = f'<tbody role="rowgroup">{"".join(lines)}</tbody>'
+    return f'<table class="sortable" role="table" aria-label="{_safe(caption)}">{head}{body}</table>'
+
+
+def _head(name: str, number: bool, first: str) -> str:
+    kind = ' class="number"' if number else ""
+    button = f'<button type="button">{_safe(name)}</button>'
+    return f'<th role="columnheader" scope="col" aria-sort="none" data-first="{first}"{kind}>{button}</th>'
+
+
+def _cell(text: str, name: str, order: str, number: bool, *, row: bool = False) -> str:
+    kinds = " ".join(["number"] * number + ["none"] * (text in ("", MISSING)))
+    kind = f' class="{kinds}"' if kinds else ""
+    role = "rowheader" if row else "cell"
+    label, value = _safe(name), escape(order, quote=True)
+    return f'<td role="{role}" data-label="{label}" data-sort="{value}"{kind}>{_safe(text)}</td>'
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text), quote=True)

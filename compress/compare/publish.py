@@ -1,0 +1,139 @@
+"""What the page shows beside the figures of its rows, and the run that keeps page and table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.compare.frontier import ON, OPEN, Judged
+from compress.compare.gather import Gathered
+from compress.compare.page import Detail, Picture, page
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.storage import atomic
+from compress.tracking import open_asked
+from compress.tracking.reading import Reader, StoredRun
+from evaluation.quality.slices import Slice
+
+if TYPE_CHECKING:
+    from compress.measure.models import Measured
+
+DETAILED = 12  # rows whose pictures, churn and slices are in the page, those on the frontier first
+LARGEST_PICTURE = 2_000_000  # characters of an SVG
+PICTURES = (
+    ("waterfall", "What each stage cost and gave"),
+    ("cka", "Likeness of layers (CKA)"),
+    ("sensitivity", "What rounding each module costs"),
+    ("sweep", "Quality against megabytes of a sweep"),
+    ("reliability", "Do probabilities hold?"),
+)
+"""Begin of the name of an SVG that a run leaves → what it shows, in the order of the page."""
+
+
+def page_of(
+    judged: Sequence[Judged], keys: Sequence[str], notes: Sequence[str], gathered: Gathered, reader: Reader
+) -> str:
+    """The page of these rows, with what their runs left and what was measured now."""
+    order = sorted(judged, key=lambda j: (j.place != ON, j.place != OPEN))[:DETAILED]
+    below = _below(order, reader)
+    details, notes = [], list(notes)
+    for j in order:
+        if j.row.run is not None:
+            details.append(_of_run(j.row.name, j.row.run, below.get(j.row.run.run_id, []), reader))
+        else:
+            details.append(_of_measured(j.row.name, gathered.measured[j.row.name]))
+    if len(judged) > DETAILED:
+        notes.append(f"slices, changed answers and pictures: of {DETAILED} rows, those on the frontier first")
+    return page(_title(judged, gathered), judged, keys, notes, details)
+
+
+def _title(judged: Sequence[Judged], gathered: Gathered) -> str:
+    names = {j.row.facts["experiment"] for j in judged if "experiment" in j.row.facts}
+    what = f", experiment {next(iter(names))}" if len(names) == 1 and not gathered.measured else ""
+    return f"{len(judged):,} model{'s' * (len(judged) != 1)} compared{what}"
+
+
+def _below(order: Sequence[Judged], reader: Reader) -> Mapping[str, list[StoredRun]]:
+    """Run id → the runs below it: stages leave their pictures there."""
+    found: dict[str, list[StoredRun]] = {}
+    for run in reader.children([j.row.run.run_id for j in order if j.row.run is not None]):
+        found.setdefault(run.parent, []).append(run)
+    return found
+
+
+def _of_measured(name: str, m: Measured) -> Detail:
+    from compress.measure import calibration
+    from compress.report.rows import churn_table
+
+    pictures = []
+    if m.calibration is not None:
+        title = f"do probabilities hold? {m.measurement.context['dataset']}"
+        pictures.append(Picture("Do probabilities hold?", calibration.chart(title, {name: m.calibration}, scaled=name)))
+    churn = churn_table(m.churn) if m.churn else None
+    return Detail(name, pictures, churn, m.slices, m.metric or "")
+
+
+def _of_run(name: str, run: StoredRun, children: Sequence[StoredRun], reader: Reader) -> Detail:
+    pictures: list[tuple[int, Picture]] = []
+    for place, one in enumerate([run, *children]):
+        for file in reader.files(one):
+            kind = next((i for i, (begin, _) in enumerate(PICTURES) if file.startswith(begin)), None)
+            if kind is None or not file.endswith(".svg") or (place and PICTURES[kind][0] == "reliability"):
+                continue
+            text = reader.text(one, file)
+            if text is not None and len(text) <= LARGEST_PICTURE:
+                pictures.append((kind, Picture(PICTURES[kind][1] + (f", {one.name}" if place else ""), text)))
+    pictures.sort(key=lambda pair: pair[0])
+    metric, slices = _slices(reader.text(run, "slices.json"))
+    return Detail(name, [p for _, p in pictures], _churn(reader.text(run, "churn.json")), slices, metric)
+
+
+def _churn(text: str | None) -> tuple[list[str], list[list[str]]] | None:
+    """The table that a run left; None for what is none."""
+    try:
+        said = json.loads(text or "")
+        columns, rows = [str(c) for c in said["columns"]], [[str(x) for x in row] for row in said["data"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return (columns, rows) if rows and all(len(row) == len(columns) for row in rows) else None
+
+
+def _slices(text: str | None) -> tuple[str, list[Slice]]:
+    try:
+        said = json.loads(text or "")
+        return str(said["metric"]), [Slice.from_json(one) for one in said["slices"]]
+    except (ValueError, KeyError, TypeError):
+        return "", []
+
+
+def log(
+    options: RunOptions,
+    files: Mapping[str, str],
+    note: str,
+    lines: Sequence[str],
+    names: Sequence[str],
+    console: Console,
+) -> Path:
+    """A run of the store with the files as artifacts and the table as its note; returns its folder."""
+    folder = _free(Path("runs") / "comparison")
+    folder.mkdir(parents=True)
+    with open_asked(folder, options, method="compare", role="comparison", warn=console.warn) as run:
+        for name, text in files.items():
+            atomic.write_text(folder / name, text)
+            run.artifact(folder / name)
+        run.params({"method": "compare", "rows": len(names), "models": ", ".join(names[:50])})
+        run.note(note + "\n\n" + "\n".join(f"- {line}" for line in lines))
+    console.result(f"page     {folder / next(iter(files))}")
+    for line in run.ui_lines():
+        console.result(f"see it   {line}")
+    return folder
+
+
+def _free(plain: Path) -> Path:
+    folder, number = plain, 1
+    while folder.exists():
+        number += 1
+        folder = plain.with_name(f"{plain.name}-{number}")
+    return folder

@@ -1,0 +1,107 @@
+"""A row of the comparison: a run of the store, or a model that was measured just now, with the same figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compress.contracts import FAKE
+from compress.report.rows import METRICS
+from compress.tracking.reading import StoredRun
+from evaluation.frontier import Candidate
+from evaluation.quality.pairing import Resampled
+
+SIZE, LATENCY = "size/disk_mb", "speed/latency_p50_ms"
+MISSING = "—"
+CONDITIONS = ("device", "threads", "runtime", "latency_shape")
+"""What two latencies must share before one is called the lower."""
+_PARAMS = {"latency_shape": "latency.shape"}
+_MEASURED = "measured."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model. values: figures by MLflow name.  context: what they were measured on (`contracts.Measurement`).
+
+    facts: what else may be asked of it by name: parameters, role, method ….  run: where it is in the store, None for
+    a model that was measured now.  resampled: its quality on resamples of the rows.
+    """
+
+    name: str
+    values: Mapping[str, float]
+    context: Mapping[str, str]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    run: StoredRun | None = None
+    resampled: Resampled | None = None
+
+    @property
+    def metric(self) -> str | None:
+        """The one that decides; None where nothing was scored."""
+        said = self.context.get("metric")
+        if said is not None and any(f"{begin}{said}" in self.values for begin in ("quality/", FAKE)):
+            return said
+        return next((m for m in METRICS if f"quality/{m}" in self.values), None)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its integers were computed in floats, so that it has no latency of its own."""
+        return self.metric is not None and f"quality/{self.metric}" not in self.values
+
+    @property
+    def quality(self) -> tuple[float, float | None, float | None] | None:
+        """The main metric and the ends of its 95 % interval, where they are known."""
+        key = f"{FAKE if self.simulated else 'quality/'}{self.metric}"
+        value = self.values.get(key)
+        return None if value is None else (value, self.values.get(f"{key}_low"), self.values.get(f"{key}_high"))
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """What quality was measured on, and by which metric: only rows that share it are ranked."""
+        split = self.context.get("dataset", "").rpartition("/")[2]
+        return self.metric or "", self.context.get("dataset_digest", ""), split, self.context.get("rows", "")
+
+    @property
+    def conditions(self) -> tuple[str, ...] | None:
+        """What its latency was measured under; None without a latency."""
+        return None if LATENCY not in self.values else tuple(self.condition(name) for name in CONDITIONS)
+
+    def condition(self, name: str) -> str:
+        """One of CONDITIONS, as the measurement said or as the run's parameters say; "unknown" where neither does."""
+        return self.context.get(name) or self.facts.get(_PARAMS.get(name, name)) or "unknown"
+
+    @property
+    def missing(self) -> list[str]:
+        """Which of the three figures of the trade-off it lacks."""
+        had = {"quality": self.quality is not None, "size": SIZE in self.values, "latency": LATENCY in self.values}
+        return [name for name, there in had.items() if not there]
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """For the frontier; None where quality, its interval or the size are not known."""
+        value, low, high = self.quality or (None, None, None)
+        size = self.values.get(SIZE)
+        if value is None or low is None or high is None or size is None:
+            return None
+        if not all(map(math.isfinite, (value, low, high, size))):
+            return None
+        figures = self.resampled if self.resampled is not None and self.resampled.metric == self.metric else None
+        exact = value if figures is None else figures.value  # the store keeps six digits: equal models must be equal
+        return Candidate(exact, low, high, size, self.values.get(LATENCY), self.data, self.conditions, figures)
+
+
+def of_run(run: StoredRun, name: str, resampled: Resampled | None) -> Row:
+    """A run of the store. name: how it is shown."""
+    context = {k.removeprefix(_MEASURED): v for k, v in run.tags.items() if k.startswith(_MEASURED)}
+    own = {k.removeprefix("compress."): v for k, v in run.tags.items() if k in _OWN}
+    facts = {**run.params, **own, "experiment": run.experiment, "run": run.run_id, "run_name": run.name}
+    values = {k: float(v) for k, v in run.metrics.items() if math.isfinite(v)}
+    return Row(name, values, context, facts, run, resampled)
+
+
+_OWN = ("compress.role", "compress.method", "compress.folder")
+
+
+def unique(names: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """Names as they are shown: those that occur twice with the begin of their id."""
+    return [f"{n} ({i[:8]})" if names.count(n) > 1 and i else n for n, i in zip(names, ids, strict=True)]

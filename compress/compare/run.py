@@ -1,0 +1,160 @@
+"""`compress compare`: what was asked for, from names to the table, the files and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.compare import table
+from compress.compare.frontier import Judged, judge, require_like
+from compress.compare.gather import Gathered, is_model, models_of, runs_of
+from compress.compare.query import QUALITY, check_key, kept, ordered
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, UserError, printable
+from compress.report.rows import markdown
+from compress.storage import atomic
+from compress.tracking.reading import Reader
+from compress.tracking.store import resolve_store
+
+if TYPE_CHECKING:
+    from compress.measure.models import Measured
+
+PAGE, TABLE, DOCUMENT = "comparison.html", "comparison.csv", "comparison.json"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked for. names: runs and models.  mixed: rows timed under unlike conditions are shown together.
+
+    csv, html: files to write.  log: also a run of the store with both.  against, split, bootstrap, sliced: of models
+    that are measured (`measure.labelled.measure_models`).  slices: shown in the terminal too.
+    """
+
+    names: Sequence[str] = ()
+    experiment: str | None = None
+    against: str | None = None
+    split: str = "test"
+    bootstrap: int = 1000
+    sort: str = QUALITY
+    filters: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    mixed: bool = False
+    slices: bool = False
+    sliced: Sequence[str] | None = None
+    markdown: bool = False
+    csv: Path | None = None
+    html: Path | None = None
+    log: bool = False
+
+
+def compare(asked: Asked, options: RunOptions) -> list[Judged]:
+    """Compare runs and models, tell the table, and write what was asked for; returns its rows in their order.
+
+    Raises UserError as `gathering` and `asking` do, and (refused) when latencies were measured under unlike conditions
+    and `mixed` does not allow it.
+    """
+    console = Console(quiet=options.quiet, json=options.json)
+    reader = Reader(resolve_store(options.tracking_uri))
+    gathered = gather(asked, options, reader, console)
+    rows = kept(gathered.rows, asked.filters)
+    if not asked.mixed:
+        require_like(rows)
+    rows = ordered(rows, asked.sort)
+    keys = table.columns(rows, [key if key == table.DIFFERENCE else check_key(key, gathered.rows, "--columns")
+                                for key in asked.columns])  # fmt: skip
+    judged, notes = judge(rows)
+    notes = [*notes, *gathered.notes]
+    heads, cells = table.heads(keys, rows), [table.cells(j, keys) for j in judged]
+    if asked.markdown:
+        console.result(markdown(tuple(heads), [tuple(line) for line in cells]))
+        console.result("")
+    else:
+        console.table("", heads, cells)
+    for line in notes:
+        console.result(f"- {line}" if asked.markdown else line)
+    shown = {row.name: gathered.measured[row.name] for row in rows if row.run is None}
+    if asked.slices or asked.sliced:
+        _tell_slices(console, shown, asked)
+    document = table.document(judged, notes) | {"slices": _slices(shown)}
+    if asked.csv is not None:
+        _write(console, asked.csv, table.as_csv(judged, keys))
+    if asked.html is not None or asked.log:
+        from compress.compare.publish import log, page_of
+
+        text = page_of(judged, keys, notes, gathered, reader)
+        if asked.html is not None:
+            _write(console, asked.html, text)
+        if asked.log:
+            where = asked.experiment or next((r.facts["experiment"] for r in rows if "experiment" in r.facts), None)
+            files = {PAGE: text, TABLE: table.as_csv(judged, keys)}
+            note = markdown(tuple(heads), [tuple(line) for line in cells[:50]])
+            log(replace(options, experiment=where), files, note, notes, [row.name for row in rows], console)
+    console.document(document)
+    return judged
+
+
+def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) -> Gathered:
+    """The rows that are meant. Raises UserError as `gathering` does."""
+    models = [name for name in asked.names if is_model(name)]
+    others = [name for name in asked.names if not is_model(name)]
+    rows, notes = [], []
+    if others or asked.experiment is not None or not asked.names:
+        rows, notes = runs_of(reader, others, asked.experiment)
+    if not models:
+        for flag, given in (("--against", asked.against), ("--slice", asked.sliced)):
+            if given:
+                raise UserError("this is for models that are measured", where=flag, do="name model folders and --data")
+        return Gathered(rows, notes)
+    from compress.measure.labelled import measure_models
+
+    _require_one_runtime([*models, *([asked.against] if asked.against else [])], asked, options)
+    sliced = list(asked.sliced) if asked.sliced else None
+    measured = measure_models(models, asked.against, asked.split, asked.bootstrap, options, console, sliced)
+    made = list(models_of(measured))
+    return Gathered([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
+
+
+def _require_one_runtime(models: Sequence[str], asked: Asked, options: RunOptions) -> None:
+    """Say before minutes of measuring what `require_like` would refuse after them."""
+    if asked.mixed or asked.filters or options.runtime is not None or options.device != "cpu":
+        return
+    from compress.modelfolder.resolve import resolve
+    from compress.onnx.model_file import usual_runtime
+
+    found = {name: usual_runtime(resolve(name, options.tracking_uri)) for name in models}
+    if len(set(found.values())) > 1:
+        raise UserError(
+            "these models run in different runtimes, so their latencies cannot be compared",
+            why=printable(", ".join(f"{name} in {runtime}" for name, runtime in found.items()), 400),
+            do="name one with --runtime, or show them all with --mixed-conditions",
+            code=ExitCode.REFUSED,
+        )
+
+
+def _tell_slices(console: Console, measured: Mapping[str, Measured], asked: Asked) -> None:
+    from compress.report.rows import SLICES_NOTE, slices_sentence, slices_table
+
+    told = False
+    for name, m in measured.items():
+        if m.slices and not (asked.against and m.subject.role == "teacher"):
+            console.table(name, *slices_table(m.slices, m.metric or ""))
+            told = True
+            for line in slices_sentence(m.slices):
+                console.result(line)
+    console.result(SLICES_NOTE if told else "slices of runs are in the page: --html FILE")
+
+
+def _slices(measured: Mapping[str, Measured]) -> dict[str, list[dict]]:
+    return {name: [s.as_json() for s in m.slices] for name, m in measured.items()}
+
+
+def _write(console: Console, path: Path, text: str) -> None:
+    """A file in the place of what was there. Raises UserError for a folder."""
+    if path.is_dir():
+        raise UserError("this is a folder", where=str(path), do="name a file in it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(path, text)
+    console.result(f"wrote {path}")

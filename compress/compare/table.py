@@ -1,0 +1,169 @@
+"""The comparison as one table: for the terminal, as Markdown, as CSV, as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from compress.compare.frontier import DOMINATED, ON, OPEN, UNJUDGED, Judged
+from compress.compare.query import NAME, PARETO, QUALITY, value_of
+from compress.compare.rows import LATENCY, MISSING, SIZE, Row
+from compress.errors import printable
+from compress.report.rows import METRICS, figures, title
+
+DIFFERENCE, FASTER = "difference", "vs_teacher/speedup"
+USUAL = (
+    PARETO,
+    NAME,
+    QUALITY,
+    DIFFERENCE,
+    SIZE,
+    "size/params_m",
+    LATENCY,
+    "speed/throughput_sps",
+    FASTER,
+)
+"""Columns where none are named; one that no row has is left out."""
+
+_TITLES = {
+    PARETO: "Pareto",
+    NAME: "model",
+    DIFFERENCE: "against teacher, points",
+    SIZE: "MB",
+    "size/params_m": "parameters, M",
+    LATENCY: "p50, ms",
+    "speed/throughput_sps": "rows/s",
+    FASTER: "faster",
+}
+
+
+def columns(rows: Sequence[Row], asked: Sequence[str]) -> list[str]:
+    """The keys that are shown."""
+    if asked:
+        return list(asked)
+    return [key for key in USUAL if key == PARETO or any(_value(row, key) is not None for row in rows)]
+
+
+def heads(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """What people call the columns."""
+    metrics = {row.metric for row in rows if row.metric is not None}
+    quality = title(next(iter(metrics))) if len(metrics) == 1 else "quality"
+    return [quality if key == QUALITY else _TITLES.get(key) or _called(key) for key in keys]
+
+
+def cells(judged: Judged, keys: Sequence[str]) -> list[str]:
+    """A row as text; what it lacks is a dash."""
+    return [cell(judged, key) for key in keys]
+
+
+def cell(judged: Judged, key: str) -> str:
+    """One figure as text."""
+    row = judged.row
+    if key == PARETO:
+        return {ON: "yes", OPEN: f"maybe: {judged.by}", DOMINATED: f"no: {judged.by}"}.get(judged.place, MISSING)
+    if key == QUALITY:
+        return quality_cell(row)
+    if key == DIFFERENCE:
+        found = _difference(row)
+        return MISSING if found is None else _points(*found)
+    value = value_of(row, key)
+    if value is None:
+        return MISSING
+    return printable(value, 200) if isinstance(value, str) else _form(key, value)
+
+
+def sortable(judged: Judged, key: str) -> float | str | None:
+    """What a cell is sorted by."""
+    if key == PARETO:
+        return float((ON, OPEN, DOMINATED, UNJUDGED).index(judged.place))
+    found = _difference(judged.row) if key == DIFFERENCE else None
+    return found[0] if found else value_of(judged.row, key)
+
+
+def quality_cell(row: Row) -> str:
+    """The main metric with its interval."""
+    if row.quality is None or row.metric is None:
+        return MISSING
+    value, low, high = row.quality
+    form = METRICS[row.metric][1] if row.metric in METRICS else None
+    text = form(value, low, high) if form else f"{value:.4g}"
+    return text + (" (simulated)" if row.simulated else "")
+
+
+def document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, Any]:
+    """What --json prints."""
+    rows = []
+    for j in judged:
+        row = j.row
+        rows.append({
+            "name": row.name, "run": row.facts.get("run"), "folder": row.facts.get("folder"), "metric": row.metric,
+            "frontier": j.place, "by": j.by, "paired": j.paired if j.place == DOMINATED else None,
+            "simulated": row.simulated, "missing": row.missing, "values": dict(row.values),
+            "context": dict(row.context), "facts": dict(row.facts),
+        })  # fmt: skip
+    return {"rows": rows, "notes": list(notes)}
+
+
+def as_csv(judged: Sequence[Judged], keys: Sequence[str]) -> str:
+    """Numbers as numbers, an interval as two more columns; what is missing is empty."""
+    names: list[str] = []
+    for key in keys:
+        names += [key, f"{key}_low", f"{key}_high"] if key in (QUALITY, DIFFERENCE) else [key]
+    names += ["pareto_by"] if PARETO in keys else []
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for j in judged:
+        line: list[object] = []
+        for key in keys:
+            if key in (QUALITY, DIFFERENCE):
+                found = j.row.quality if key == QUALITY else _difference(j.row)
+                line += ["", "", ""] if found is None else ["" if x is None else x for x in found]
+            elif key == PARETO:
+                line.append(j.place)
+            else:
+                value = value_of(j.row, key)
+                line.append("" if value is None else _safe(value))
+        writer.writerow([*line, j.by or ""] if PARETO in keys else line)
+    return out.getvalue()
+
+
+def _safe(value: float | str) -> float | str:
+    """Text that a spreadsheet would compute is marked as text."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+
+
+def _value(row: Row, key: str) -> object:
+    return _difference(row) if key == DIFFERENCE else value_of(row, key)
+
+
+def _difference(row: Row) -> tuple[float, float | None, float | None] | None:
+    key = f"vs_teacher/{row.metric}_difference"
+    found = [row.values.get(k) for k in (key, f"{key}_low", f"{key}_high")]
+    return None if found[0] is None else (found[0], found[1], found[2])
+
+
+def _points(value: float, low: float | None, high: float | None) -> str:
+    text = f"{100 * value:+.2f}"
+    return text if low is None or high is None else f"{text} [{100 * low:+.2f}, {100 * high:+.2f}]"
+
+
+def _called(key: str) -> str:
+    """The name that the other tables give a figure; its key where they have none."""
+    for label, keys, _ in figures(None):
+        if keys[0] == key:
+            return label.strip()
+    return key
+
+
+def _form(key: str, value: float) -> str:
+    if key in (SIZE, LATENCY):
+        return f"{value:,.2f}"
+    if key in _TITLES:
+        return f"{value:.2f}x" if key == FASTER else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    for _, keys, form in figures(None):
+        if keys[0] == key:
+            return form(value)
+    return f"{value:.4g}"

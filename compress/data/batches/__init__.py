@@ -1,0 +1,1 @@
+"""Encoded rows and the batches that are made of them."""

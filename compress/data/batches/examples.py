@@ -1,0 +1,195 @@
+"""Encoded rows: all token ids end to end with offsets, and any selection of them as one packed batch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from compress.contracts import Batch
+from compress.data.batches.ragged import content, gather
+from compress.data.tables.table import UNLABELLED, Rows
+from compress.data.text.tokenizer import Tokenizer, check_length
+from compress.errors import UserError
+
+
+@dataclass(frozen=True)
+class Examples:
+    """N rows of T tokens in all. A row of the data may be several of them (windows), which then share its number.
+
+    ids: (T,) int32.  offsets: (N+1,) int64, row i is ids[offsets[i]:offsets[i+1]].  segments: (T,) uint8.
+    special: (T,) bool, true on [CLS], [SEP] and the like.  numbers: (N,) int64, 1-based rows of the source.
+    labels: one a row, (N, ...): classes int64, scores float32, several labels (N, C) float32; tags (T,) int64, one a
+    token; UNLABELLED (NaN for floats) where there is none.  cut: rows that were longer than the maximal length.
+    fingerprint: sha256 of content and encoding.
+    words: of a task that answers words, (T,) int32: the word whose first piece this is, -1 elsewhere.
+    places: (T, 2) int32: the characters that a piece stands for, from and up to, in the text of its segment.
+    notes: what a person should hear about the encoding.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    segments: np.ndarray
+    special: np.ndarray
+    labels: np.ndarray
+    numbers: np.ndarray
+    cut: int
+    fingerprint: str
+    words: np.ndarray | None = None
+    places: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,) int64 tokens of each row."""
+        return np.diff(self.offsets)
+
+    def take(self, indices: np.ndarray | Sequence[int]) -> Examples:
+        """The rows at `indices`, in that order; the fingerprint follows."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        tokens, offsets = gather(self.offsets, chosen)
+        return replace(
+            self,
+            ids=self.ids[tokens],
+            offsets=offsets,
+            segments=self.segments[tokens],
+            special=self.special[tokens],
+            labels=self.labels[chosen if self.words is None else tokens],
+            numbers=self.numbers[chosen],
+            fingerprint=hashlib.sha256(self.fingerprint.encode() + chosen.astype("<i8").tobytes()).hexdigest(),
+            words=None if self.words is None else self.words[tokens],
+            places=None if self.places is None else self.places[tokens],
+        )
+
+
+def join(*parts: Examples) -> Examples:
+    """Several sets of rows as one, e.g. labelled rows and rows that only a teacher labels."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0, *(len(p.ids) for p in parts)])
+    offsets = [p.offsets[1:] + start for p, start in zip(parts, starts)]
+    return Examples(
+        np.concatenate([p.ids for p in parts]),
+        np.concatenate([np.zeros(1, dtype=np.int64), *offsets]),
+        np.concatenate([p.segments for p in parts]),
+        np.concatenate([p.special for p in parts]),
+        np.concatenate([p.labels for p in parts]),
+        np.concatenate([p.numbers for p in parts]),
+        sum(p.cut for p in parts),
+        hashlib.sha256("+".join(p.fingerprint for p in parts).encode()).hexdigest(),
+        _all([p.words for p in parts]),
+        _all([p.places for p in parts]),
+        tuple(note for p in parts for note in p.notes),
+    )
+
+
+def _all(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    there = [array for array in arrays if array is not None]
+    return np.concatenate(there) if len(there) == len(arrays) else None
+
+
+# --- encoding ---------------------------------------------------------------------------------------------------
+
+
+def encode_rows(tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
+    """Rows of a table → Examples with their labels, one example a row."""
+    assert isinstance(rows.labels, np.ndarray)
+    parts = [tokenizer.encode_batch(texts, pairs, max_length=max_length) for texts, pairs in rows.slices()]
+    return examples_of(tokenizer, parts, rows.labels, rows.numbers, max_length)
+
+
+def encode_texts(
+    tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
+) -> Examples:
+    """Raw texts → Examples without labels."""
+    part = tokenizer.encode_batch(texts, pairs, max_length=max_length)
+    labels = np.full(len(texts), UNLABELLED, dtype=np.int64)
+    return examples_of(tokenizer, [part], labels, np.arange(1, len(texts) + 1, dtype=np.int64), max_length)
+
+
+def examples_of(
+    tokenizer: Tokenizer, parts: Sequence[Any], labels: np.ndarray, numbers: np.ndarray, max_length: int, **beside: Any
+) -> Examples:
+    """What the tokenizer made of consecutive rows (`Encoded` parts), with labels by row, or by token where `words` come
+    with them. beside: words, places, notes of the Examples. Raises UserError when there is no row."""
+    if not len(numbers):
+        raise UserError("there is no row to encode")
+    check_length(max_length)
+    starts = np.cumsum([0, *(len(p.ids) for p in parts)])
+    ids = np.concatenate([p.ids for p in parts])
+    segments = np.concatenate([p.segments for p in parts])
+    offsets = np.concatenate([np.zeros(1, np.int64), *(p.offsets[1:] + s for p, s in zip(parts, starts))])
+    digest = hashlib.sha256(json.dumps(["examples-1", tokenizer.fingerprint, max_length]).encode())
+    for data in (ids.astype("<i4").tobytes(), offsets.astype("<i8").tobytes(), segments.tobytes(), content(labels)):
+        digest.update(data)
+    special = tokenizer.special_mask(ids)
+    cut = sum(p.cut for p in parts)
+    return Examples(ids, offsets, segments, special, labels, numbers, cut, digest.hexdigest(), **beside)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------
+
+
+def collate(examples: Examples, rows: np.ndarray) -> Batch:
+    """The rows at these positions as one packed batch; `row_ids` are the positions."""
+    tokens, offsets = gather(examples.offsets, rows)
+    return pack(
+        examples.ids[tokens],
+        offsets,
+        segments=examples.segments[tokens],
+        special=examples.special[tokens],
+        row_ids=rows,
+        labels=examples.labels[rows if examples.words is None else tokens],
+        answered=None if examples.words is None else examples.words[tokens] >= 0,
+    )
+
+
+def pack(
+    ids: np.ndarray,
+    offsets: np.ndarray,
+    *,
+    segments: np.ndarray,
+    special: np.ndarray,
+    row_ids: np.ndarray,
+    labels: np.ndarray | None = None,
+    answered: np.ndarray | None = None,
+    mlm_positions: np.ndarray | None = None,
+    mlm_labels: np.ndarray | None = None,
+    pair_labels: np.ndarray | None = None,
+) -> Batch:
+    """NumPy arrays of one packed micro-batch → Batch."""
+    lengths = np.diff(offsets)
+    positions = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)
+    return Batch(
+        input_ids=_tensor(ids),
+        segment_ids=_tensor(segments),
+        position_ids=_tensor(positions),
+        cu_seqlens=_tensor(offsets),
+        max_length=int(lengths.max()),
+        row_ids=_tensor(row_ids),
+        labels=None if labels is None else _labels(labels),
+        answered=None if answered is None else torch.from_numpy(np.ascontiguousarray(answered)),
+        mlm_positions=None if mlm_positions is None else _tensor(mlm_positions),
+        mlm_labels=None if mlm_labels is None else _tensor(mlm_labels),
+        pair_labels=None if pair_labels is None else _tensor(pair_labels),
+        special_mask=torch.from_numpy(np.ascontiguousarray(special)),
+    )
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+
+
+def _labels(array: np.ndarray) -> torch.Tensor:
+    """Scores stay numbers, classes and positions are whole."""
+    if np.issubdtype(array.dtype, np.floating):
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    return _tensor(array)

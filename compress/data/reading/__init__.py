@@ -1,0 +1,1 @@
+"""Data by name: files, folders, the hub, and what their columns are."""

@@ -1,0 +1,209 @@
+"""Which column is the text, which the label: told by name, or by the names that data sets usually have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from compress.data.reading.frame import Column, Frame
+from compress.errors import UserError, did_you_mean, printable
+
+TEXT = ("text", "sentence", "review", "content", "utterance", "query", "question", "comment", "tweet", "message")
+TEXT += ("document", "body", "passage", "sentence1", "text1", "title")
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text", "text_pair"),
+    ("text1", "text2"),
+    ("sentence_a", "sentence_b"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("query", "passage"),
+    ("query", "document"),
+)
+LABEL = ("label", "labels", "intent", "category", "target", "class", "sentiment", "gold_label", "topic", "emotion")
+
+SOURCE = ("source", "domain", "genre", "origin", "subset", "corpus", "category", "group")
+"""Usual names of a column that says where a row is from."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Columns that the user, or the data's own description, named; None: to be inferred."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a task reads. texts: its text roles, the first named by `Asked.text`, the second by `Asked.text_pair`.
+
+    optional: of them, those that may be missing.  usual: role → usual column names, for roles that are not text and
+    text_pair.  labels: usual names of the label column.
+    """
+
+    texts: Sequence[str] = ("text",)
+    optional: Sequence[str] = ()
+    usual: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Sequence[str] = LABEL
+
+
+def has_pair(frame: Frame, asked: Asked) -> bool:
+    """Whether two texts are named, or usual column names come as a pair."""
+    return asked.text_pair is not None or (asked.text is None and _usual_pair(frame) is not None)
+
+
+def label_of(frame: Frame, names: Sequence[str]) -> str | None:
+    """The column that has the first of these usual names of labels."""
+    return _usual(frame, names)
+
+
+def holds_fractions(column: Column) -> bool:
+    """Whether a column holds numbers that are not all whole: scores rather than classes. Text of numbers counts too."""
+    if not isinstance(column, list) and not (pa.types.is_floating(column.type) or is_text(column)):
+        return False
+    fraction = False
+    for value in column if isinstance(column, list) else column.to_pylist():
+        if value is None or value == "":
+            continue
+        try:
+            number = float("no" if isinstance(value, bool) else value)
+        except (TypeError, ValueError, OverflowError):
+            return False
+        fraction = fraction or not number.is_integer()
+    return fraction
+
+
+def roles(frame: Frame, wanted: Wanted, asked: Asked, where: str) -> tuple[dict[str, str], list[str]]:
+    """role → column for the wanted text roles and "label", and notes about what was inferred beyond the usual names.
+
+    "label" is left out when nothing looks like a label: the caller knows whether it needs one. Raises UserError
+    naming the columns there are.
+    """
+    found: dict[str, str] = {}
+    notes: list[str] = []
+    pair = "text_pair" in wanted.texts and ("text_pair" not in wanted.optional or has_pair(frame, asked))
+    texts = [role for role in wanted.texts if role != "text_pair" or pair]
+    given = dict(zip(texts, (asked.text, asked.text_pair), strict=False)) | {"label": asked.label}
+    for role in (*texts, "label"):
+        name = given.get(role)
+        if name is not None:
+            found[role] = _named(frame, name, role, where)
+    if pair:
+        _find_pair(frame, found, where)
+    elif "text" in texts and "text" not in found:
+        found["text"] = _find_text(frame, where, notes, wanted.labels)
+    for role in texts:
+        if role not in found:
+            found[role] = _find_usual(frame, role, wanted.usual[role], where)
+    if "label" not in found:
+        name = _usual(frame, [name for name in wanted.labels if name not in found.values()])
+        if name is not None and name not in found.values():
+            found["label"] = name
+    if len(set(found.values())) < len(found):
+        shown = ", ".join(f"{role} = '{name}'" for role, name in found.items())
+        raise UserError("one column is named for two things", where=where, why=printable(shown), do=listed(frame))
+    return found, notes
+
+
+def listed(frame: Frame) -> str:
+    """`the columns are: a, b`."""
+    return listed_names(list(frame.columns))
+
+
+def listed_names(columns: Sequence[str]) -> str:
+    """The same for any names."""
+    names = [printable(str(name), 40) for name in columns]
+    return "the columns are: " + ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
+
+
+def _named(frame: Frame, name: str, role: str, where: str) -> str:
+    if name in frame.columns:
+        return name
+    near = did_you_mean(name, frame.columns)
+    do = f"{near} ({listed(frame)})" if near.startswith("did") else listed(frame)
+    raise UserError(f"there is no column '{printable(name, 60)}' for the {role.replace('_', ' ')}", where=where, do=do)
+
+
+def _usual(frame: Frame, names: Sequence[str]) -> str | None:
+    folded = {str(name).lower(): name for name in frame.columns}
+    return next((folded[name] for name in names if name in folded), None)
+
+
+def _usual_pair(frame: Frame) -> tuple[str, str] | None:
+    folded = {str(name).lower(): name for name in frame.columns}
+    return next(((folded[a], folded[b]) for a, b in PAIRS if a in folded and b in folded), None)
+
+
+def _find_pair(frame: Frame, found: dict[str, str], where: str) -> None:
+    """Fill in "text" and "text_pair", by a usual pair of names."""
+    if "text" in found and "text_pair" in found:
+        return
+    pairs = {a.lower(): b for a, b in PAIRS} if "text" in found else {b.lower(): a for a, b in PAIRS}
+    if "text" in found or "text_pair" in found:
+        have, miss = ("text", "text_pair") if "text" in found else ("text_pair", "text")
+        partner = _usual(frame, [pairs.get(found[have].lower(), "")])
+        if partner is None:
+            raise UserError(f"which column is the {miss.replace('_', ' ')}?", where=where, do=listed(frame))
+        found[miss] = partner
+        return
+    usual = _usual_pair(frame)
+    if usual is None:
+        raise UserError("no two columns look like a pair of texts", where=where, do=f"name both; {listed(frame)}")
+    found["text"], found["text_pair"] = usual
+
+
+def _find_usual(frame: Frame, role: str, names: Sequence[str], where: str) -> str:
+    name = _usual(frame, names)
+    if name is None:
+        raise UserError(f"which column is the {role.replace('_', ' ')}?", where=where, do=f"name it; {listed(frame)}")
+    return name
+
+
+def _find_text(frame: Frame, where: str, notes: list[str], labels: Sequence[str]) -> str:
+    name = _usual(frame, TEXT)
+    if name is not None:
+        return name
+    label = _usual(frame, labels)
+    texts = [name for name, column in frame.columns.items() if name != label and is_text(column)]
+    if len(texts) == 1:
+        notes.append(f"the text is column '{printable(texts[0], 60)}', the only one that holds text")
+        return texts[0]
+    raise UserError("which column is the text?", where=where, do=f"name it; {listed(frame)}")
+
+
+def is_text(column: Column) -> bool:
+    """Whether a column holds strings (and nothing else but None)."""
+    if isinstance(column, list):
+        return False
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def same_columns(frames: Mapping[str, Frame], chosen: Mapping[str, str], where: str) -> None:
+    """Every split has the chosen columns; the label may be missing where rows are unlabelled. Raises UserError."""
+    for split, frame in frames.items():
+        for role, name in chosen.items():
+            if name not in frame.columns and not (role == "label" and split == "unlabelled"):
+                raise UserError(f"split '{split}' has no column '{printable(name, 60)}'", where=where, do=listed(frame))
+
+
+def others(frames: Mapping[str, Frame], chosen: Mapping[str, str], asked: Sequence[str], where: str) -> list[str]:
+    """The columns that rows are told apart by: those asked for, and the first usual one that says where a row is from.
+
+    Raises UserError for one that no split has.
+    """
+    known = {str(name): name for frame in frames.values() for name in frame.columns}
+    for name in asked:
+        if name not in known:
+            near = did_you_mean(name, known)
+            shown = printable(name, 60)
+            raise UserError(f"there is no column '{shown}' in {where}", where=f"--slice {shown}", do=near)
+    folded = {name.lower(): name for name in known if name not in chosen.values()}
+    usual = next((folded[name] for name in SOURCE if name in folded), None)
+    return list(dict.fromkeys([*asked, *([] if usual is None else [usual])]))

@@ -1,0 +1,162 @@
+"""One file of rows → a `Frame`, after looking at its bytes so that what is wrong is said plainly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from compress.data.reading import text_files as textfiles
+from compress.data.reading.frame import Frame
+from compress.errors import UserError, nearest, printable
+
+# suffix → what the file is; the only place that lists them
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".txt": "text",
+}
+TABLES = tuple(suffix for suffix, kind in SUFFIXES.items() if kind != "text")
+
+# first bytes → what the file really is, and what to do about it
+_DISGUISES = (
+    (b"version https://git-lfs", "a git-lfs pointer, not the data", "run `git lfs pull`"),
+    (b"\x1f\x8b", "gzip data", "unpack it first (`gunzip`)"),
+    (b"PK\x03\x04", "a zip archive", "unpack it first (`unzip`)"),
+    (b"\xfd7zXZ", "xz data", "unpack it first (`unxz`)"),
+    (b"(\xb5/\xfd", "zstd data", "unpack it first (`zstd -d`)"),
+    (b"\xff\xfe", "UTF-16 text", "convert it: `iconv -f UTF-16 -t UTF-8`"),
+    (b"\xfe\xff", "UTF-16 text", "convert it: `iconv -f UTF-16 -t UTF-8`"),
+)
+
+
+def read_file(path: Path, notes: list[str]) -> Frame:
+    """The rows of one file, its format told by the suffix. `notes` receives what a person should hear.
+
+    Raises UserError for whatever the file turns out to be: missing, empty, cut, in another encoding, a page, a pointer.
+    """
+    kind = SUFFIXES.get(path.suffix.lower())
+    if kind is None or kind == "text":
+        raise UserError(
+            f"cannot read '{path.suffix or path.name}' files as a table",
+            where=str(path),
+            do="known: " + ", ".join(TABLES),
+        )
+    head = look(path)
+    if kind in ("parquet", "arrow"):
+        frame = _read_binary(path, kind, head)
+    elif kind == "csv":
+        frame = textfiles.read_csv(path, notes)
+    else:
+        frame = textfiles.read_jsonl(path) if kind == "jsonl" else textfiles.read_json(path)
+    if frame.rows == 0:
+        columns = (
+            "a header only: " + ", ".join(frame.columns) if frame.columns else "nothing but blank lines or brackets"
+        )
+        raise UserError("the file has no rows", where=str(path), why=columns)
+    return frame
+
+
+def look(path: Path) -> bytes:
+    """The first kilobyte of a readable, non-empty file that is what its name says. Raises UserError otherwise."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1024)
+    except FileNotFoundError as error:
+        raise missing(path) from error
+    except IsADirectoryError as error:
+        raise UserError("this is a folder, a file was expected", where=str(path)) from error
+    except OSError as error:
+        raise UserError("cannot read the file", where=str(path), why=error.strerror or str(error)) from error
+    if not head:
+        raise UserError("the file is empty", where=str(path), do="give a file with at least one row")
+    for magic, what, do in _DISGUISES:
+        if head.startswith(magic):
+            raise UserError(f"this is {what}", where=str(path), do=do)
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if start.startswith((b"<!doctype", b"<html")):
+        raise UserError(
+            "this is an HTML page, not data",
+            where=str(path),
+            why=f"it starts with {printable(start.decode('utf-8', 'replace'), 40)!r}",
+            do="download the raw file instead of the page that shows it",
+        )
+    if SUFFIXES.get(path.suffix.lower()) not in ("parquet", "arrow"):
+        _refuse_utf16_without_mark(path, head)
+    return head
+
+
+def missing(path: Path) -> UserError:
+    """The error for a path that is not there: where we looked, and the nearest name that is."""
+    parent = path.parent
+    where = f"looked in {parent.resolve()}"
+    if not parent.is_dir():
+        return UserError(f"no such file or folder: '{path}'", why=f"{parent.resolve()} does not exist either")
+    names = sorted(entry.name for entry in parent.iterdir() if not entry.name.startswith("."))
+    near = nearest(path.name, names)
+    if near is not None:
+        do = f"did you mean '{parent / near}'?"
+    elif names:
+        do = "it holds: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+    else:
+        do = "that folder is empty"
+    return UserError(f"no such file or folder: '{path}'", why=where, do=do)
+
+
+def _refuse_utf16_without_mark(path: Path, head: bytes) -> None:
+    """UTF-16 without a byte order mark: in Western text every second byte is zero."""
+    even, odd = head[0::2], head[1::2]
+    for zeros, name in ((odd, "UTF-16LE"), (even, "UTF-16BE")):
+        if len(head) >= 8 and zeros.count(0) > 0.6 * len(zeros) and head.count(0) < 0.7 * len(head):
+            raise UserError(
+                "this is UTF-16 text", where=str(path), do=f"convert it: `iconv -f {name} -t UTF-8`"
+            ) from None
+
+
+def _read_binary(path: Path, kind: str, head: bytes) -> Frame:
+    """Parquet, or Arrow in either of its two layouts, memory-mapped."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from datasets import Dataset
+
+    if kind == "parquet":
+        _check_parquet(path, head)
+    try:
+        if kind == "parquet":
+            table = pq.read_table(path, memory_map=True)
+        else:
+            source = pa.memory_map(os.fspath(path))
+            opened = pa.ipc.open_file(source) if head.startswith(b"ARROW1") else pa.ipc.open_stream(source)
+            table = opened.read_all()
+        return Frame.from_dataset(Dataset(table))
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        raise damaged(path, kind, error) from error
+
+
+def damaged(path: Path, kind: str | None, error: Exception) -> UserError:
+    """What is said of a parquet or Arrow file that its library could not read."""
+    return UserError(
+        f"cannot read this {kind} file, it is damaged or cut",
+        where=str(path),
+        why=printable(str(error).splitlines()[0] if str(error) else type(error).__name__, 160),
+        do="fetch or write it again",
+    )
+
+
+def _check_parquet(path: Path, head: bytes) -> None:
+    if not head.startswith(b"PAR1"):
+        raise UserError("this is not a parquet file", where=str(path), why=f"it starts with {head[:8]!r}, not b'PAR1'")
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 4))
+        if file.read(4) != b"PAR1":
+            raise UserError(
+                "the parquet file is cut",
+                where=str(path),
+                why=f"{path.stat().st_size:,} bytes, without the end mark",
+                do="fetch or write it again",
+            )

@@ -1,0 +1,219 @@
+"""Data by name: a file, a folder, `hf:name[/config]`, or an embedded set → its splits, as they were read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from compress.data.reading import files, hub
+from compress.data.reading.frame import Frame
+from compress.errors import UserError, did_you_mean, nearest, printable
+
+# split → the names it goes by in files and on the hub
+SPLITS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+    "unlabelled": ("unlabelled", "unlabeled", "unsupervised"),
+}
+INFO_LIMIT = 16 << 20  # bytes of info.json that are read
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a name led to: splits as they were read, and what the data says of itself (info.json)."""
+
+    frames: Mapping[str, Frame]
+    name: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = None) -> Source:
+    """Find and read what `name` means, as it is. Raises UserError with the nearest names."""
+    if not is_elsewhere(name):
+        return _on_disk(name, notes, splits)
+    if name.startswith("hf:"):
+        found = hub.read_hub(name[3:])
+        return Source(_choose({s: Frame.from_dataset(d) for s, d in found.items()}, splits, name), name)
+    return _embedded(name.removeprefix("embedded:"))
+
+
+def is_elsewhere(name: str) -> bool:
+    """Whether `name` is no path: on the hub, or generated. (A folder of that name can be given as ./name.)"""
+    return name.startswith(("hf:", "embedded:")) or name in embedded_names()
+
+
+def is_generated(name: str) -> bool:
+    """Whether `name` is data that this program makes itself, which is English."""
+    return is_elsewhere(name) and not name.startswith("hf:")
+
+
+def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None) -> Source:
+    path = path_of(name)
+    if path.is_dir():
+        return _folder(path, notes, splits)
+    if not path.exists():
+        raise _unknown(name, path)
+    frame = files.read_file(path, notes)
+    _hint_siblings(path, notes)
+    return Source({"train": frame}, str(path), _info(path.parent) if path.stem in _stems() else {})
+
+
+def path_of(name: str) -> Path:
+    """`name` as a path, `~` resolved. Raises UserError for what no path can be."""
+    if not name.strip():
+        raise UserError("no data is named", do="give a file, a folder, hf:name or an embedded set")
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+        if "\x00" in name:
+            raise ValueError("it holds a NUL")
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"'{printable(name, 80)}' is not a path", why=printable(why, 120)) from error
+    return path
+
+
+def embedded_names() -> tuple[str, ...]:
+    """The data sets that are generated on the spot."""
+    from compress.data import embedded
+
+    return tuple(embedded.NAMES)
+
+
+@cache
+def _embedded(name: str) -> Source:
+    """A generated set, made once a process: tens of thousands of sentences take seconds."""
+    from compress.data import embedded
+
+    told = embedded.describe(name)
+    info: dict[str, Any] = {"task": told.task}
+    column = next((name for name in ("label", "labels", "score") if name in told.columns), None)
+    if column is not None:
+        info |= {"label_column": column} | ({"label_names": list(told.label_names)} if told.label_names else {})
+    frames = {split: Frame.from_rows(rows) for split, rows in embedded.generate(name).items()}
+    return Source(frames, f"embedded:{name}", info)
+
+
+def _unknown(name: str, path: Path) -> UserError:
+    near = nearest(name, embedded_names())
+    if near is not None:
+        return UserError(f"no data set '{printable(name, 80)}'", do=f"did you mean the embedded set '{near}'?")
+    error = files.missing(path)
+    if "/" not in name or (name.count("/") == 1 and not path.parent.is_dir()):
+        hint = f"or hf:{name} for the hub" if "/" in name else "or an embedded set: " + ", ".join(embedded_names())
+        error = UserError(error.what, why=error.why, do=f"{error.do}, {hint}" if error.do else hint)
+    return error
+
+
+def _stems() -> set[str]:
+    return {alias for aliases in SPLITS.values() for alias in aliases}
+
+
+def _hint_siblings(path: Path, notes: list[str]) -> None:
+    """A file called train.jsonl beside test.jsonl: say that the folder would bring both."""
+    if path.stem.lower() in _stems():
+        others = [
+            p.name for p in sorted(path.parent.glob(f"*{path.suffix}")) if p != path and p.stem.lower() in _stems()
+        ]
+        if others:
+            notes.append(f"only {path.name} is used; name the folder {path.parent} to use {', '.join(others)} too")
+
+
+# --- folders ----------------------------------------------------------------------------------------------------
+
+
+def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None) -> Source:
+    saved = _saved(path)
+    if saved is not None:
+        return Source(_choose(saved, splits, str(path)), str(path))
+    held = [p for p in sorted(path.iterdir()) if p.is_file() and p.suffix.lower() in files.TABLES]
+    by_stem: dict[str, Path] = {}
+    for entry in held:
+        if entry.name in ("info.json", "dataset_info.json", "state.json", "dataset_dict.json"):
+            continue
+        if entry.stem in by_stem:
+            raise UserError(
+                f"two files for '{entry.stem}'", where=str(path), why=f"{by_stem[entry.stem].name} and {entry.name}"
+            )
+        by_stem[entry.stem] = entry
+    chosen = _match(list(by_stem), splits, str(path))
+    if not chosen:
+        names = [p.name for p in sorted(path.iterdir()) if not p.name.startswith(".")]
+        shown = ", ".join(printable(n, 40) for n in names[:8]) + (" …" if len(names) > 8 else "")
+        raise UserError(
+            "the folder has no train, validation or test file",
+            where=str(path),
+            why=f"it holds {shown}" if names else "it is empty",
+            do=f"name one file, or call them train, validation, test with one of {', '.join(files.TABLES)}",
+        )
+    frames = {split: files.read_file(by_stem[stem], notes) for split, stem in chosen.items()}
+    return Source(frames, str(path), _info(path))
+
+
+def is_saved(path: Path) -> bool:
+    """Whether `save_to_disk` of the `datasets` library wrote this folder."""
+    single = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+    return single or (path / "dataset_dict.json").is_file()
+
+
+def _saved(path: Path) -> dict[str, Frame] | None:
+    """What `save_to_disk` of the `datasets` library wrote, or None when this is another folder."""
+    if not is_saved(path):
+        return None
+    from datasets import Dataset, load_from_disk
+
+    try:
+        with hub.quiet():
+            made = load_from_disk(str(path))
+    except Exception as error:  # the library raises many kinds for a damaged folder
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError("cannot read this saved data set", where=str(path), why=printable(first, 160)) from error
+    found = {"train": made} if isinstance(made, Dataset) else {str(k): v for k, v in made.items()}
+    return {split: Frame.from_dataset(rows) for split, rows in found.items()}
+
+
+def _match(names: Sequence[str], splits: Mapping[str, str] | None, where: str) -> dict[str, str]:
+    """our split → the source's name for it."""
+    given = dict(splits or {})
+    for split, wanted in given.items():
+        if split not in SPLITS:
+            raise UserError(f"unknown split '{split}'", do=did_you_mean(split, SPLITS))
+        if wanted not in names:
+            raise UserError(f"there is no split '{printable(wanted, 60)}'", where=where, do=did_you_mean(wanted, names))
+    folded = {name.lower(): name for name in names}
+    for split, aliases in SPLITS.items():
+        hit = next((folded[alias] for alias in aliases if alias in folded), None)
+        if hit is not None and hit not in given.values():
+            given.setdefault(split, hit)
+    return {split: given[split] for split in SPLITS if split in given}
+
+
+def _choose(frames: Mapping[str, Frame], splits: Mapping[str, str] | None, where: str) -> dict[str, Frame]:
+    chosen = _match(list(frames), splits, where)
+    if not chosen:
+        raise UserError("there is no train, validation or test split", where=where, why="found " + ", ".join(frames))
+    return {split: frames[source] for split, source in chosen.items()}
+
+
+def _info(folder: Path) -> Mapping[str, Any]:
+    """info.json: task, columns and label names as the data's author gave them; empty where there is none."""
+    path = folder / "info.json"
+    try:
+        if not path.is_file() or path.stat().st_size > INFO_LIMIT:
+            return {}
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            "cannot read the data's description", where=str(path), why=printable(str(error), 120)
+        ) from error
+    if not isinstance(found, dict):
+        raise UserError("the data's description is not a JSON object", where=str(path))
+    names = found.get("label_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+        raise UserError("label_names must be a list of names", where=str(path))
+    return found

@@ -1,0 +1,187 @@
+"""Data by name → a Table: roles found, labels numbered, texts checked, missing splits made up for, all of it said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from compress.data import tasks
+from compress.data.batches.ragged import LabelArray
+from compress.data.batches.randomness import order
+from compress.data.reading import columns
+from compress.data.reading.columns import Asked, Wanted
+from compress.data.reading.frame import Frame
+from compress.data.reading.places import Source, open_source
+from compress.data.tables import splits as splitting
+from compress.data.tables import table
+from compress.data.tables.label_order import Labels
+from compress.data.tables.table import Rows, Table, counted, first_rows
+from compress.data.task import Choices, Task
+from compress.data.text import texts
+from compress.errors import UserError
+
+ALL = ("train", "validation", "test")
+
+
+def open_table(
+    name: str,
+    *,
+    task: str | None = None,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    label_column: str | None = None,
+    splits: Mapping[str, str] | None = None,
+    needed: Sequence[str] = ALL,
+    labels: Sequence[str] | None = None,
+    expect_labels: Sequence[str] | None = None,
+    expect_head: tuple[str, str] | None = None,
+    bad_tags: Literal["refuse", "repair"] = "refuse",
+    bad_rows: Literal["refuse", "drop"] = "refuse",
+    limit: int | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    bare: bool = False,
+    others: Sequence[str] = (),
+) -> Table:
+    """Open a labelled data set.
+
+    splits: our split name → the source's, where they differ.  needed: splits the caller will use; missing ones are cut
+    from others, aloud.  labels: label names in the order of their ids.  expect_labels: a model's labels, whose order
+    the table takes.  expect_head: kind and problem of a model's head: among the tasks that the data could be for, one
+    that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
+    limit: most rows of each split.  seed: of what is cut.  settings: of the task, as a person chose them.  others:
+    columns that no model reads and rows are told apart by; those that usually say where a row is from are always kept.
+    bare: there may be no column of labels; then every row is an unlabelled one.
+    Raises UserError for everything that is wrong with the data.
+    """
+    notes: list[str] = []
+    source = open_source(name, notes, splits)
+    asked = _asked(source.info, text_column, text_pair_column, label_column)
+    first = next(iter(source.frames.values()))
+    kind = _task(task, source, first, asked, expect_head, named=text_column is not None).configured(settings or {})
+    if expect_head is not None and kind.head != expect_head:
+        raise UserError(
+            f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(expect_head).kind}",
+            where=source.name,
+            do="use data or a model of the other kind, or say what the data is for with --task",
+        )
+    wanted = Wanted(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
+    roles, more = columns.roles(first, wanted, asked, source.name)
+    notes += more
+    if "label" not in roles and not bare and set(source.frames) != {"unlabelled"}:
+        raise UserError("which column is the label?", where=source.name, do=f"name it; {columns.listed(first)}")
+    columns.same_columns(source.frames, roles, source.name)
+    told_apart = columns.others(source.frames, roles, others, source.name)
+    names = labels or _said_names(source, first, roles)
+    read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags, bad_rows))
+    notes += read.notes
+    if "label" in roles:
+        kind.metrics_of(read.names)  # refuses one that it is not judged by
+    rows = {}
+    for split, frame in source.frames.items():
+        if split in read.hidden:
+            notes.append(f"{split}: its labels are withheld (all -1 or empty), so it is not used")
+            continue
+        labelled = read.numbers.get(split)
+        rows[split] = _rows(
+            kind, frame, roles, labelled, read.names, f"{source.name}: {split}", bad_rows, notes, told_apart
+        )
+    rows = splitting.complete(rows, needed, seed, source.name, notes)
+    texts.note_oddities(rows, notes)
+    texts.note_repeats(rows, notes)
+    if limit is not None:
+        rows = {split: _limited(part, limit, seed) for split, part in rows.items()}
+        notes.append(f"limited to {limit:,} rows a split: " + ", ".join(f"{len(r):,} {s}" for s, r in rows.items()))
+    digest = table.fingerprint(rows, kind.kind, read.names)
+    chosen = kind.settings_of(rows.get("train"), settings or {})
+    return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen)
+
+
+def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> Asked:
+    """The user's columns first, then those of info.json."""
+    said = info.get("text_columns")
+    if said is None:
+        said = [info.get(f"{role}_column") for role in ("token", "question", "context")]
+    said = [c for c in said if isinstance(c, str)] if isinstance(said, list) else []
+    if text is None and pair is None and said:
+        text, pair = said[0], said[1] if len(said) > 1 else None
+    own = info.get("label_column", info.get("answers_column"))
+    return Asked(text, pair, label or (own if isinstance(own, str) else None))
+
+
+def _task(
+    task: str | None, source: Source, first: Frame, asked: Asked, head: tuple[str, str] | None, *, named: bool
+) -> Task:
+    said = source.info.get("task")
+    if task is not None:
+        return tasks.task_of(task)
+    if isinstance(said, str) and not named:
+        return tasks.named(said, source.name)
+    return tasks.choose(first, asked, head)
+
+
+def _said_names(source: Source, first: Frame, roles: Mapping[str, str]) -> Sequence[str] | None:
+    """Label names by the data itself, if they are those of the column that is used."""
+    column = roles.get("label", "")
+    if source.info.get("label_column", column) == column and "label_names" in source.info:
+        return source.info["label_names"]
+    return first.class_names.get(column)
+
+
+def _read_labels(task: Task, source: Source, roles: Mapping[str, str], choices: Choices) -> Labels:
+    if "label" not in roles:
+        return Labels({}, list(choices.names or choices.expected or ()))
+    labelled = {s: task.label_column(f, roles) for s, f in source.frames.items() if s != "unlabelled"}
+    return task.read_labels(labelled, source.name, choices)
+
+
+def _rows(
+    task: Task,
+    frame: Frame,
+    roles: Mapping[str, str],
+    labels: LabelArray | None,
+    names: Sequence[str],
+    where: str,
+    bad_rows: str,
+    notes: list[str],
+    others: Sequence[str] = (),
+) -> Rows:
+    """One split with its texts and labels; rows that lack either are refused or dropped."""
+    if bad_rows not in ("refuse", "drop"):
+        raise UserError(f"unknown choice for bad rows '{bad_rows}'", do="known: refuse, drop")
+    bad = {} if labels is None else {("without a label", roles["label"]): task.without_label(labels)}
+    made = {}
+    for role in [r for r in roles if r != "label"]:
+        what = f"without {'words' if role == 'words' else 'a ' + role.replace('_', ' ')}", roles[role]
+        made[role], bad[what] = task.read_text(role, frame.columns[roles[role]], f"{where}: column '{roles[role]}'")
+    found = task.unlabelled(made, frame.rows, names) if labels is None else labels
+    apart = {name: frame.columns[name] for name in others if name in frame.columns}
+    rows = Rows(made, found, np.arange(1, frame.rows + 1, dtype=np.int64), apart)
+    if labels is not None:
+        bad |= {(what, roles["label"]): at for what, at in task.misfits(rows).items()}
+    for (what, column), at in bad.items():
+        if at.any():
+            told = f"{counted(int(at.sum()))} {what} ({first_rows(rows.numbers[at])})"
+            if bad_rows == "refuse":
+                raise UserError(
+                    told,
+                    where=where,
+                    why=f"column '{column}'",
+                    do="fill them in, or drop them with --bad-rows drop (data.bad_rows: drop)",
+                )
+            notes.append(f"{where}: {told}, dropped")
+    lost = np.logical_or.reduce(list(bad.values()))
+    if lost.all():
+        raise UserError("no row is left", where=where)
+    return rows.take(np.flatnonzero(~lost)) if lost.any() else rows
+
+
+def _limited(rows: Rows, limit: int, seed: int) -> Rows:
+    """At most `limit` rows: the same ones every time, from all over the split, in their order."""
+    if limit < 1:
+        raise UserError(f"a limit of {limit} rows leaves nothing", do="give 1 or more")
+    if len(rows) <= limit:
+        return rows
+    return rows.take(np.sort(order(len(rows), "limit", seed)[:limit]))

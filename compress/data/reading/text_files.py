@@ -1,0 +1,229 @@
+"""JSON lines, JSON and CSV: one look at every line, so that what is checked is what is read, and errors name the line.
+
+Python's parsers and not the readers of `datasets`: its JSON turns texts that look like dates into time stamps (asked
+for strings, into other texts), its CSV turns "NA" into nothing, and both say of a bad file only that it could not
+be read.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from compress.data.reading import squad
+from compress.data.reading.frame import Frame, FrameBuilder
+from compress.errors import UserError, printable
+
+SHOWN = 80  # characters of a bad line that an error shows
+JSON_LIMIT = 1 << 30  # a .json array is parsed whole; above 1 GiB it must come as lines
+csv.field_size_limit(1 << 30)  # the module's default refuses cells above 128 kB
+
+
+def lines(path: Path) -> Generator[tuple[int, str]]:
+    """(line number, text) of a UTF-8 file, without line ends (LF, CRLF or CR) and without a byte order mark.
+
+    Raises UserError at the first byte that is not UTF-8, with its offset and line.
+    """
+    offset, number = 0, 0
+    with path.open("rb") as file:
+        for raw in file:
+            try:
+                text = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, offset + error.start, number + 1, raw, error.start) from error
+            offset += len(raw)
+            if number == 0:
+                text = text.removeprefix("\ufeff")
+            for part in _split(text):
+                number += 1
+                yield number, part
+
+
+def _split(text: str) -> list[str]:
+    """The lines in what ended with LF: one, or more in a file of old Macintosh line ends."""
+    text = text.removesuffix("\n").removesuffix("\r")
+    return text.split("\r") if "\r" in text else [text]
+
+
+def _not_utf8(path: Path, offset: int, number: int, raw: bytes, start: int) -> UserError:
+    around = raw[max(0, start - 20) : start + 20].decode("cp1252", "replace")
+    return UserError(
+        "this is not UTF-8 text",
+        where=f"{path}:{number}",
+        why=f"byte 0x{raw[start]:02x} at offset {offset:,}, near {show(around)}",
+        do="if it is Windows or Latin-1 text, convert it: `iconv -f WINDOWS-1252 -t UTF-8`",
+    )
+
+
+def show(text: str) -> str:
+    """Foreign text for an error: quoted, on one line, without control characters, cut."""
+    return f"'{printable(text[: SHOWN + 1], SHOWN)}'"
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------
+
+
+def read_jsonl(path: Path) -> Frame:
+    """One JSON object a line; blank lines are skipped."""
+    builder = FrameBuilder(str(path))
+    for _, row in jsonl_rows(path):
+        builder.add(row)
+    return builder.finish()
+
+
+def jsonl_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of each line that is not blank."""
+    for number, line in lines(path):
+        if line and not line.isspace():
+            yield number, _object(f"{path}:{number}", line)
+
+
+def read_json(path: Path) -> Frame:
+    """A JSON array of objects; a file with one object a line is accepted too, and one of SQuAD's own."""
+    with path.open("rb") as file:
+        first = file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if first != b"[":
+        questions = _questions(path) if first == b"{" else None
+        return read_jsonl(path) if questions is None else Frame.from_rows(questions)
+    if path.stat().st_size > JSON_LIMIT:
+        raise UserError("the JSON array is too large", where=str(path), why="limit 1 GiB", do="write it as .jsonl")
+    text = [line for _, line in lines(path)]
+    try:
+        rows = json.loads("\n".join(text), object_pairs_hook=_Pairs, strict=False)
+    except json.JSONDecodeError as error:
+        shown = show(text[error.lineno - 1])
+        raise UserError("bad JSON", where=f"{path}:{error.lineno}", why=f"{_reason(error)}: {shown}") from error
+    except (RecursionError, ValueError) as error:
+        raise UserError("bad JSON", where=str(path), why=_limit(error)) from error
+    builder = FrameBuilder(str(path))
+    for index, row in enumerate(rows):
+        if not isinstance(row, _Pairs):
+            raise UserError(f"row {index + 1} is not an object", where=str(path), why=f"found {show(json.dumps(row))}")
+        builder.add(row.checked(f"{path}: row {index + 1}"))
+    return builder.finish()
+
+
+def _questions(path: Path) -> list[dict[str, Any]] | None:
+    """The rows of a file of SQuAD; None when it is another file, whose mistakes are for others to tell."""
+    with path.open("rb") as file:
+        start = file.read(4096)
+    # A cheap mark first: an object a line is what most files hold, and they may be large.
+    if b'"data"' not in start or path.stat().st_size > JSON_LIMIT:
+        return None
+    try:
+        return squad.rows_of(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError):
+        return None
+
+
+class _Pairs(list):
+    """The pairs of one JSON object, kept as pairs so that a key given twice is seen."""
+
+    def checked(self, where: str) -> dict[str, Any]:
+        row = {key: _plain(value) for key, value in self}
+        if len(row) != len(self):
+            twice = next(key for key, n in Counter(key for key, _ in self).items() if n > 1)
+            raise UserError(f"key {show(twice)} stands twice in one object", where=where, do="keep one of them")
+        return row
+
+
+def _object(where: str, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line, object_pairs_hook=_Pairs, strict=False)  # not strict: a raw NUL or tab is text
+    except json.JSONDecodeError as error:
+        raise UserError("bad JSON", where=where, why=f"{_reason(error)}: {show(line)}") from error
+    except (RecursionError, ValueError) as error:
+        raise UserError("bad JSON", where=where, why=f"{_limit(error)}: {show(line)}") from error
+    if not isinstance(row, _Pairs):
+        raise UserError("not a JSON object", where=where, why=f"found {show(line)}", do="give one object a line")
+    return row.checked(where)
+
+
+def _reason(error: json.JSONDecodeError) -> str:
+    return f"{error.msg} at column {error.colno}"
+
+
+def _limit(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number with thousands of digits"
+
+
+def _plain(value: Any) -> Any:
+    """Nested objects as dictionaries."""
+    if isinstance(value, _Pairs):
+        return {key: _plain(item) for key, item in value}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+# --- CSV --------------------------------------------------------------------------------------------------------
+
+
+def read_csv(path: Path, notes: list[str]) -> Frame:
+    """Comma, semicolon or tab separated, with a header; every cell is text ("NA" and "007" stay what they are).
+
+    A .tsv file whose quotes do not pair up around cells is read without quoting, as many are written.
+    """
+    if path.suffix.lower() == ".tsv":
+        try:
+            return _cells(path, "\t", True)
+        except UserError:
+            frame = _cells(path, "\t", False)
+            notes.append(f"{path.name}: quotes are read as text (they do not pair up as quotes around cells)")
+            return frame
+    with closing(lines(path)) as found:
+        header = next(found)[1]
+    separator = max(",;\t", key=header.count)  # the first of them when none occurs
+    if separator != ",":
+        notes.append(f"{path.name}: read with {separator!r} between cells")
+    return _cells(path, separator, True)
+
+
+def _cells(path: Path, separator: str, quoted: bool) -> Frame:
+    """The rows of a CSV file. Raises UserError for a row that does not fit the header."""
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    number, start, header = 0, 1, None
+    builder = FrameBuilder(str(path))
+    with closing(lines(path)) as found:
+
+        def feed() -> Iterator[str]:
+            nonlocal number
+            for at, line in found:
+                number = at
+                yield line + "\n"
+
+        try:
+            for cells in csv.reader(feed(), delimiter=separator, quoting=quoting, strict=True):
+                start = number + 1
+                if not cells:
+                    continue  # a blank line
+                if header is None:
+                    header = _header(path, cells)
+                    continue
+                if len(cells) != len(header):
+                    raise UserError(
+                        f"{len(cells)} cells where the header has {len(header)}",
+                        where=f"{path}:{number}",
+                        why=show(separator.join(cells)),
+                        do="put quotes around cells that hold the separator",
+                    )
+                builder.add(dict(zip(header, cells, strict=True)))
+        except csv.Error as error:
+            what = "a quote is opened and never closed" if "unexpected end" in str(error) else f"bad CSV ({error})"
+            raise UserError(what, where=f"{path}:{start}", why=f"the row starts {show(_line(path, start))}") from error
+    return builder.finish() if builder.rows else Frame({name: [] for name in header or ()}, 0)
+
+
+def _line(path: Path, wanted: int) -> str:
+    with closing(lines(path)) as found:
+        return next((text for number, text in found if number == wanted), "")
+
+
+def _header(path: Path, cells: list[str]) -> list[str]:
+    twice = [name for name, n in Counter(cells).items() if n > 1]
+    if twice:
+        raise UserError(f"column {show(twice[0])} stands twice in the header", where=f"{path}:1", do="rename one")
+    return cells

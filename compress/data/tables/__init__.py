@@ -1,0 +1,1 @@
+"""Checked columns: texts, labels, scores, answers, splits."""

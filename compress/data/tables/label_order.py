@@ -1,0 +1,93 @@
+"""The labels of the data in the order of a model's: matched by name, or refused with what differs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compress.data.batches.ragged import LabelArray
+from compress.errors import UserError, printable
+
+_GENERIC = re.compile(r"(LABEL_)?\d+")  # what transformers calls labels that nobody named
+
+
+@dataclass
+class Labels:
+    """Labels per split as their task holds them, their names in order, and notes."""
+
+    numbers: dict[str, LabelArray]
+    names: list[str]
+    notes: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)  # splits whose labels are withheld (all -1 or None)
+
+
+def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, where: str) -> list[str]:
+    """Bring the data's labels into the order of the model's. By name only: an order is never guessed."""
+    if expected is None or list(expected) == found:
+        return found
+    wanted = list(expected)
+    unnamed_data = all(_GENERIC.fullmatch(name) for name in found)
+    unnamed_model = all(_GENERIC.fullmatch(name) for name in wanted)
+    if (unnamed_data or unnamed_model) and not (unnamed_data and unnamed_model and len(found) != len(wanted)):
+        highest = max((int(n.max()) for n in _flat(out).values() if len(n)), default=0)
+        if len(found) == len(wanted) or (unnamed_data and highest < len(wanted)):
+            named = wanted if unnamed_data else found
+            out.notes.append(f"labels are matched by number, one side has no names: {show_names(named)}")
+            return named
+    if not set(found) <= set(wanted):
+        raise UserError(
+            "the labels of the data and of the model differ",
+            where=where,
+            why=_difference(found, wanted),
+            do="use the data the model was made for, or name the labels as the model does",
+        )
+    order = np.array([wanted.index(name) for name in found])
+    for split, numbers in _flat(out).items():
+        out.numbers[split] = np.where(numbers >= 0, order[numbers], numbers)
+    if [name for name in wanted if name in found] != found:
+        out.notes.append(f"labels are matched by name; the model's order is kept: {show_names(wanted)}")
+    if len(found) < len(wanted):
+        absent = [name for name in wanted if name not in found]
+        out.notes.append(f"no row of this data has the model's label {show_names(absent)}")
+    return wanted
+
+
+def _flat(out: Labels) -> dict[str, np.ndarray]:
+    """The label numbers as plain arrays: lists are made of them later."""
+    return {split: numbers for split, numbers in out.numbers.items() if isinstance(numbers, np.ndarray)}
+
+
+def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
+    ours = [name for name in found if name not in wanted]
+    theirs = [name for name in wanted if name not in found]
+    parts = [f"the data has {len(found)}, the model {len(wanted)}"]
+    if ours:
+        parts.append(f"only in the data: {show_names(ours)}")
+    if theirs:
+        parts.append(f"only in the model: {show_names(theirs)}")
+    return "; ".join(parts)
+
+
+def show_names(names: Sequence[str], limit: int = 8) -> str:
+    shown = ", ".join(printable(str(name), 40) for name in names[:limit])
+    return shown + (f" … ({len(names)} in all)" if len(names) > limit else "")
+
+
+def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:
+    """For each of the labels `wanted` its place among the outputs `found` of another model.
+
+    By name; by number where one side has no names (LABEL_0 …). Raises UserError unless both hold the same labels.
+    """
+    if len(found) == len(wanted) and any(all(_GENERIC.fullmatch(n) for n in side) for side in (found, wanted)):
+        return list(range(len(wanted)))
+    if sorted(found) != sorted(wanted):
+        raise UserError(
+            "the teachers answer different labels",
+            where=where,
+            why=f"{show_names(found)} against {show_names(wanted)}",
+            do="use teachers of one task, with the same label names",
+        )
+    return [list(found).index(name) for name in wanted]

@@ -1,0 +1,87 @@
+"""Splits that are missing: cut from others by the content of the rows, so that the cut never moves, and say so."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from compress.data.tables.table import Rows, counted
+from compress.errors import UserError
+
+SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
+SMALLEST = 10  # rows below which nothing is cut
+
+
+def keys(rows: Rows, seed: int) -> np.ndarray:
+    """(N,) float64 in [0, 1): where each row's content falls. Equal rows fall together, whatever their order.
+
+    So do all questions about one context: a model that has learned from it would know it.
+    """
+    if "context" in rows.columns:
+        rows = replace(rows, columns={"context": rows.columns["context"]})
+    out = np.empty(len(rows), dtype=np.uint64)
+    salt = f"split:{seed}".encode()
+    place = 0
+    for part in rows.contents():
+        for texts in part:
+            digest = hashlib.blake2b("\x1f".join(texts).encode(), digest_size=8, key=salt).digest()
+            out[place] = int.from_bytes(digest, "little")
+            place += 1
+    return out.astype(np.float64) / 2.0**64
+
+
+def cut(rows: Rows, shares: Mapping[str, float], seed: int, where: str) -> dict[str, Rows]:
+    """Divide `rows` into parts of about these shares. Raises UserError when there are too few rows."""
+    place = keys(rows, seed)
+    distinct = np.unique(place)
+    if len(rows) < SMALLEST or len(distinct) < len(shares):
+        raise UserError(
+            f"too few rows to cut {len(shares)} splits from",
+            where=where,
+            why=f"{counted(len(rows))}, {len(distinct)} of them different",
+            do=f"at least {SMALLEST} are needed, or give the splits as files",
+        )
+    bounds = np.cumsum(list(shares.values()))[:-1]
+    part = np.searchsorted(bounds, place, side="right")
+    if len(np.unique(part)) < len(shares):  # so few rows that chance left a part empty: count instead of compare
+        rank = np.searchsorted(distinct, place)
+        steps = np.maximum(np.round(bounds * len(distinct)).astype(int), np.arange(1, len(shares)))
+        steps = np.minimum(steps, len(distinct) - np.arange(len(shares) - 1, 0, -1))
+        part = np.searchsorted(steps, rank, side="right")
+    return {name: rows.take(np.flatnonzero(part == i)) for i, name in enumerate(shares)}
+
+
+def complete(
+    splits: Mapping[str, Rows], needed: Sequence[str], seed: int, where: str, notes: list[str]
+) -> dict[str, Rows]:
+    """All of `needed`, cutting or lending what is missing; everything done is noted. Raises UserError without train."""
+    have = dict(splits)
+    if "train" in needed and "train" not in have:
+        raise UserError(
+            "there is no train split",
+            where=where,
+            why="found " + ", ".join(have),
+            do="add train.jsonl (or .csv, .parquet), or say which split to use as train",
+        )
+    wants = [name for name in ("validation", "test") if name in needed and name not in have]
+    if not wants:
+        return have
+    if not have.keys() & {"validation", "test"} and "train" in have:
+        # all three, whatever is needed now: a later evaluation must find the rows that training did not see
+        parts = cut(have["train"], SHARES, seed, where)
+        sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
+        notes.append(f"no splits given: cut by content into {sizes} (seed {seed})")
+        return {**have, **parts}
+    if "validation" in wants and "train" in have:
+        parts = cut(have["train"], {"train": 0.9, "validation": 0.1}, seed, where)
+        notes.append(f"no validation split: {counted(len(parts['validation']))} cut from train (seed {seed})")
+        return {**have, **parts}
+    lender = "validation" if "test" in wants else "test"
+    if lender not in have:
+        raise UserError(f"there is no {wants[0]} split", where=where, why="found " + ", ".join(have))
+    have[wants[0]] = have[lender]
+    notes.append(f"no {wants[0]} split: the {lender} rows stand in for it, so its figures are not of unseen rows")
+    return have

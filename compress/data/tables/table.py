@@ -1,0 +1,133 @@
+"""A data set as the workbench holds it: columns by role, labels as numbers, and what was noticed on the way in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from compress.data.batches.ragged import LabelArray, content
+from compress.errors import UserError, did_you_mean, without_folders
+
+UNLABELLED = -100  # a class or tag that only a teacher can tell; also what torch's cross entropy skips. Scores: NaN
+SLICE = 2048  # rows handled at once: enough to amortise a call, few enough to stay in the cache
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split. columns: role ("text", "text_pair", "words" ...) → strings, or lists of them, all of one length N.
+
+    labels: one a row, as the task holds them: classes (N,) int64, scores (N,) float32, several labels (N, C) float32 of
+    0 and 1, tags a `Ragged` of int64 as long as the words; UNLABELLED or NaN where there is none.
+    numbers: (N,) int64, 1-based row numbers in the source.  others: name → a column that no model reads, by which rows
+    are told apart.
+    """
+
+    columns: Mapping[str, pa.ChunkedArray]
+    labels: LabelArray
+    numbers: np.ndarray
+    others: Mapping[str, pa.ChunkedArray | list[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def texts(self) -> list[str]:
+        return self.columns["text"].to_pylist()
+
+    @property
+    def pairs(self) -> list[str] | None:
+        """The second texts, or None when rows have one text."""
+        column = self.columns.get("text_pair")
+        return None if column is None else column.to_pylist()
+
+    def slices(self, size: int = SLICE) -> Iterator[tuple[list[str], list[str] | None]]:
+        """(texts, second texts) of consecutive rows, so that a large split never becomes one Python list."""
+        for start in range(0, len(self), size):
+            part = {role: column.slice(start, size).to_pylist() for role, column in self.columns.items()}
+            yield part["text"], part.get("text_pair")
+
+    def contents(self, size: int = SLICE) -> Iterator[list[tuple[str, ...]]]:
+        """The texts of consecutive rows, role after role; a list of words counts as one text."""
+        for start in range(0, len(self), size):
+            parts = [column.slice(start, size).to_pylist() for column in self.columns.values()]
+            yield [tuple(map(_as_text, row)) for row in zip(*parts, strict=True)]
+
+    def take(self, indices: np.ndarray) -> Rows:
+        """The rows at `indices`, in that order."""
+        chosen = pa.array(indices)
+        columns = {role: column.take(chosen) for role, column in self.columns.items()}
+        others = {n: [c[i] for i in indices] if isinstance(c, list) else c.take(chosen) for n, c in self.others.items()}
+        return Rows(columns, self.labels[indices], self.numbers[indices], others)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data set ready to encode.
+
+    splits: "train", "validation", "test" (and "unlabelled" where there is one) → rows.  columns: role → name in the
+    source.  fingerprint: sha256 of every value read, with roles and label names.  notes: what a person should hear.
+    settings: of the task, for a model that is trained on the table (`Task.settings`).  name: as the caller gave it,
+    for reading it again; for everything that others read there is `called`.
+    """
+
+    splits: Mapping[str, Rows]
+    task: str
+    label_names: Sequence[str]
+    columns: Mapping[str, str]
+    fingerprint: str
+    name: str
+    notes: Sequence[str] = field(default_factory=tuple)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """Its name in models, pages and the store: without the folders of this machine."""
+        return without_folders(self.name)
+
+    def split(self, name: str) -> Rows:
+        """The rows of one split; UserError naming the splits there are."""
+        if name not in self.splits:
+            raise UserError(f"there is no split '{name}'", where=self.name, do=did_you_mean(name, self.splits))
+        return self.splits[name]
+
+    def noted(self, *notes: str) -> Table:
+        """The same table with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+
+def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str]) -> str:
+    """sha256 over the content: equal for the same values whatever file format or chunking brought them."""
+    digest = hashlib.sha256(json.dumps(["table-1", task, list(label_names)], ensure_ascii=True).encode())
+    for name in sorted(splits):
+        rows = splits[name]
+        digest.update(json.dumps([name, len(rows), sorted(rows.columns)]).encode())
+        for role in sorted(rows.columns):
+            for start in range(0, len(rows), SLICE):
+                for value in rows.columns[role].slice(start, SLICE).to_pylist():
+                    data = _as_text(value).encode()
+                    digest.update(len(data).to_bytes(8, "little"))  # so that no two lists of texts run together alike
+                    digest.update(data)
+        digest.update(content(rows.labels))
+    return digest.hexdigest()
+
+
+def _as_text(value: Any) -> str:
+    """A cell as one string: words are told apart by a character that is in no word."""
+    return value if isinstance(value, str) else "\x1e".join(map(str, value))
+
+
+def first_rows(numbers: Sequence[int] | np.ndarray, limit: int = 3) -> str:
+    """`row 7` or `rows 7, 9, 12 …`: where a person starts to look."""
+    shown = ", ".join(str(int(n)) for n in numbers[:limit])
+    return f"row{'' if len(numbers) == 1 else 's'} {shown}{' …' if len(numbers) > limit else ''}"
+
+
+def counted(count: int, noun: str = "row") -> str:
+    """`1 row`, `1,234 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Text to tokens: tokenizers, masking, noise, words, windows."""

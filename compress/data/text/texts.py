@@ -1,0 +1,116 @@
+"""Text columns → clean Arrow strings, and what is wrong with them told with counts and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from compress.data.batches.ragged import marks
+from compress.data.reading.columns import is_text
+from compress.data.reading.frame import Column
+from compress.data.tables.table import SLICE, Rows, counted, first_rows
+from compress.errors import UserError, printable
+
+LONG = 100_000  # characters above which a text is mentioned; encoding cuts it before it is tokenized
+
+
+def read_text(column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
+    """(strings, (N,) bool: rows without a text). Raises UserError when values are not text at all."""
+    if is_text(column) and not isinstance(column, list):
+        kind = pa.large_string()  # 32-bit offsets end at 2 GiB of text in one chunk
+        values = column.cast(kind)
+        return values, _nulls(values)
+    values = column if isinstance(column, list) else column.to_pylist()
+    rows: dict[str, list[int]] = {}
+    for number, value in enumerate(values, start=1):
+        if value is not None and not isinstance(value, str):
+            rows.setdefault(type(value).__name__, []).append(number)
+    if rows:
+        kinds = ", ".join(f"{counted(len(at), kind + ' value')} ({first_rows(at)})" for kind, at in rows.items())
+        first = next(v for v in values if v is not None and not isinstance(v, str))
+        raise UserError(
+            "the text column holds values that are not text",
+            where=where,
+            why=f"{kinds}, the first is {printable(repr(first), 60)}",
+            do="write them as strings, or name another text column",
+        )
+    array = pa.chunked_array([pa.array(values, pa.large_string())])
+    return array, _nulls(array)
+
+
+def _nulls(values: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(values.is_null().to_numpy(), dtype=bool)
+
+
+def note_oddities(splits: Mapping[str, Rows], notes: list[str]) -> None:
+    """Empty and very long texts: kept, and mentioned with counts and the first rows."""
+    for split, rows in splits.items():
+        for role, column in rows.columns.items():
+            if pa.types.is_nested(column.type):  # words: whoever reads them judges them
+                continue
+            empty: list[int] = []
+            long: list[int] = []
+            longest = 0
+            for start in range(0, len(rows), SLICE):
+                for i, text in enumerate(column.slice(start, SLICE).to_pylist(), start):
+                    if len(text) > LONG:
+                        long.append(i)
+                        longest = max(longest, len(text))
+                    elif not text or text.isspace():
+                        empty.append(i)
+            if empty:
+                where = first_rows(rows.numbers[empty])
+                notes.append(f"{split}: {counted(len(empty))} with an empty {_name(role)} ({where}), kept")
+            if long:
+                notes.append(
+                    f"{split}: {counted(len(long))} with a {_name(role)} above {LONG:,} characters "
+                    f"({first_rows(rows.numbers[long])}, longest {longest:,}), cut before tokenizing"
+                )
+
+
+def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
+    """Rows of train that come again in validation or test, or in train itself with another label."""
+    train = splits.get("train")
+    if train is None:
+        return
+    seen, first, group = np.unique(_contents(train), return_index=True, return_inverse=True)
+    repeats = len(train) - len(seen)
+    if repeats:
+        labels = marks(train.labels)
+        conflicts = int((labels != labels[first][group]).sum())
+        also = f", {counted(conflicts)} of them with another label" if conflicts else ""
+        notes.append(f"train: {counted(repeats)} repeat an earlier one{also}")
+    for split in ("validation", "test"):
+        rows = splits.get(split)
+        if rows is None:
+            continue
+        again = np.isin(_contents(rows), seen)
+        if again.any():
+            share = 100 * again.mean()
+            notes.append(
+                f"{split}: {counted(int(again.sum()))} of {len(rows):,} ({share:.1f} %) also stand in train "
+                f"({first_rows(rows.numbers[again])}): its figures flatter"
+            )
+
+
+def _contents(rows: Rows) -> np.ndarray:
+    """(N,) int64, equal for texts that differ in case and spaces only; of a giant text its start and length count."""
+    out = np.empty(len(rows), dtype=np.int64)
+    place = 0
+    for part in rows.contents():
+        for texts in part:
+            out[place] = hash(tuple(map(_folded, texts)))
+            place += 1
+    return out
+
+
+def _folded(text: str) -> str:
+    if len(text) > LONG:
+        text = f"{text[:LONG]} {len(text)}"
+    return " ".join(text.lower().split())
+
+
+def _name(role: str) -> str:
+    return role.replace("_", " ")

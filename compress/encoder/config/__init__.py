@@ -1,0 +1,1 @@
+"""What an encoder looks like: frozen descriptions, checked. Imports no torch."""

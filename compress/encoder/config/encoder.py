@@ -1,0 +1,333 @@
+"""What an encoder looks like: a frozen description from which it is built, counted and saved.
+
+Shapes are given per layer, so that a pruned model is an ordinary one. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from compress.encoder.config import checks
+from compress.encoder.config.heads import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Pooling, Problem
+from compress.encoder.config.low_rank import check_ranks
+from compress.encoder.config.quantization import Quantization
+from compress.encoder.config.sharing import Sharing, check_sharing, count_layers
+from compress.encoder.config.sparsity import check_sparse
+from compress.encoder.config.wiring import check_groups, check_rotary
+from compress.encoder.modules.pattern import AttentionPattern, check_windows
+from compress.errors import UserError
+
+Norm = Literal["post", "pre"]
+Positions = Literal["learned", "sinusoidal", "sinusoidal_start", "rotary"]
+
+MAX_PARAMETERS = 12_000_000_000
+MAX_LAYERS = 512
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One layer: `heads` heads of `head_width`, and a feed-forward part of width `feed_forward`.
+
+    Zero heads or a zero feed-forward width is refused: a layer that lost a whole part is removed, not emptied.
+    ranks: (matrix, rank r) of those of its matrices that are products (out, r)(r, in), named as `attention.query`.
+    sparse: those of its matrices that are 2:4 sparse.
+    """
+
+    heads: int
+    head_width: int
+    feed_forward: int
+    ranks: tuple[tuple[str, int], ...] = ()
+    sparse: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if checks.is_list(self.sparse):
+            object.__setattr__(self, "sparse", tuple(self.sparse))
+        rows = self.ranks.items() if isinstance(self.ranks, Mapping) else self.ranks
+        if checks.is_list(rows) or isinstance(self.ranks, Mapping):
+            object.__setattr__(self, "ranks", tuple(tuple(row) if checks.is_list(row) else row for row in rows))
+
+    def __repr__(self) -> str:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        known = {name: value for name, value in values.items() if name not in ("ranks", "sparse") or value}
+        return f"LayerShape({', '.join(f'{name}={value!r}' for name, value in known.items())})"
+
+    @property
+    def attention_width(self) -> int:
+        return self.heads * self.head_width
+
+    def count_parameters(self, hidden: int, *, bias: bool = True, gated: bool = False) -> int:
+        """Two norms, four projections and the two matrices of the feed-forward part, the first twice when gated."""
+        sizes, ranks = self.sizes(hidden, gated=gated), dict(self.ranks)
+        total = sum((o + i) * ranks[name] if name in ranks else o * i for name, (o, i) in sizes.items()) + 2 * hidden
+        return total + sum(o for o, _ in sizes.values()) + 2 * hidden if bias else total
+
+    def sizes(self, hidden: int, *, gated: bool = False) -> dict[str, tuple[int, int]]:
+        """Matrix → (out, in)."""
+        inner, width = self.attention_width, self.feed_forward
+        found = {f"attention.{name}": (inner, hidden) for name in ("query", "key", "value")}
+        up = (width * (2 if gated else 1), hidden)
+        return found | {
+            "attention.output": (hidden, inner),
+            "feed_forward.up": up,
+            "feed_forward.down": (hidden, width),
+        }
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """A BERT-family encoder (1810.04805), with the shapes that compression gives it.
+
+    vocabulary, hidden: sizes V and D.  layers: the shape of each layer, first to last.
+    embedding: width E of the embedding tables where it is not `hidden`: a projection follows (ALBERT, 1909.11942).
+    project_first: the projection comes before the embeddings' norm and dropout, as in a BERT whose tables were
+        factorized, and not after them, as in ALBERT.
+    layer_groups: for each layer, which group of parameters it uses, numbered 0.. in order of appearance; layers of one
+        group are one module, stored once.  None: every layer has its own.
+    sharing: layers that share matrices and keep something of their own; in place of layer_groups.
+    norm: "post" as in BERT, or "pre" (2002.04745), which ends with one more norm.
+    first_norm: of pre: false where the first layer's attention reads the embeddings as they are, since they were
+        normalised just before (ModernBERT, 2412.13663).
+    bias: whether linear layers and norms have one; last matrices of heads do in any case.
+    gated: the feed-forward part's activation is multiplied by a second product of its input (GeGLU, 2002.05202).
+    positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids);
+        "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position.
+    rotary_bases: of rotary, for each layer: the base θ of its angles, position · θ^(-2i/K).
+    max_positions: longest sequence.  position_offset: first row of the position table in use (2 in RoBERTa).
+    segments: number of segment kinds, 0 for none.  pooler: tanh layer on the first token.
+    windows: for each layer, how many tokens on either side a token sees (local attention, 2004.05150), None for all;
+        None as a whole: every layer sees everything.  ModernBERT's local_attention 128 is a window of 64.
+    global_tokens: the first n tokens of each sequence, such as [CLS], see all others and are seen by all.
+    dropout, attention_dropout: probabilities.  pad_id: row of the word table that starts at zero.
+    quantization: the matrices and tables that are rounded to integers wherever they are used; None: all are floats.
+    """
+
+    vocabulary: int
+    hidden: int
+    layers: tuple[LayerShape, ...]
+    embedding: int | None = None
+    project_first: bool = False
+    layer_groups: tuple[int, ...] | None = None
+    sharing: Sharing | None = None
+    norm: Norm = "post"
+    first_norm: bool = True
+    norm_eps: float = 1e-12
+    bias: bool = True
+    gated: bool = False
+    activation: Activation = "gelu"
+    positions: Positions = "learned"
+    rotary_bases: tuple[float, ...] | None = None
+    max_positions: int = 512
+    position_offset: int = 0
+    segments: int = 2
+    pooler: bool = True
+    windows: tuple[int | None, ...] | None = None
+    global_tokens: int = 0
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    pad_id: int = 0
+    initializer_range: float = 0.02
+    quantization: Quantization | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))
+        # One spelling for one encoder, so that equal encoders have equal configs and `dataclasses.replace` is safe.
+        if self.embedding == self.hidden:
+            object.__setattr__(self, "embedding", None)
+        if self.embedding is None:
+            object.__setattr__(self, "project_first", False)
+        if self.layer_groups is not None:
+            groups = tuple(self.layer_groups)
+            object.__setattr__(self, "layer_groups", None if groups == tuple(range(self.depth)) else groups)
+        if self.windows is not None:
+            windows = tuple(self.windows)
+            object.__setattr__(self, "windows", None if all(window is None for window in windows) else windows)
+        if self.rotary_bases is not None and checks.is_list(self.rotary_bases):
+            object.__setattr__(self, "rotary_bases", tuple(self.rotary_bases))
+        _check_sizes(self)
+        _check_choices(self)
+        check_sharing(self)
+        if self.sharing is not None and not self.sharing.shares:
+            object.__setattr__(self, "sharing", None)
+        elif self.sharing is not None and self.sharing.whole_layers:
+            object.__setattr__(self, "layer_groups", self.sharing.attention)
+            object.__setattr__(self, "sharing", None)
+        check_rotary(self)
+        check_groups(self)
+        check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
+        total = self.count_parameters()
+        if total > MAX_PARAMETERS:
+            raise UserError(
+                f"an encoder of {total:,} parameters",
+                where="encoder",
+                why=f"at most {MAX_PARAMETERS:,} are allowed",
+                do="check vocabulary, hidden and layers",
+            )
+
+    @classmethod
+    def uniform(
+        cls, *, vocabulary: int, hidden: int, layers: int, heads: int, feed_forward: int, **other: Any
+    ) -> EncoderConfig:
+        """An encoder whose layers are all alike, head width = hidden / heads.
+
+        Raises UserError when hidden is not divisible by heads.
+        """
+        for name, value in (("hidden", hidden), ("heads", heads)):
+            checks.positive(name, value)
+        checks.positive("layers", layers, most=MAX_LAYERS)
+        if hidden % heads:
+            near = sorted({max(heads, hidden // heads * heads), (hidden // heads + 1) * heads})
+            raise UserError(
+                f"hidden {hidden} is not divisible by heads {heads}",
+                where="encoder.hidden",
+                do=f"use hidden {' or '.join(map(str, near))}, or another number of heads",
+            )
+        shape = LayerShape(heads, hidden // heads, feed_forward)
+        return cls(vocabulary=vocabulary, hidden=hidden, layers=(shape,) * layers, **other)
+
+    @property
+    def depth(self) -> int:
+        return len(self.layers)
+
+    @property
+    def width(self) -> int:
+        """Width E of the embedding tables."""
+        return self.hidden if self.embedding is None else self.embedding
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The group of parameters that each layer uses."""
+        return tuple(range(self.depth)) if self.layer_groups is None else self.layer_groups
+
+    @property
+    def patterns(self) -> tuple[AttentionPattern, ...]:
+        """What the tokens of each layer see."""
+        windows = self.windows or (None,) * self.depth
+        return tuple(AttentionPattern(w, 0 if w is None else self.global_tokens) for w in windows)
+
+    @property
+    def group_shapes(self) -> tuple[LayerShape, ...]:
+        """The shape of each group of parameters."""
+        return tuple(self.layers[self.groups.index(g)] for g in range(max(self.groups) + 1))
+
+    @property
+    def position_rows(self) -> int:
+        return self.max_positions + self.position_offset
+
+    def count_embeddings(self) -> int:
+        """Parameters of the word, position and segment tables (fixed sinusoids are none)."""
+        rows = self.vocabulary + self.segments
+        if self.positions not in ("sinusoidal", "rotary"):
+            rows += self.position_rows
+        return rows * self.width
+
+    def count_parameters(self) -> int:
+        """Parameters of the encoder with its pooler, without heads; a shared group counts once."""
+        norm = 2 if self.bias else 1  # numbers for each dimension
+        total = self.count_embeddings() + norm * (self.hidden if self.project_first else self.width)
+        if self.width != self.hidden:
+            total += self.width * self.hidden + (self.hidden if self.bias else 0)
+        total += count_layers(self)
+        if self.norm == "pre":
+            total += norm * self.hidden * (1 if self.first_norm else 0)  # the last norm, less the first layer's
+        if self.pooler:
+            total += self.hidden * self.hidden + self.hidden
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_dict` gives the same config back."""
+        values = dataclasses.asdict(dataclasses.replace(self, quantization=None))
+        for shape in values["layers"]:
+            for name in ("ranks", "sparse"):
+                if not shape[name]:
+                    del shape[name]  # as before there were any
+        quantization = None if self.quantization is None else self.quantization.to_dict()
+        return {**values, "quantization": quantization}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
+        """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
+        checks.known_keys(cls, values, "encoder")
+        rows = values["layers"]
+        if not checks.is_list(rows) or not all(isinstance(row, Mapping) for row in rows):
+            raise UserError("layers must be a list of layer shapes", where="encoder.layers")
+        for index, row in enumerate(rows):
+            checks.known_keys(LayerShape, row, f"encoder.layers.{index}")
+        groups = values.get("layer_groups")
+        if groups is not None and not checks.is_list(groups):
+            raise UserError("layer_groups must be a list of integers", where="encoder.layer_groups")
+        windows = values.get("windows")
+        if windows is not None and not checks.is_list(windows):
+            raise UserError("windows must be a list of integers and nulls", where="encoder.windows")
+        sharing = values.get("sharing")
+        if sharing is not None:
+            if not isinstance(sharing, Mapping):
+                raise UserError("sharing must be an object", where="encoder.sharing")
+            checks.known_keys(Sharing, sharing, "encoder.sharing")
+            sharing = Sharing(**sharing)
+        quantization = values.get("quantization")
+        if quantization is not None:
+            quantization = Quantization.from_dict(quantization)
+        layers = tuple(LayerShape(**row) for row in rows)
+        return cls(**{**values, "sharing": sharing, "quantization": quantization, "layers": layers})
+
+
+# --- checks of the whole: each raises UserError, naming the key, what was found and what is allowed --------------
+
+
+def _check_sizes(config: EncoderConfig) -> None:
+    for name in ("vocabulary", "hidden", "max_positions"):
+        checks.positive(name, getattr(config, name))
+    if config.embedding is not None:
+        checks.positive("embedding", config.embedding)
+    for name in ("segments", "position_offset", "pad_id"):
+        checks.integer(name, getattr(config, name), least=0)
+    if config.pad_id >= config.vocabulary:
+        raise UserError(
+            f"pad_id {config.pad_id} is outside the vocabulary",
+            where="encoder.pad_id",
+            why=f"legal: 0..{config.vocabulary - 1}",
+        )
+    if not config.layers:
+        raise UserError("an encoder needs at least one layer", where="encoder.layers")
+    if config.depth > MAX_LAYERS:
+        raise UserError(f"{config.depth} layers", where="encoder.layers", why=f"at most {MAX_LAYERS} are allowed")
+    for index, shape in enumerate(config.layers):
+        if not isinstance(shape, LayerShape):
+            raise UserError(f"not a layer shape: {shape!r}", where=f"encoder.layers.{index}")
+        for name in ("heads", "head_width", "feed_forward"):
+            checks.positive(name, getattr(shape, name), where=f"encoder.layers.{index}")
+        check_ranks(config, index)
+        check_sparse(config, index)
+
+
+def _check_choices(config: EncoderConfig) -> None:
+    checks.choice("norm", config.norm, get_args(Norm))
+    checks.choice("activation", config.activation, get_args(Activation))
+    checks.choice("positions", config.positions, get_args(Positions))
+    for name in ("dropout", "attention_dropout"):
+        checks.probability(name, getattr(config, name))
+    checks.epsilon("norm_eps", config.norm_eps)
+    checks.epsilon("initializer_range", config.initializer_range)
+    for name in ("pooler", "project_first"):
+        if not isinstance(value := getattr(config, name), bool):
+            raise UserError(f"{name} must be true or false, not {value!r}", where=f"encoder.{name}")
+
+
+__all__ = [
+    "HEAD_NAMES",
+    "MAX_LAYERS",
+    "MAX_PARAMETERS",
+    "Activation",
+    "EncoderConfig",
+    "HeadConfig",
+    "HeadKind",
+    "HeadStyle",
+    "LayerShape",
+    "Norm",
+    "Pooling",
+    "Positions",
+    "Problem",
+]

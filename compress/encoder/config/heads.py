@@ -1,0 +1,148 @@
+"""What sits on an encoder: a frozen description from which a head is built, counted and saved. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from compress.encoder.config import checks
+from compress.errors import UserError
+
+if TYPE_CHECKING:
+    from compress.encoder.config.encoder import EncoderConfig
+
+Activation = Literal["gelu", "gelu_new", "relu", "silu"]
+HeadKind = Literal[
+    "classification", "token_classification", "question_answering", "masked_lm", "sentence_pair", "replaced_token"
+]
+HeadStyle = Literal["bert", "distilbert", "roberta", "electra", "modernbert"]
+Pooling = Literal["first", "mean"]
+Problem = Literal["single_label", "multi_label", "regression"]
+
+HEAD_NAMES: Mapping[HeadKind, str] = {
+    "masked_lm": "mlm",
+    "classification": "task",
+    "token_classification": "task",
+    "question_answering": "task",
+    "sentence_pair": "pair",
+    "replaced_token": "rtd",
+}
+"""The name under which a model keeps each kind of head."""
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """What sits on the encoder.
+
+    kind: "masked_lm" (dense, activation, norm, the word table as the last matrix, bias), "classification" (one answer
+        per sequence), "token_classification" (one per token), "question_answering" (two scores per token: where an
+        answer starts and where it ends), "sentence_pair" (next sentence or sentence order), "replaced_token" (one score
+        per token: whether a generator put it there, ELECTRA, 2003.10555).
+    labels: answers of a classification; 1 for a regression, 2 for question answering.
+    problem: "single_label" (one of the labels), "multi_label" (any of them), "regression" (a number).
+    style: of a task head: "bert" reads the pooler; the others have a dense layer of their own on the first token,
+        "distilbert" (1910.01108) with relu, "roberta" (1907.11692) with tanh, "electra" (2003.10555) with gelu;
+        "modernbert" (2412.13663) has the transform of the masked-LM head, also where it answers every token.
+    pooling: what a modernbert classification reads: the "first" token or the "mean" of all.
+    tied_projection: of a masked-LM head over factorized embeddings: its transform keeps the hidden width, and the
+        embeddings' projection, transposed, leads to the word table; else the transform itself goes to that width.
+    dropout: None takes the encoder's (a sentence-pair head: none).  feature_norm_eps, activation: of the transform of a
+        masked-LM or modernbert head; None takes the encoder's.
+    """
+
+    kind: HeadKind
+    labels: int = 2
+    problem: Problem = "single_label"
+    style: HeadStyle = "bert"
+    dropout: float | None = None
+    feature_norm_eps: float | None = None
+    activation: Activation | None = None
+    pooling: Pooling = "first"
+    tied_projection: bool = False
+
+    def __post_init__(self) -> None:
+        where = "head"
+        checks.choice("kind", self.kind, get_args(HeadKind), where)
+        checks.choice("problem", self.problem, get_args(Problem), where)
+        checks.choice("style", self.style, get_args(HeadStyle), where)
+        checks.choice("pooling", self.pooling, get_args(Pooling), where)
+        checks.positive("labels", self.labels, where=where)
+        if not isinstance(self.tied_projection, bool) or (self.tied_projection and self.kind != "masked_lm"):
+            raise UserError("only a masked-LM head has a tied projection", where="head.tied_projection")
+        if self.dropout is not None:
+            checks.probability("dropout", self.dropout, where)
+        if self.feature_norm_eps is not None:
+            checks.epsilon("feature_norm_eps", self.feature_norm_eps, where)
+        if self.activation is not None:
+            checks.choice("activation", self.activation, get_args(Activation), where)
+        if self.pooling == "mean" and (self.kind != "classification" or self.style != "modernbert"):
+            raise UserError("only a modernbert classification reads the mean", where="head.pooling", do="use first")
+        if self.problem == "regression" and self.labels != 1:
+            raise UserError("a regression has one output", where="head.labels", why=f"found {self.labels}", do="use 1")
+        if self.kind == "sentence_pair" and self.labels != 2:
+            raise UserError("a sentence-pair head has two answers", where="head.labels", why=f"found {self.labels}")
+        if self.kind == "question_answering" and self.labels != 2:
+            raise UserError(
+                "a question-answering head has two outputs, start and end",
+                where="head.labels",
+                why=f"found {self.labels}",
+            )
+        if self.kind != "classification" and self.problem != "single_label":
+            raise UserError(f"a {self.kind} head cannot be {self.problem}", where="head.problem", do="use single_label")
+
+    @property
+    def name(self) -> str:
+        """The key of this head in `Model.heads`."""
+        return HEAD_NAMES[self.kind]
+
+    @property
+    def per_token(self) -> bool:
+        """Whether it answers every token (T, C) rather than every sequence (B, C)."""
+        return self.kind in ("token_classification", "question_answering")
+
+    @property
+    def only_first(self) -> bool:
+        """Whether it reads nothing of the encoder's answer but the first token's vector."""
+        return self.kind in ("classification", "sentence_pair") and self.pooling == "first"
+
+    @property
+    def outputs(self) -> int:
+        """Scores for each thing that it answers."""
+        return 1 if self.kind == "replaced_token" else self.labels
+
+    @property
+    def transforms(self) -> bool:
+        """Whether it has a dense layer, an activation and a norm before its last matrix."""
+        return self.kind == "masked_lm" or (HEAD_NAMES[self.kind] == "task" and self.style == "modernbert")
+
+    @property
+    def needs_pooler(self) -> bool:
+        return self.kind == "sentence_pair" or (self.kind == "classification" and self.style == "bert")
+
+    def count_parameters(self, config: EncoderConfig) -> int:
+        """Parameters of the head itself; the tied matrix of masked_lm belongs to the encoder."""
+        hidden = config.hidden
+        if self.kind == "masked_lm":
+            width = config.hidden if self.tied_projection else config.width
+            return self._count_transform(config, width) + config.vocabulary
+        total = hidden * self.outputs + self.outputs
+        if self.transforms:
+            total += self._count_transform(config, hidden)
+        elif self.kind == "replaced_token" or (self.kind == "classification" and self.style != "bert"):
+            total += hidden * hidden + hidden
+        return total
+
+    def _count_transform(self, config: EncoderConfig, width: int) -> int:
+        return config.hidden * width + (3 if config.bias else 1) * width
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_dict` gives the same head back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
+        """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
+        checks.known_keys(cls, values, "head")
+        return cls(**values)

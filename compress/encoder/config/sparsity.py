@@ -1,0 +1,96 @@
+"""Matrices of which two of every four neighbouring weights are zero (2:4): which may be, checked. Imports no torch.
+
+The four lie along the input dimension. GPUs of compute capability 8.0 and more skip the zeros (Mishra et al. 2021,
+arXiv 2104.08378); nothing else does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from compress.encoder.config import checks
+from compress.errors import UserError
+
+if TYPE_CHECKING:
+    from compress.encoder.config.encoder import EncoderConfig, LayerShape
+
+PATTERN = "2:4"
+KEPT, OF = 2, 4
+SPARSITY = "compress_sparsity"
+"""The key by which a folder of a stock class says so: of its compress_config.json, in older ones of config.json."""
+MULTIPLE = 16
+"""What both sides of a matrix must be a multiple of in half precision: cuSPARSELt's condition, the weaker one. Where
+torch has only CUTLASS's kernels it is 32 rows by 64 columns, which the runtime looks at."""
+
+
+def fits(out: int, inputs: int) -> bool:
+    """Whether torch's kernels take a matrix (out, in) in half precision."""
+    return out % MULTIPLE == 0 and inputs % MULTIPLE == 0
+
+
+def fitting(shape: LayerShape, hidden: int, *, gated: bool) -> tuple[str, ...]:
+    """The matrices of a layer that can be 2:4."""
+    return tuple(name for name, (out, inputs) in shape.sizes(hidden, gated=gated).items() if fits(out, inputs))
+
+
+def is_sparse(config: EncoderConfig) -> bool:
+    """Whether any matrix of a layer is 2:4."""
+    return any(shape.sparse for shape in config.layers)
+
+
+def dense(shape: LayerShape) -> LayerShape:
+    """The same shape without a word of zeros."""
+    return dataclasses.replace(shape, sparse=())
+
+
+def refuse_sparse(config: EncoderConfig, doing: str, where: str, do: str = "") -> None:
+    """Raise UserError for a model with 2:4 matrices, by an operation after which they would be no longer."""
+    if is_sparse(config):
+        raise UserError(
+            f"the model's matrices are {PATTERN} sparse, and {doing} would break the pattern",
+            where=where,
+            do=do or "do it with the model that it was made of, and sparsify afterwards",
+        )
+
+
+def check_sparse(config: EncoderConfig, layer: int) -> None:
+    """Raise UserError for a matrix that is not there or named twice, one that is a product, one that is not divisible
+    into fours, and layers that share matrices apart from each other."""
+    shape, where = config.layers[layer], f"encoder.layers.{layer}.sparse"
+    if not checks.is_list(shape.sparse) or not all(isinstance(name, str) for name in shape.sparse):
+        raise UserError("sparse must be a list of matrices", where=where)
+    sizes, low = shape.sizes(config.hidden, gated=config.gated), dict(shape.ranks)
+    for place, name in enumerate(shape.sparse):
+        if name not in sizes:
+            raise UserError(f"'{name}' is no matrix of a layer", where=where, why=f"known: {', '.join(sizes)}")
+        if name in shape.sparse[:place]:
+            raise UserError(f"'{name}' is named twice", where=where)
+        if name in low:
+            raise UserError(f"{name} is a product of two matrices, and cannot be {PATTERN} sparse", where=where)
+        if sizes[name][1] % OF:
+            raise UserError(f"the {sizes[name][1]} inputs of {name} are not divisible by {OF}", where=where)
+    if shape.sparse and config.sharing is not None:
+        raise UserError(
+            f"layers that share matrices apart cannot be {PATTERN} sparse as well",
+            where=where,
+            do="share whole layers, norms and biases too, or leave one of both out",
+        )
+
+
+def to_values(config: EncoderConfig) -> dict[str, object]:
+    """What a folder of a stock class says beside config.json: the matrices of each layer. Nothing for others."""
+    return {"pattern": PATTERN, "layers": [list(shape.sparse) for shape in config.layers]} if is_sparse(config) else {}
+
+
+def with_values(config: EncoderConfig, values: object, where: str) -> EncoderConfig:
+    """The inverse: the config of a stock class with what `to_values` gave. Raises UserError for anything else."""
+    rows = values.get("layers") if isinstance(values, Mapping) else None
+    if not isinstance(values, Mapping) or values.get("pattern") != PATTERN or not checks.is_list(rows):
+        raise UserError(f"{SPARSITY} must say pattern {PATTERN} and layers", where=where)
+    assert isinstance(rows, Sequence)
+    if len(rows) != config.depth:
+        raise UserError(f"{SPARSITY} speaks of {len(rows)} layers", where=where, why=f"the model has {config.depth}")
+    layers = (dataclasses.replace(shape, sparse=row) for shape, row in zip(config.layers, rows, strict=True))
+    return dataclasses.replace(config, layers=tuple(layers))

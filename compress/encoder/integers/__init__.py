@@ -1,0 +1,1 @@
+"""Quantized encoders: fake quantization while training, integers when they answer."""

@@ -1,0 +1,1 @@
+"""The modules of an encoder, and how sequences lie in its tensors."""

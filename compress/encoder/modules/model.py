@@ -1,0 +1,271 @@
+"""The encoder and the model around it: ids in, a named output out, nothing computed that was not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.integers.fake_quantized import attach, computed_weight
+from compress.encoder.modules.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead, TokenHead, build_head
+from compress.encoder.modules.layers import Embeddings, EncoderLayer, LayerTrace, Pooler, fill, layer_norm, sinusoids
+from compress.encoder.modules.layout import Layout, PackedLayout, PaddedLayout
+from compress.encoder.modules.rotary import Rotation, rotations
+from compress.encoder.modules.tied import tie
+from compress.errors import ExitCode, UserError
+
+NOTHING = Needs()
+
+
+class Encoder(nn.Module):
+    """Embeddings, layers, and the pooler if the config has one.
+
+    `layers` holds one module per parameter group; layers that share a group call the same module. Layers that share
+    matrices alone (`config.sharing`) are modules of their own, which read them in the first layer of their group.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(
+            EncoderLayer(config, shape, attention_norm=config.first_norm or group > 0)
+            for group, shape in enumerate(config.group_shapes)
+        )
+        tie(self.layers, config)
+        self.final_norm = layer_norm(config.hidden, config.norm_eps, config.bias) if config.norm == "pre" else None
+        self.pooler = Pooler(config.hidden) if config.pooler else None
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        segment_ids: Tensor | None,
+        layout: Layout,
+        needs: Needs = NOTHING,
+    ) -> EncoderOutput:
+        """ids (T,) or (B, L) as the layout says; fills every field of the output but the heads'.
+
+        With pre-norm the last of `hidden_states` is `last_hidden`, after the final norm.
+        """
+        x = self.embed(input_ids, position_ids, segment_ids)
+        states, traces = [], []
+        config = self.config
+        turns = self.turns(position_ids)
+        for group, pattern, turn in zip(config.groups, config.patterns, turns, strict=True):
+            trace = LayerTrace(bool(needs.attentions or needs.attention_scores), bool(needs.projections))
+            if needs.hidden_states:
+                states.append(x)
+            x = self.layers[group](x, layout, trace, pattern, turn)
+            traces.append(trace)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        output = EncoderOutput(last_hidden=x, hidden_states=(*states, x) if needs.hidden_states else None)
+        _collect(output, traces, needs)
+        if needs.pooled:
+            output.pooled = self.pool(layout.first(x))
+        return output
+
+    def pool(self, first: Tensor) -> Tensor:
+        """(B, D) first tokens → (B, D)."""
+        if self.pooler is None:
+            raise UserError("this encoder has no pooler", where="encoder.pooler", do="use pooler: true")
+        return self.pooler(first)
+
+    def turns(self, position_ids: Tensor) -> Sequence[Rotation | None]:
+        """The rotation of each layer's queries and keys, None where positions are not rotary."""
+        bases, layers = self.config.rotary_bases, self.config.layers
+        if bases is None:
+            return (None,) * len(layers)
+        return rotations(position_ids, [(base, shape.head_width) for base, shape in zip(bases, layers, strict=True)])
+
+    def embed(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
+        """ids (..) → (.., D), what the first layer reads. Raises UserError for an id outside its table."""
+        try:
+            return self.embeddings(input_ids, position_ids, segment_ids)
+        except IndexError:  # looked into only now: checking ids beforehand would cost a pass over every batch
+            raise self._bad_id(input_ids, segment_ids) from None
+
+    def _bad_id(self, input_ids: Tensor, segment_ids: Tensor | None) -> UserError:
+        tables = [("token id", input_ids, self.config.vocabulary)]
+        if segment_ids is not None and self.config.segments > 1:
+            tables.append(("segment id", segment_ids, self.config.segments))
+        for name, ids, rows in tables:
+            low, high = int(ids.min()), int(ids.max())
+            if low < 0 or high >= rows:
+                found = low if low < 0 else high
+                do = "use the tokenizer that belongs to this model"
+                return UserError(f"{name} {found} is outside the model's table", why=f"legal: 0..{rows - 1}", do=do)
+        return UserError("a position is outside the model's table", why=f"legal: 0..{self.config.max_positions - 1}")
+
+
+def _collect(output: EncoderOutput, traces: list[LayerTrace], needs: Needs) -> None:
+    """Move what the layers kept into the fields that were asked for."""
+    maps = [trace.maps for trace in traces if trace.maps is not None]
+    if needs.attentions:
+        output.attentions = tuple(m.probabilities for m in maps)
+    if needs.attention_scores:
+        output.attention_scores = tuple(m.scores for m in maps)
+    if needs.projections:
+        kept = [trace.projections for trace in traces if trace.projections is not None]
+        output.queries, output.keys, output.values = (tuple(p[i] for p in kept) for i in range(3))
+
+
+class Model(nn.Module):
+    """An encoder with its heads, under the names "mlm", "task", "pair" and "rtd".
+
+    Built with `initialize(0)`; inside `with torch.device("meta")` nothing is allocated, for
+    `load_state_dict(state, assign=True)`. The matrix of the masked-LM head is the word table itself.
+    Raises UserError for a head that needs a pooler where there is none, and for a size that this machine cannot hold.
+    """
+
+    def __init__(self, config: EncoderConfig, heads: Mapping[str, HeadConfig] | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.head_configs = dict(heads or {})
+        _check_heads(config, self.head_configs)
+        _check_memory(config, self.head_configs)
+        self.encoder = Encoder(config)
+        self.heads = nn.ModuleDict({name: build_head(config, head) for name, head in self.head_configs.items()})
+        attach(self, config.quantization)
+        if torch.get_default_device().type != "meta":
+            self.initialize(0)
+
+    def initialize(self, seed: int) -> Model:
+        """Set every weight anew from `seed`, as BERT does; returns self."""
+        generator = torch.Generator("cpu").manual_seed(seed)
+        fill(self, self.config.initializer_range, generator)
+        embeddings = self.encoder.embeddings
+        with torch.no_grad():
+            embeddings.word.weight[self.config.pad_id].zero_()
+            if self.config.positions == "sinusoidal_start" and embeddings.position is not None:
+                embeddings.position.weight.copy_(sinusoids(self.config.position_rows, self.config.width))
+        return self
+
+    def forward(self, batch: Batch, needs: Needs = NOTHING) -> EncoderOutput:
+        """A packed batch → tensors (T, ..) and (B, ..), only what `needs` names (and last_hidden).
+
+        Raises UserError for a sequence longer than the positions, a token outside the vocabulary, a missing head.
+        """
+        if batch.max_length > self.config.max_positions:
+            raise self._too_long(batch)
+        if needs.mlm == "masked" and batch.mlm_positions is None:
+            raise UserError("vocabulary logits at masked positions were asked for, but the batch has none masked")
+        layout = PackedLayout(batch.cu_seqlens, batch.max_length)
+        output = self.encoder(batch.input_ids, batch.position_ids, batch.segment_ids, layout, needs)
+        return self.apply_heads(output, layout, needs, batch.mlm_positions)
+
+    def forward_padded(
+        self,
+        input_ids: Tensor,
+        mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        needs: Needs = NOTHING,
+        *,
+        mlm_positions: Tensor | None = None,
+    ) -> EncoderOutput:
+        """The same on (B, L) ids with `mask` (B, L), non-zero on real tokens: tensors (B, L, ..) and (B, ..).
+
+        Attention maps come without padding, as in the packed layout. mlm "masked" reads `mlm_positions` (M,) as
+        indices into the B·L tokens; "all" gives features (B, L, E), padding included.
+        """
+        length = input_ids.shape[1]
+        if length > self.config.max_positions:
+            raise UserError(
+                f"a sequence of {length} tokens", why=f"this model has {self.config.max_positions} positions"
+            )
+        positions = torch.arange(length, device=input_ids.device)[None, :]
+        layout = PaddedLayout(mask)
+        output = self.encoder(input_ids, positions, segment_ids, layout, needs)
+        return self.apply_heads(output, layout, needs, mlm_positions)
+
+    def embedding_parameter_names(self) -> list[str]:
+        """Names of the embedding tables: what `parameters without embeddings` leaves out."""
+        prefix = "encoder.embeddings."
+        tables = {prefix + name + ".weight" for name in ("word", "position", "segment")}
+        return [name for name, _ in self.named_parameters() if name in tables]
+
+    def apply_heads(
+        self, output: EncoderOutput, layout: Layout, needs: Needs, positions: Tensor | None
+    ) -> EncoderOutput:
+        """Fill what `needs` names of the heads' fields, from `last_hidden`; returns the output."""
+        x = output.last_hidden
+        if needs.mlm is not None:
+            head = cast(MaskedLMHead, self._head("mlm"))
+            at = positions if needs.mlm == "masked" else None
+            flat = x.flatten(0, -2) if at is not None else x
+            embeddings = self.encoder.embeddings
+            output.vocabulary = head(flat, computed_weight(embeddings.word), at, embeddings.projection)
+        if needs.replaced:
+            output.replaced = cast(ReplacedTokenHead, self._head("rtd"))(x)
+        wanted = [name for name, asked in (("task", needs.logits), ("pair", needs.pair_logits)) if asked]
+        if "task" in wanted and self._head_config("task").per_token:
+            output.logits = cast(TokenHead, self._head("task"))(x)
+            wanted.remove("task")
+        if not wanted:
+            return output
+        first = layout.first(x)
+        read = layout.mean(x) if "task" in wanted and self._head_config("task").pooling == "mean" else first
+        if output.pooled is None and any(self._head_config(name).needs_pooler for name in wanted):
+            pooled = self.encoder.pool(first)
+        else:
+            pooled = output.pooled
+        if "task" in wanted:
+            output.logits = cast(SequenceHead, self._head("task"))(read, pooled)
+        if "pair" in wanted:
+            output.pair_logits = cast(SequenceHead, self._head("pair"))(first, pooled)
+        return output
+
+    def _head(self, name: str) -> nn.Module:
+        self._head_config(name)
+        return self.heads[name]
+
+    def _head_config(self, name: str) -> HeadConfig:
+        if name not in self.head_configs:
+            has = ", ".join(self.head_configs) or "none"
+            raise UserError(f"this model has no '{name}' head", why=f"heads: {has}")
+        return self.head_configs[name]
+
+    def _too_long(self, batch: Batch) -> UserError:
+        lengths = batch.cu_seqlens.diff()
+        row = int(batch.row_ids[int(lengths.argmax())])
+        return UserError(
+            f"a sequence of {int(lengths.max())} tokens",
+            where=f"row {row}",
+            why=f"this model has {self.config.max_positions} positions",
+            do="encode with a smaller maximum length",
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> EncoderOutput:
+        return super().__call__(*args, **kwargs)
+
+
+def _check_heads(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None:
+    for name, head in heads.items():
+        if name != head.name:
+            raise UserError(f"a {head.kind} head is called '{head.name}'", where=f"heads.{name}")
+        if head.needs_pooler and not config.pooler:
+            raise UserError(
+                f"the {head.kind} head reads the pooler, and this encoder has none",
+                where=f"heads.{name}",
+                do="use pooler: true, or style: distilbert" if head.kind == "classification" else "use pooler: true",
+            )
+
+
+def _check_memory(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None:
+    """Refuse, before anything is allocated, weights that cannot fit into this machine's memory."""
+    count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
+    needed = count * torch.get_default_dtype().itemsize
+    total = psutil.virtual_memory().total
+    if torch.get_default_device().type == "cpu" and needed > total:
+        raise UserError(
+            f"a model of {count:,} parameters",
+            why=f"it takes {needed / 1e9:.1f} GB, and this machine has {total / 1e9:.1f} GB",
+            do="check vocabulary, hidden and layers",
+            code=ExitCode.RESOURCES,
+        )

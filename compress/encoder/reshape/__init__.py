@@ -1,0 +1,1 @@
+"""Encoders of another shape made from trained ones."""

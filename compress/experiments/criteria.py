@@ -1,0 +1,300 @@
+"""`compress prune-layers --criterion all`: criteria cut the same model to the same depths, and are measured.
+
+All choose on the same text, drawn anew for each seed, and recover by the same steps. Criteria that choose the same
+layers share their runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from itertools import combinations, count
+from math import comb
+
+import numpy as np
+
+from compress import registry
+from compress.console import Console
+from compress.contracts import Override, RunOptions
+from compress.data.batches.randomness import order
+from compress.data.task import Scored
+from compress.errors import ExitCode, Stopped, UserError
+from compress.experiments.criteria_table import COIN, Entry, Layers, Weighted, as_json, ranked, said, table, told
+from compress.measure.models import Measured
+from compress.recipe import Recipe, load_recipe
+from compress.report.rows import description
+from compress.run import Run
+from compress.run.folder import RUNS, resume_command
+from compress.stages.prune_layers.spec import TARGETS
+from compress.stages.prune_layers.stage import PACKAGE, build
+from compress.stages.prune_layers.subject import Subject, figure
+from compress.stages.prune_layers.targets import check_fits, kept_count, protected_layers
+from compress.storage.signals import StopFlag
+from compress.tracking import TrackedRun, open_asked
+from evaluation.quality.runs import Drawn
+
+LIMIT = 1000  # sets of layers that are all tried, to know the best
+QUICK = {"repeats": 5, "seconds": 1.0}  # models of one depth cost the same: timing all of them tells nothing
+
+
+class Contest:
+    """One model, several depths, several criteria. place: of the recipe's stage that cuts.  draws: sets of layers that
+    are drawn at random for each depth, and measured after recovery like the criteria's: what a coin is worth."""
+
+    def __init__(
+        self, name: str, place: int, depths: Sequence[int], seeds: Sequence[int], criteria: Sequence[str], draws: int,
+        verb: str | None, options: RunOptions, console: Console, stop: StopFlag,
+    ) -> None:  # fmt: skip
+        self.name, self.place, self.seeds, self.verb = name, place, list(seeds), verb
+        self.criteria, self.draws = list(criteria), draws
+        self.options, self.console = options, console
+        self.recipe: Recipe = load_recipe(name, overrides=options.overrides)
+        self.base = options.output or RUNS / f"{self.recipe.name}-contest"
+        if self.base.exists() and not options.resume:
+            raise UserError(
+                "the output folder exists", where=f"--output {self.base}", do="use --resume to go on, or a new folder",
+                code=ExitCode.REFUSED,
+            )  # fmt: skip
+        self.run = Run(self.recipe, options, console, None, {})
+        self.run.stop = stop
+        spec = self.recipe.stages[place]
+        self.subject = Subject.of(self.run.workplace(place, self.base), spec.rows)
+        config = self.subject.loaded.config
+        self.whole: Layers = tuple(range(config.depth))
+        self.depths = list(dict.fromkeys(depths)) or list(range(config.depth - 1, 0, -1))
+        self.protected = protected_layers(spec, config.depth, not config.first_norm)
+        for depth in self.depths:
+            kept_count(spec.model_copy(update={"keep": depth, "drop": None}), config.depth)
+            check_fits(depth, self.protected)
+        self.studies = {seed: self.subject.study(seed) for seed in self.seeds}
+        self._measured: dict[tuple[Layers, int], Measured] = {}
+
+    @property
+    def metric(self) -> str:
+        """The main metric of the task."""
+        return self.subject.metric
+
+    # --- choosing, and what it costs before recovery ----------------------------------------------------------
+
+    def chosen(self) -> list[Entry]:
+        """Every criterion at every depth, before recovery; one that cannot choose there is told and left out."""
+        entries = []
+        for depth in self.depths:
+            here = {}
+            for kind in self.criteria:
+                try:
+                    here[kind] = tuple(self._choose(kind, depth, seed) for seed in self.seeds)
+                except UserError as error:
+                    self.console.note(f"{kind} to {depth} layers: {error}")
+                    continue
+                shown = "; ".join(map(told, dict.fromkeys(here[kind])))
+                self.console.note(f"{kind} to {depth} layers: keeps {shown}")
+            self.subject.worth([self.whole, *self.sets(depth), *(kept for each in here.values() for kept in each)])
+            entries += [self._before_recovery(kind, depth, layers) for kind, layers in here.items()]
+        return entries
+
+    def _choose(self, kind: str, depth: int, seed: int) -> Layers:
+        study = self.studies[seed]
+        row = self.recipe.stages[self.place].criterion
+        if row.kind != kind:  # else with the options that the recipe gives it
+            row = registry.schema(PACKAGE, kind).model_validate({"kind": kind})
+        return build(row, study)(study, depth, self.protected).keep
+
+    def sets(self, depth: int) -> list[Layers]:
+        """All sets of so many layers that hold the protected ones; none where they are too many to try."""
+        free = [i for i in self.whole if i not in self.protected]
+        size = depth - len(self.protected)
+        if comb(len(free), size) > LIMIT:
+            return []
+        return [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
+
+    def drawn(self, depth: int) -> list[Layers]:
+        """The sets that the coin drew, or all where there are no more; the same for all seeds."""
+        free = [i for i in self.whole if i not in self.protected]
+        size = depth - len(self.protected)
+        if comb(len(free), size) <= self.draws:
+            return [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
+        found: dict[Layers, None] = {}
+        for number in count():
+            if len(found) == self.draws:
+                break
+            some = order(len(free), "contest-draws", self.recipe.seed, depth, number)[:size]
+            found[tuple(sorted({*self.protected, *(free[place] for place in some)}))] = None
+        return list(found)
+
+    def _before_recovery(self, kind: str, depth: int, layers: tuple[Layers, ...]) -> Entry:
+        lost = [self.subject.points_lost(kept) for kept in layers]
+        entry = Entry(kind, depth, layers, statistics.mean(lost))
+        sets = self.sets(depth)
+        if not sets:
+            return entry
+        worth = self.subject.worth(sets)
+        losses = [one.loss for one in worth.values()]
+        ranks = [1 + sum(loss < worth[kept].loss for loss in losses) for kept in layers]
+        best = min(self.subject.points_lost(kept) for kept in sets)
+        return dataclasses.replace(entry, regret=entry.points - best, rank=statistics.mean(ranks), sets=len(sets))
+
+    # --- after recovery ---------------------------------------------------------------------------------------
+
+    def recovered(self, entries: Sequence[Entry], log: TrackedRun) -> list[Entry]:
+        """The same, each set of layers cut, recovered and measured once for each seed."""
+        wanted: dict[tuple[Layers, int], list[str]] = {}
+        for entry in entries:
+            for layers, seed in zip(entry.layers, self.seeds, strict=True):
+                wanted.setdefault((layers, seed), []).append(entry.criterion)
+        for depth in self.depths:
+            for number, layers in enumerate(self.drawn(depth), 1):
+                for seed in self.seeds:
+                    wanted.setdefault((layers, seed), []).append(f"draw {number}")
+        for number, ((layers, seed), criteria) in enumerate(wanted.items(), 1):
+            whose = ", ".join(criteria)
+            self.console.note(f"run {number} of {len(wanted)}: layers {told(layers)}, seed {seed}: {whose}")
+            self._measured[layers, seed] = self._recover(layers, seed, criteria, log)
+        return [self._scored(entry) for entry in entries]
+
+    def _recover(self, layers: Layers, seed: int, criteria: Sequence[str], log: TrackedRun) -> Measured:
+        at, origin = f"stages.{self.place}", "--criterion all"
+        said = [Override(f"{at}.{key}", None, origin) for key in (*TARGETS, "at_most", "protect")]
+        said += [Override(f"{at}.layers", list(layers), origin), Override("seed", seed, origin)]
+        said += [Override(f"evaluation.latency.{key}", value, origin) for key, value in QUICK.items()]
+        overrides = (*self.options.overrides, *said)
+        folder = self.base / f"keep-{len(layers)}" / "-".join(map(str, layers)) / f"seed-{seed}"
+        one = dataclasses.replace(self.options, output=folder, overrides=overrides, resume=folder.exists())
+        run = Run(load_recipe(self.name, overrides=overrides), one, self.console, self.verb, {})
+        run.parent, run.tags = log.parent, {"compress.criteria": ", ".join(criteria)}
+        report = run.go()
+        assert report is not None
+        return next(m for m in report.measured if m.subject.role == "student")
+
+    def _scored(self, entry: Entry) -> Entry:
+        values = [self._measured[layers, seed].measurement.values for layers, seed in self._runs(entry)]
+        scores = tuple(v[f"quality/{self.metric}"] for v in values)
+        sets = self.drawn(entry.depth)
+        if not sets or len(sets) < len(self.sets(entry.depth)):
+            return dataclasses.replace(entry, scores=scores)
+        gaps, ranks = [], []
+        for score, seed in zip(scores, self.seeds, strict=True):
+            every = [self._measured[kept, seed].measurement.values[f"quality/{self.metric}"] for kept in sets]
+            gaps.append(100 * (max(every) - score))
+            ranks.append(1 + sum(other > score for other in every))
+        after = {"regret_after": statistics.mean(gaps), "rank_after": statistics.mean(ranks)}
+        return dataclasses.replace(entry, scores=scores, **after)
+
+    # --- what may be said -------------------------------------------------------------------------------------
+
+    def ranked(self, entries: Sequence[Entry]) -> list[Entry]:
+        """By depth, the best first, with paired intervals: of the measured rows after recovery, of the validation rows
+        before it."""
+        found = []
+        for depth in self.depths:
+            here = [e for e in entries if e.depth == depth]
+            found += ranked(here, [self._figures(e) for e in here], self._coin(here), self._rows(here))
+        return found
+
+    def _figures(self, entry: Entry) -> list[Weighted]:
+        """The metric as it follows from draws of rows, for each seed."""
+        return [scored.metrics[self.metric] for scored in self._answers(entry)]
+
+    def _answers(self, entry: Entry) -> list[Scored]:
+        if not entry.scores:
+            return [one.scored for one in (self.subject.worth([kept])[kept] for kept in entry.layers)]
+        found = [self._measured[layers, seed].scored for layers, seed in self._runs(entry)]
+        return [scored for scored in found if scored is not None]
+
+    def _runs(self, entry: Entry) -> list[tuple[Layers, int]]:
+        return list(zip(entry.layers, self.seeds, strict=True))
+
+    def _rows(self, here: Sequence[Entry]) -> int:
+        return self._answers(here[0])[0].rows if here else 0
+
+    def _coin(self, here: Sequence[Entry]) -> Sequence[Weighted | Drawn] | None:
+        """What layers drawn at random are worth at this depth, for each seed: the mean of all sets where all were
+        measured alike, else of those that were drawn."""
+        if not here:
+            return None
+        every, drawn = self.sets(here[0].depth), self.drawn(here[0].depth)
+        if every and not here[0].scores:
+            worth = self.subject.worth(every).values()
+            return [_mean([one.scored.metrics[self.metric] for one in worth])] * len(self.seeds)
+        if drawn and here[0].scores:
+            figures = [[self._metric(kept, seed) for kept in drawn] for seed in self.seeds]
+            return [_mean(row) if len(drawn) == len(every) else Drawn(tuple(row)) for row in figures]
+        own = next((e for e in here if e.criterion == COIN), None)
+        return None if own is None else self._figures(own)
+
+    def _metric(self, layers: Layers, seed: int) -> Weighted:
+        scored = self._measured[layers, seed].scored
+        assert scored is not None
+        return scored.metrics[self.metric]
+
+
+def _mean(figures: Sequence[Weighted]) -> Weighted:
+    return lambda weights: np.mean([one(weights) for one in figures], axis=0)
+
+
+def contest(
+    name: str, place: int, depths: Sequence[int], seeds: int, criteria: Sequence[str], draws: int, verb: str | None,
+    recover: bool, options: RunOptions, console: Console,
+) -> None:  # fmt: skip
+    """Run it and tell: a table, what may be said, and a tracked run above those of every cut.
+
+    depths: how many layers stay; empty: every number below the model's.  seeds: how many, from the recipe's on.
+    criteria: their kinds.  draws: sets of layers that a coin draws at each depth, recovered too.
+    recover: whether the cuts are recovered and measured.  verb: of the recipe's stages, those that run then.
+    Raises UserError when the folder holds something else.
+    """
+    if depths:  # the recipe's own number is nobody's here, and must not be held against what is protected
+        own = Override(f"stages.{place}.keep", max(depths), "--keep")
+        options = dataclasses.replace(options, overrides=(*options.overrides, own))
+    recipe = load_recipe(name, overrides=options.overrides)
+    seeds_run = range(recipe.seed, recipe.seed + seeds)
+    with StopFlag() as stop:
+        one = Contest(name, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
+        try:
+            entries, lines = _held(one, recover)
+        except Stopped as stopped:
+            raise Stopped(stopped.reason, resume_command(one.base)) from None
+    columns, rows = table(entries, one.metric)
+    console.table("", columns, rows)
+    for line in lines:
+        console.result(line)
+    console.document({"folder": str(one.base), "entries": [as_json(e) for e in entries], "notes": lines})
+
+
+def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
+    """The contest inside its tracked run."""
+    recipe, folder = one.recipe, one.base / "contest"
+    with open_asked(
+        folder,
+        one.options,
+        name=one.base.name,
+        method=recipe.method or "prune",
+        role="summary",
+        warn=one.console.warn,
+    ) as log:
+        log.params({"method": recipe.method, "recipe": recipe.name, "seeds": ", ".join(map(str, one.seeds))})
+        entries = one.chosen()
+        entries = one.ranked(one.recovered(entries, log) if recover else entries)
+        columns, rows = table(entries, one.metric)
+        lines = said(entries) + _conditions(one, recover)
+        log.table(folder / "contest.json", columns, rows)
+        log.metrics({f"contest/{e.criterion}_{e.depth}_layers": e.mean for e in entries if e.scores})
+        log.metrics({f"contest/{e.criterion}_{e.depth}_layers_points_lost": e.points for e in entries})
+        log.note(description(columns, rows, lines))
+    return entries, lines
+
+
+def _conditions(one: Contest, recover: bool) -> list[str]:
+    seeds = f"{len(one.seeds)} seed" + ("s, each with a draw of its own" if len(one.seeds) > 1 else "")
+    chosen = f"the criteria chose on the same {one.subject.rows:,} training texts"
+    rows, whole = one.subject.table.split("validation"), one.subject.worth([one.whole])[one.whole].scored
+    said = [f"before the cut {100 * figure(whole, one.metric):.2f} on {len(rows):,} validation rows"]
+    note = "intervals resample rows and seeds, widened for the number of comparisons at a depth"
+    if not recover:
+        return [*said, f"{chosen}, {seeds}; nothing was recovered", note]
+    plan = next((s.training for s in one.recipe.stages[one.place + 1 :] if hasattr(s, "training")), None)
+    steps = "" if plan is None else f" and recovered by the same {plan.length} of {plan.batch_rows} rows"
+    coins = [(depth, len(one.drawn(depth)), len(one.sets(depth))) for depth in one.depths] if one.draws else []
+    said += [f"{d} layers: the coin is {'all' if n == every else 'the mean of'} {n} sets" for d, n, every in coins]
+    return [*said, f"{chosen}{steps}, {seeds}", note]

@@ -1,0 +1,162 @@
+"""A recipe with `sweep`: one run for every combination of values, under one parent, and quality against MB drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress.console import Console
+from compress.contracts import Override, RunOptions
+from compress.errors import Stopped, UserError
+from compress.measure.models import Measured
+from compress.recipe import Recipe, load_recipe
+from compress.report.plots import Curve, line_chart
+from compress.report.rows import description, title
+from compress.run import Run, input_folder
+from compress.run.folder import RUNS, resume_command
+from compress.storage import atomic
+from compress.tracking import open_asked
+
+PICTURE = "sweep.svg"
+KEPT = 98.0
+"""Percent of the teacher's quality that a model of the summary's last line keeps."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination: path -> value, and the model that it made."""
+
+    values: Mapping[str, Any]
+    measured: Measured
+
+    @property
+    def name(self) -> str:
+        """As its folder is called: the last word of each path with its value."""
+        return named(self.values)
+
+    @property
+    def megabytes(self) -> float:
+        return self.measured.measurement.values["size/disk_mb"]
+
+    @property
+    def quality(self) -> tuple[float, float, float]:
+        """Of the main metric: value, and the ends of its 95 % interval."""
+        key, values = f"quality/{self.measured.metric}", self.measured.measurement.values
+        return values[key], values[f"{key}_low"], values[f"{key}_high"]
+
+
+def named(values: Mapping[str, Any]) -> str:
+    """`groups-3_size-64`."""
+    return "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items())
+
+
+def run_sweep(
+    name: str, options: RunOptions, console: Console, *, verb: str | None, inputs: Mapping[str, Path]
+) -> None:
+    """Run every combination, each in a folder of its own, and compare them. --resume goes on with those not done.
+
+    Raises UserError for a recipe whose runs score nothing, and whatever a single run raises.
+    """
+    recipe = load_recipe(name, overrides=options.overrides)
+    assert recipe.sweep is not None
+    base = options.output or RUNS / recipe.name
+    given = {key: input_folder(key, path) for key, path in inputs.items()}
+    points = [dict(zip(recipe.sweep, row, strict=True)) for row in itertools.product(*recipe.sweep.values())]
+    method = recipe.method or recipe.stages[-1].kind
+    if options.dry_run:
+        for values in points:
+            console.result(f"would run {named(values)}")
+        return
+    with open_asked(
+        base / "summary",
+        options,
+        name=f"{base.name}, {len(points)} runs",
+        method=method,
+        role="summary",
+        warn=console.warn,
+    ) as log:
+        log.params(
+            {"method": method, "recipe": recipe.name, **{f"sweep.{k}": str(list(v)) for k, v in recipe.sweep.items()}}
+        )
+        found: list[Point] = []
+        for number, values in enumerate(points, 1):
+            console.note(f"{named(values)}, {number} of {len(points)}")
+            folder = base / named(values)
+            said = [Override("sweep", None, f"recipe {recipe.name}: sweep")]
+            said += [Override(path, value, f"recipe {recipe.name}: sweep.{path}") for path, value in values.items()]
+            # The last word, after --set, which may have changed the grid.
+            overrides = (*options.overrides, *said)
+            one = dataclasses.replace(
+                options, output=folder, overrides=overrides, resume=options.resume and folder.exists()
+            )
+            run = Run(load_recipe(name, overrides=overrides), one, console, verb, given)
+            run.parent = log.parent
+            try:
+                report = run.go()
+            except Stopped as stopped:
+                raise Stopped(stopped.reason, resume_command(base)) from None
+            if report is None or not report.measured:
+                raise UserError("this recipe measures nothing that could be compared", where="sweep")
+            found.append(Point(values, _result(report.measured)))
+        columns, rows = table(found)
+        lines = _lines(found)
+        console.table(f"{len(found)} runs", columns, rows)
+        for line in lines:
+            console.result(line)
+        picture = base / "summary" / PICTURE
+        atomic.write_text(picture, drawn(recipe, found))
+        log.artifact(picture)
+        log.note(description(columns, rows, lines))
+        console.result(f"picture  {picture}")
+    console.document({"runs": [{"values": p.values, **p.measured.as_json()} for p in found], "notes": lines})
+
+
+def _result(measured: Sequence[Measured]) -> Measured:
+    return next((m for m in measured if m.subject.role == "student"), measured[-1])
+
+
+def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(columns, rows): a run a row."""
+    paths = list(points[0].values)
+    metric = title(points[0].measured.metric or "")
+    columns = (
+        *(path.rpartition(".")[2] for path in paths),
+        f"{metric} x 100",
+        "kept",
+        "MB",
+        "parameters",
+        "latency p50",
+    )
+    rows = []
+    for point in points:
+        values, (value, low, high) = point.measured.measurement.values, point.quality
+        kept = values.get("vs_teacher/quality_kept_pct")
+        rows.append((
+            *(str(point.values[path]) for path in paths), f"{100 * value:.2f} [{100 * low:.2f}, {100 * high:.2f}]",
+            "" if kept is None else f"{kept:.1f} %", f"{point.megabytes:.2f}", f"{values['size/params_m']:.2f} M",
+            f"{values['speed/latency_p50_ms']:.2f} ms",
+        ))  # fmt: skip
+    return columns, rows
+
+
+def _lines(points: Sequence[Point]) -> list[str]:
+    enough = [p for p in points if p.measured.measurement.values.get("vs_teacher/quality_kept_pct", 0.0) >= KEPT]
+    if not enough:
+        return [f"no run kept {KEPT:g} % of the teacher's quality"]
+    best = min(enough, key=lambda p: p.megabytes)
+    ratio = best.measured.measurement.values["vs_teacher/size_ratio"]
+    return [f"the smallest that keeps {KEPT:g} % of the teacher's quality: {best.name}, {ratio:.2f}x smaller on disk"]
+
+
+def drawn(recipe: Recipe, points: Sequence[Point]) -> str:
+    """The picture as SVG: quality against MB, a line for each value of the sweep's first path."""
+    first = next(iter(points[0].values))
+    curves: dict[str, Curve] = {}
+    for value in dict.fromkeys(str(p.values[first]) for p in points):
+        members = sorted((p for p in points if str(p.values[first]) == value), key=lambda p: p.megabytes)
+        curves[f"{first.rpartition('.')[2]} {value}"] = [(p.megabytes, *p.quality) for p in members]
+    return line_chart(recipe.name, "MB on disk", title(points[0].measured.metric or ""), curves)

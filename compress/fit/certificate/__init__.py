@@ -1,0 +1,1 @@
+"""What a fitted model was measured to be."""

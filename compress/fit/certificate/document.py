@@ -1,0 +1,167 @@
+"""What a model was measured to be, in its own folder: certificate.json. Written of the exported file, re-checked by
+`compress verify`."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import compress
+from compress.errors import UserError
+from compress.fit.cost.serving import Serving
+from compress.fit.make.evaluator import Judge, Timing
+from compress.fit.request.bounds import Bounds
+from compress.measure.models import Measured
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder import private
+from compress.modelfolder.meta import CERTIFICATE
+from compress.modelfolder.open import CONFIG, file_digest
+from compress.onnx.model_file import FILE as ONNX
+from compress.onnx.runtimes import package, versions
+from compress.predict.predictor import Predictor
+from compress.storage import safe
+from evaluation.cost.device import describe
+
+FILE = CERTIFICATE
+VERSION = 1
+HASHED = (ONNX, "model.safetensors", private.WEIGHTS, CONFIG, private.FILE, "tokenizer.json")
+REPEATS, SECONDS, ATTEMPTS = 60, 10.0, 5
+"""Times that a latency is measured before the machine counts as busy."""
+PACE = 1.02
+"""Over what the parent usually takes, what it may take where no other time is asked for: a machine's clock drifts by
+more, and a bound would be met or missed by chance."""
+CERTIFIED, UNCERTIFIED, INFEASIBLE = "certified", "uncertified", "infeasible"
+
+
+def latency(judge: Judge, folder: Path) -> Timing:
+    """Of the deployed model, beside the parent."""
+    predictor = Predictor(folder, runtime=judge.runtime(folder), **judge.how)
+    return judge.timed(predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
+
+
+def files(folder: Path) -> dict[str, dict[str, Any]]:
+    """name → sha256 and bytes of what a folder answers with."""
+    there = (folder / name for name in HASHED)
+    return {p.name: {"sha256": file_digest(p), "bytes": p.stat().st_size} for p in there if p.is_file()}
+
+
+def issue(
+    folder: Path,
+    parent: Path,
+    bounds: Bounds,
+    serving: Serving,
+    measured: Sequence[Measured],
+    timing: Timing,
+    *,
+    labelled: bool,
+    deployed: Sequence[Path],
+    seen: bool = False,
+) -> dict[str, Any]:
+    """The content of the certificate. measured: the parent's figures and the model's, on held-out rows.  labelled:
+    False where the parent's answers stand for labels.  seen: plans were chosen on these rows, for want of others."""
+    theirs, ours = (m.measurement for m in measured)
+    metric = measured[1].metric
+    told = {key: x for key, x in ours.values.items() if math.isfinite(x)}  # JSON has no others
+    value = {key: told.get(f"quality/{metric}{end}") for key, end in ENDS.items()}
+    difference = {key: told.get(f"vs_teacher/{metric}_difference{end}") for key, end in ENDS.items()}
+    agreement = {key: told.get(f"vs_teacher/agreement_pct{end}") for key, end in ENDS.items()}
+    mb = sum(p.stat().st_size for p in deployed) / 1e6
+    drop = None if difference["value"] is None else -100 * difference["value"]
+    over = bounds.over(mb, timing.certain, drop)
+    why = [] if timing.quiet else [BUSY]
+    if seen:
+        why.append("there are no test rows but those that plans were chosen on")
+    if value["value"] is None or (bounds.max_drop is not None and drop is None):
+        why.append(f"these rows give no {metric}")
+    status = INFEASIBLE if over else UNCERTIFIED if why else CERTIFIED
+    return {
+        "format": VERSION,
+        "status": status,
+        "why": over or why,
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "bounds": bounds.as_json(),
+        "deployed": [p.name for p in deployed],
+        "files": files(folder),
+        "size_mb": mb,
+        "latency": {**asdict(timing), "ms": timing.certain, "batch": serving.batch, "length": serving.length},
+        "speedup": timing.speedup,
+        "quality": {"metric": metric, **value, "labels": "given" if labelled else "the parent's answers"},
+        "difference": {**difference, "p_value": told.get("vs_teacher/p_value")},
+        "agreement_pct": agreement,
+        "rows": int(ours.context["rows"]),
+        "dataset": ours.context["dataset"],
+        "dataset_digest": ours.context["dataset_digest"],
+        "parent": {
+            "name": parent.name,
+            "fingerprint": modelfolder.fingerprint(parent),
+            "size_mb": theirs.values.get("size/disk_mb"),
+            "quality": theirs.values.get(f"quality/{metric}"),
+        },
+        "runtime": serving.runtime,
+        "device": describe(serving.device),
+        "versions": {
+            "compress": compress.__version__,
+            "python": platform.python_version(),
+            "torch": versions()["torch"],
+            package(serving.runtime): versions()[serving.runtime],
+        },
+    }
+
+
+ENDS = {"value": "", "low": "_low", "high": "_high"}
+BUSY = (
+    "the machine was busy: something else used the processor, times spread by more than 10 %, or the parent was slower "
+    "than before"
+)
+
+
+def read(folder: Path) -> Mapping[str, Any]:
+    """Raises UserError where a folder has none, or one of another format."""
+    path = folder / FILE
+    if not path.is_file():
+        raise UserError(f"no {FILE}", where=str(folder), do="it is made by compress fit")
+    found = safe.read_json(path, 1 << 20)
+    if found.get("format") != VERSION or not isinstance(found.get("files"), dict):
+        raise UserError("not a certificate that this program reads", where=str(path), do="fit the model again")
+    return found
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """What it says, for people."""
+    latency, difference = found["latency"], found["difference"]
+    metric = found["quality"]["metric"]
+    lines = [f"{found['status']}: " + ("; ".join(found["why"]) or "all bounds are met")]
+    lines.append(f"size {found['size_mb']:.2f} MB: {', '.join(found['deployed'])}")
+    how = "median" if latency["quiet"] else "estimated on a busy machine"
+    lines.append(
+        f"latency {latency['ms']:.2f} ms ({how}; median {latency['p50']:.2f}, p95 {latency['p95']:.2f}, "
+        f"{latency['repeats']} rounds{_again(latency)}) for {latency['batch']} x {latency['length']} tokens in "
+        f"{found['runtime']}, {found['device']['threads']} threads; {found['speedup']:.2f}x the parent's floats there"
+    )
+    lines.append(f"{metric} {_interval(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")
+    if difference["value"] is not None:
+        p = "" if difference["p_value"] is None else f", exact sign test p = {difference['p_value']:.2g}"
+        lines.append(f"against the parent {_interval(difference, 100, '+')} points{p}")
+    if found["agreement_pct"]["value"] is not None:
+        lines.append(f"same answer as the parent: {_interval(found['agreement_pct'], 1)} %")
+    return lines
+
+
+def _again(latency: Mapping[str, Any]) -> str:
+    times = latency.get("attempts", 1)
+    if times == 1 or not latency["quiet"]:
+        return ""
+    return f", of {times} measurements the one beside which the parent took most nearly what it usually takes"
+
+
+def _interval(row: Mapping[str, Any], scale: float, sign: str = "") -> str:
+    value, low, high = (row[key] for key in ENDS)
+    if value is None:
+        return "undefined"
+    form: Callable[[float], str] = lambda x: f"{scale * x:{sign}.2f}"  # noqa: E731
+    return form(value) if low is None or high is None else f"{form(value)} [{form(low)}, {form(high)}]"

@@ -1,0 +1,169 @@
+"""`compress verify`: a certificate held against the folder that it lies in, on this device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, UserError
+from compress.fit.certificate import document as certificate
+from compress.measure.labelled import open_labelled
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.open import file_digest
+from compress.modelfolder.resolve import resolve
+from compress.onnx.runtimes import Runtime, versions
+from compress.predict.predictor import Predictor, fixed_batch
+from compress.stages.shared.stage import settings_for
+from evaluation.cost.device import describe
+from evaluation.cost.latency import Latency, measure_interleaved
+
+Verdict = Literal["holds", "fails", "open"]
+SAME = ("device", "device_kind", "threads", "isa")
+"""What must be equal for a device to be the one of the certificate."""
+SLOWER = 1.15
+"""Times what was certified, that a median may be on the same device where no bound was given."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One of its statements. verdict: open where it could not be judged, and the certificate is not re-checked."""
+
+    what: str
+    verdict: Verdict
+    why: str
+
+
+def check_files(folder: Path, found: Mapping[str, Any]) -> Checked:
+    """Every file that was hashed is there, unchanged."""
+    for name, row in found["files"].items():
+        path = folder / Path(name).name
+        if not path.is_file():
+            return Checked("files", "fails", f"{name} is not there")
+        if file_digest(path) != row.get("sha256"):
+            return Checked("files", "fails", f"{name} is not the file that was certified")
+    return Checked("files", "holds", f"{len(found['files'])} files are those that were certified")
+
+
+def check_size(folder: Path, found: Mapping[str, Any]) -> Checked:
+    """The deployed files take what is said, and no more than was asked for."""
+    mb = sum((folder / Path(name).name).stat().st_size for name in found["deployed"]) / 1e6
+    bound = found["bounds"]["max_mb"]
+    if abs(mb - found["size_mb"]) > 1e-9:
+        return Checked("size", "fails", f"{mb:.3f} MB, certified were {found['size_mb']:.3f}")
+    if bound is not None and mb > bound:
+        return Checked("size", "fails", f"{mb:.3f} MB, the bound is {bound:g}")
+    return Checked("size", "holds", f"{mb:.3f} MB" + ("" if bound is None else f" of {bound:g}"))
+
+
+def check_latency(found: Mapping[str, Any], ours: Latency, here: Mapping[str, str]) -> Checked:
+    """ours: measured now.  here: the device, as `describe` has it."""
+    same = all(found["device"].get(key) == here.get(key) for key in SAME)
+    where = "the device of the certificate" if same else "another device or number of threads than certified"
+    bound = found["bounds"]["max_ms"]
+    said = f"{ours.p50:.2f} ms on {where}, certified were {found['latency']['ms']:.2f}"
+    if ours.contaminated:
+        return Checked("latency", "open", f"{said}; {certificate.BUSY}")
+    if bound is not None:
+        return Checked("latency", "holds" if ours.p50 <= bound else "fails", f"{said}, the bound is {bound:g}")
+    if not same:
+        return Checked("latency", "holds", f"{said}; no bound was given")
+    return Checked("latency", "holds" if ours.p50 <= SLOWER * found["latency"]["ms"] else "fails", said)
+
+
+def check_quality(found: Mapping[str, Any], digest: str, value: float) -> Checked:
+    """value: the main metric, measured now.  digest: of the data it was measured on."""
+    q = found["quality"]
+    if q["value"] is None or not math.isfinite(value):
+        return Checked("quality", "open", f"these rows give no {q['metric']}")
+    said = f"{q['metric']} {100 * value:.2f}, certified were {100 * q['value']:.2f}"
+    if digest != found["dataset_digest"]:
+        return Checked("quality", "open", f"{said} on other data; give the data that was certified on")
+    low, high = q["low"], q["high"]
+    if low is None or high is None:
+        return Checked("quality", "open", f"{said}, without an interval")
+    return Checked(
+        "quality", "holds" if low <= value <= high else "fails", f"{said} [{100 * low:.2f}, {100 * high:.2f}]"
+    )
+
+
+def verify(
+    model: str, options: RunOptions, console: Console, timer: Callable[..., list[Latency]] = measure_interleaved
+) -> list[Checked]:
+    """Check, tell, and leave with an honest exit code. options: with data, quality is measured too.
+
+    Raises UserError: DATA where a file is not the one that was certified; REFUSED where a statement does not hold or
+    could not be judged here.
+    """
+    folder = resolve(model)
+    found = certificate.read(folder)
+    checks = [check_files(folder, found)]
+    if checks[0].verdict == "holds":
+        checks.append(check_size(folder, found))
+        runtime: Runtime = found["runtime"]
+        if versions().get(runtime) is None:
+            checks.append(Checked("latency", "open", f"{runtime} is not installed here"))
+        else:
+            checks += _measured(folder, found, runtime, options, console, timer)
+    if found["status"] != certificate.CERTIFIED:
+        checks.append(Checked("status", "open", f"it says {found['status']}: {'; '.join(found['why'])}"))
+    console.table("", ("", "", ""), [(c.what, c.verdict, c.why) for c in checks])
+    console.document({"folder": str(folder), "checks": [vars(c) for c in checks]})
+    bad = [c for c in checks if c.verdict != "holds"]
+    if bad:
+        fails = [c for c in bad if c.verdict == "fails"]
+        worst = (fails or bad)[0]
+        raise UserError(
+            "the certificate does not hold" if fails else "the certificate could not be re-checked in full",
+            where=str(folder),
+            why=f"{worst.what}: {worst.why}",
+            code=ExitCode.DATA if worst.what == "files" else ExitCode.REFUSED,
+        )
+    console.result("the certificate holds")
+    return checks
+
+
+def _measured(
+    folder: Path,
+    found: Mapping[str, Any],
+    runtime: Runtime,
+    options: RunOptions,
+    console: Console,
+    timer: Callable[..., list[Latency]],
+) -> list[Checked]:
+    """Latency, and quality where data is named."""
+    if options.threads is None:  # as it was certified, unless a person says otherwise
+        torch.set_num_threads(int(found["device"]["threads"]))
+    info = modelfolder.inspect(folder)
+    data = any(o.path == "data.source" for o in options.overrides)
+    if data and found["quality"]["labels"] != "given":
+        console.note("quality is not measured: it was certified against the parent's answers, which are not here")
+        data = False
+    recipe, table = open_labelled(info, options, console) if data else (None, None)
+    how: dict[str, Any] = (
+        {} if recipe is None or table is None else {"task": table.task, "settings": settings_for(recipe, table)}
+    )
+    if runtime == "torch-int8" and info.config.quantization is None:
+        runtime = "torch"
+    predictor = Predictor(folder, device=options.device, runtime=runtime, **how)
+    shape = found["latency"]
+    batch = fixed_batch(predictor.config, int(shape["batch"]), int(shape["length"])).to(options.device)
+    ours = timer([lambda: predictor(batch)], repeats=60, seconds=10.0)[0]
+    checks = [check_latency(found, ours, describe(options.device))]
+    if recipe is None or table is None:
+        if found["quality"]["labels"] == "given":
+            console.note("quality is not measured without --data")
+        return checks
+    assert recipe.data is not None
+    split = str(found["dataset"]).rpartition("/")[2]
+    rows = table.split(split)
+    examples = predictor.encode_rows(rows, max_length=recipe.data.max_length)
+    scored = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, rows)
+    checks.append(check_quality(found, table.fingerprint, scored.value(found["quality"]["metric"])))
+    return checks

@@ -1,0 +1,154 @@
+"""A model as it will be served: rounded as planned, in a runtime, with the bytes that are deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from compress.contracts import Needs
+from compress.encoder.config.schemes import GROUP4, MATRIX8, ROW8, TOKEN8, QuantizationSpec, Rule
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.products import prepare_integers
+from compress.encoder.modules.model import Model
+from compress.errors import UserError
+from compress.onnx.runtimes import Runtime, versions
+from compress.predict.predictor import fixed_batch
+
+FLOAT = 32
+FINGERPRINT = 64  # characters
+WEIGHTS: Mapping[int, Mapping[str, object]] = {8: MATRIX8, 4: GROUP4}
+"""Bits → how a matrix is rounded; its input is rounded to 8 bits, a scale for each token. Of 4 bits, groups of numbers
+have scales of their own: there is no integer product of those, so that they save bytes and no time."""
+TABLES: Mapping[int, Mapping[str, object]] = {8: ROW8, 4: GROUP4}
+BITS: Mapping[Runtime, tuple[int, ...]] = {
+    "torch": (FLOAT,),
+    "torch-int8": (8, FLOAT),
+    "onnxruntime": (8, FLOAT, 4),
+    "openvino": (8, FLOAT, 4),
+}
+"""What each runtime computes with: what is first is the usual."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What a speed is of: a runtime, and batches of `batch` sequences of `length` tokens."""
+
+    runtime: Runtime
+    batch: int = 1
+    length: int = 128
+    device: str = "cpu"
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """Bits of matrices."""
+        return BITS[self.runtime]
+
+    @property
+    def table_bits(self) -> tuple[int, ...]:
+        """Bits of the word table: torch computes with it as it is, and stores it in floats."""
+        return (8, 4, FLOAT) if self.writes else (FLOAT,)
+
+    @property
+    def writes(self) -> bool:
+        """Whether what is deployed is a file that holds integers."""
+        return self.runtime in ("onnxruntime", "openvino")
+
+    def __str__(self) -> str:
+        return f"{self.runtime}, batch {self.batch} x {self.length} tokens"
+
+
+@dataclass(frozen=True)
+class Bits:
+    """matrices: module pattern → bits of what it matches, the last pattern that matches counts.  word: bits of the word
+    table.  other: bits of the position table and of the projection behind the tables."""
+
+    matrices: Mapping[str, int]
+    word: int
+    other: int
+
+    @classmethod
+    def alike(cls, bits: int, word: int | None = None) -> Bits:
+        return cls({"encoder.layers.*": bits}, bits if word is None else word, bits if bits == FLOAT else 8)
+
+
+def rounded(model: Model, bits: Bits, serving: Serving) -> Model:
+    """The model with its matrices and tables in so many bits; itself where all are floats."""
+    rules = [_matrix(pattern, count) for pattern, count in bits.matrices.items()]
+    if model.config.width != model.config.hidden:
+        rules.append(_matrix("encoder.embeddings.projection", bits.other))
+    if serving.writes:
+        rules.append(_table("encoder.embeddings.word", bits.word))
+        if model.encoder.embeddings.position is not None and model.config.positions != "sinusoidal":
+            rules.append(_table("encoder.embeddings.position", bits.other))
+    if all(rule.weight is None for rule in rules):
+        return model
+    made = quantized(model, planned(QuantizationSpec(scheme=None, rules=tuple(rules)), model)).eval()
+    calibrate(made, [])
+    return made
+
+
+def _matrix(pattern: str, bits: int) -> Rule:
+    if bits == FLOAT:
+        return Rule(pattern=pattern)
+    return Rule.model_validate({"pattern": pattern, "weight": WEIGHTS[bits], "input": TOKEN8})
+
+
+def _table(pattern: str, bits: int) -> Rule:
+    return Rule(pattern=pattern) if bits == FLOAT else Rule.model_validate({"pattern": pattern, "weight": TABLES[bits]})
+
+
+def content(model: Model) -> bytes:
+    """The file of a model that is rounded as it will be, as long as the one that will be written to the byte."""
+    from compress.onnx.encoder import encode
+    from compress.onnx.writer import notes_of
+
+    return encode(model, "task", notes=notes_of("0" * FINGERPRINT, "task")).SerializeToString()
+
+
+def answering(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[], object]:
+    """A call of a model in its runtime on a batch of the serving's shape. written: its file, where there is one."""
+    config = model.config
+    batch = fixed_batch(config, serving.batch, min(serving.length, config.max_positions)).to(serving.device)
+    needs = Needs(logits=True)
+    if serving.writes:
+        session = opened(content(model) if written is None else written, serving)
+        return lambda: session.run(batch)
+    run = prepare_integers(model) if serving.runtime == "torch-int8" and config.quantization else prepare(model)
+    return lambda: run(batch, needs)
+
+
+def opened(written: bytes, serving: Serving):
+    """A file in its runtime."""
+    from compress.onnx.openvino_session import OpenVinoSession
+    from compress.onnx.session import OnnxSession
+
+    return OpenVinoSession(written) if serving.runtime == "openvino" else OnnxSession(written)
+
+
+def stored(model: Model) -> int:
+    """Bytes of the weights that torch reads; a file's are those of `content`."""
+    return 4 * sum(p.numel() for p in model.parameters())
+
+
+def candidates(asked: str | None, device: str) -> list[Runtime]:
+    """The runtimes that may serve. Raises UserError for one that this machine lacks."""
+    there = versions()
+    if device != "cpu":
+        if asked not in (None, "auto", "torch"):
+            raise UserError(f"{asked} computes on the CPU here", where=f"--device {device}", do="use --device cpu")
+        return ["torch"]
+    if asked not in (None, "auto"):
+        if asked not in BITS:
+            raise UserError(f"nothing is fitted to {asked}", where="--runtime", do=f"use one of {', '.join(BITS)}")
+        named: Runtime = asked  # type: ignore[assignment]
+        if there[named] is None:
+            from compress.onnx.runtimes import missing
+
+            raise missing(ImportError(name=named), named)
+        return [named]
+    able: Sequence[Runtime] = [name for name in ("onnxruntime", "openvino") if there[name] is not None]  # type: ignore[misc]
+    return list(able) or ["torch-int8"]
+
+
+__all__ = ["BITS", "FLOAT", "Bits", "Serving", "answering", "candidates", "content", "opened", "rounded", "stored"]

@@ -1,0 +1,1 @@
+"""What a model loses with each part cut or rounded."""

@@ -1,0 +1,348 @@
+"""What a model would lose by each thing that could be done to it, from a pass over a few hundred rows.
+
+Losses are nats of KL divergence from the model's own answers (of scores, squared differences): heads and neurons by
+optimal brain surgery scaled to what some of their numbers were measured to lose (`curves`), layers, quantized matrices
+and tables, cut vocabularies and factorized embeddings by doing it and comparing the answers. That they add up is an
+assumption: what is planned by them is made and measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from compress.contracts import Batch, EncoderOutput, Needs, Teacher, WidthScores
+from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.examples import Examples
+from compress.data.batches.randomness import spread
+from compress.data.tables.table import Rows, Table
+from compress.data.task import Task
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.infer.layer_subsets import subset_outputs
+from compress.encoder.infer.prepare import PreparedModel, prepare
+from compress.encoder.integers.fake_quantized import set_mode
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.cut import units
+from compress.encoder.reshape.word_rows import keep_rows
+from compress.errors import UserError
+from compress.fit.cost.blocks import ranks
+from compress.fit.cost.serving import FLOAT, Bits, Serving, rounded
+from compress.fit.loss.curves import curves
+from compress.fit.make.joined_layers import Join, able, joined, known
+from compress.modelfolder.folder import LoadedModel
+from compress.predict.predictor import MAX_TOKENS
+from compress.stages.prune_vocab.dependencies import take_apart
+from compress.stages.prune_vocab.rebuild import rebuilt
+from compress.stages.prune_vocab.selection import always, choose
+from compress.stages.prune_vocab.spec import Spec as VocabularySpec
+from compress.stages.prune_vocab.usage import loss as reading_loss
+from compress.stages.prune_vocab.usage import read_rows
+from compress.stages.prune_width.importance.surgeon import Importance
+from compress.stages.prune_width.study import WidthStudy
+from compress.stages.share.factorization import apply, count, factorize
+from compress.stages.shared.divergence import divergence
+
+ROWS, TOKENS = (512, 2048), 32_768
+"""Training rows that masks are judged and matrices are fitted on: at least, at most, and between them as many as have
+so many tokens. 512 short texts have a few thousand, too few to fit matrices of 1536 columns to."""
+COMPARED = 192
+"""Validation rows that answers are compared on."""
+CUTS: tuple[tuple[int, Literal["all", "used"]], ...] = ((1, "all"), (1, "used"), (2, "used"), (4, "used"), (8, "used"))
+"""Ways of cutting the vocabulary: how often the training text must hold a piece, and which single characters stay."""
+BETWEEN = (3 / 4, 1 / 2, 1 / 4, 1 / 8)
+"""More of them: of the pieces that the first of these ways leaves out, the share that stays, the lowest ids. Texts that
+come later hold pieces that the training text lacks, and the commonest have the lowest ids."""
+EVEN = 2e-3
+"""Nats that quantizing all matrices may cost to count as none."""
+SAME = 2e-4
+"""Nats that a rounded word table may cost to count as none: without a bound on megabytes it is taken all the same."""
+JOINS = 2
+"""Pairs of neighbours that may share, or a quarter of the layers: each takes seconds to fit."""
+NEARLY = 4.0
+"""Times what the pair that is missed least loses without residuals; one that loses more is dear with them too."""
+ANSWERS = Needs(logits=True)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A cut vocabulary. kept: (v,) ids; None: all of them.  files: of the tokenizer over them."""
+
+    name: str
+    rows: int
+    loss: float
+    kept: np.ndarray | None
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Study:
+    """scores: of heads and neurons, by unit; heads, neurons: what is lost with so many left.  drops: of each layer
+    alone, empty where layers share matrices.  matrices: bits → (part, unit) → loss.  tables: bits of the word table →
+    loss.  ranks: width of factorized embeddings → loss, 0 for those as they are.  joins: neighbouring layers that may
+    share their matrices."""
+
+    loaded: LoadedModel
+    scores: WidthScores
+    heads: Sequence[np.ndarray]
+    neurons: Sequence[np.ndarray]
+    drops: Sequence[float]
+    matrices: Mapping[int, Mapping[tuple[str, int], float]]
+    tables: Mapping[int, float]
+    ranks: Mapping[int, float]
+    vocabularies: Sequence[Vocabulary]
+    joins: Sequence[Join] = ()
+
+
+class Remembered:
+    """Answers to a few batches, given again. known: by the batch's identity."""
+
+    def __init__(self, known: Mapping[int, EncoderOutput]) -> None:
+        self._known = known
+
+    @classmethod
+    def of(cls, model: Teacher, batches: Sequence[Batch]) -> Remembered:
+        """Those of a model, computed once."""
+        with torch.inference_mode():
+            return cls({id(batch): model(batch, ANSWERS) for batch in batches})
+
+    def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
+        return self._known[id(batch)]
+
+
+class Student:
+    """Studies one model. device: where.  stop: called between passes.  say: takes a line."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        task: Task,
+        table: Table,
+        serving: Serving,
+        max_length: int,
+        seed: int,
+        stop: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.loaded, self.task, self.table, self.serving = loaded, task, table, serving
+        self.max_length = min(max_length, loaded.config.max_positions)
+        self.stop, self.say, self.where = stop, say, str(loaded.path)
+        self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=self.where)
+        train, held = table.split("train"), table.split("validation")
+        self.seed = seed
+        self.train, examples = self._studied(train)
+        self.held = held.take(spread(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
+        self.batches = self._batches(examples)
+        self.compared = self._batches(self.encoded(self.held, self.tokenizer))
+        self.ready = prepare(loaded.model)
+        self.known = Remembered.of(self.ready, self.compared)
+
+    def _studied(self, train: Rows) -> tuple[Rows, Examples]:
+        """The rows of the training split that are studied, and their tokens."""
+        least, most = (min(count, len(train)) for count in ROWS)
+        rows = train.take(spread(len(train), most, self.seed, "fit-study"))
+        examples = self.encoded(rows, self.tokenizer)
+        enough = max(least, most * TOKENS // max(TOKENS, len(examples.ids)))
+        if enough == most:
+            return rows, examples
+        rows = train.take(spread(len(train), enough, self.seed, "fit-study"))
+        return rows, self.encoded(rows, self.tokenizer)
+
+    def encoded(self, rows: Rows, tokenizer: Tokenizer) -> Examples:
+        return self.task.encode(tokenizer, rows, max_length=self.max_length)
+
+    def _batches(self, examples: Examples) -> list[Batch]:
+        return [batch.to(self.serving.device) for batch in evaluation_batches(examples, MAX_TOKENS)]
+
+    def study(self, *, joins: bool = False) -> Study:
+        """All of it; no label is read. joins: layers that share too, which saves bytes and no time."""
+        width = WidthStudy(self.loaded.model, self.batches, seed=self.seed, name=self.where, stop=self.stop)
+        importance = Importance()
+        scores = importance(width)
+        config = self.loaded.config
+        widths = curves(self, scores, width.factors(importance.on))
+        return Study(
+            loaded=self.loaded,
+            scores=scores,
+            heads=widths[: len(scores.heads)],
+            neurons=widths[len(scores.heads) :],
+            drops=self._drops(),
+            matrices={bits: self._matrices(bits) for bits in self.serving.bits},
+            tables={bits: self._table(bits) for bits in self.serving.table_bits},
+            ranks={0: 0.0, **{rank: self._rank(rank) for rank in ranks(config)}},
+            vocabularies=self._vocabularies(),
+            joins=self._joins() if joins else (),
+        )
+
+    def apart(self, model: Teacher) -> float:
+        """Nats that a model's answers are from the whole one's, on the compared rows."""
+        self.stop()
+        return divergence(model, self.known, self.compared)
+
+    def apart_of(self, answers: Mapping[int, EncoderOutput]) -> float:
+        """The same of answers that were given: identity of a compared batch → to it."""
+        return divergence(Remembered(answers), self.known, self.compared)
+
+    def _drops(self) -> list[float]:
+        """Of each layer, left out alone."""
+        config = self.loaded.config
+        if config.depth == 1 or any(len(unit) > 1 for part in PARTS for unit in units(config, part)):
+            return []
+        every = tuple(range(config.depth))
+        sets = [tuple(i for i in every if i != gone) for gone in every]
+        if not config.first_norm:
+            sets = sets[1:]  # the first layer has no norm of its own before it, and none can take its place
+        answers: dict[tuple[int, ...], dict[int, EncoderOutput]] = {kept: {} for kept in sets}
+        for batch in self.compared:
+            self.stop()
+            for kept, output in subset_outputs(self.ready, batch, sets, ANSWERS):
+                answers[kept][id(batch)] = output
+        found = {kept: self.apart_of(at) for kept, at in answers.items()}
+        alone = {next(i for i in every if i not in kept): value for kept, value in found.items()}
+        return [alone.get(i, float("inf")) for i in every]
+
+    def _matrices(self, bits: int) -> dict[tuple[str, int], float]:
+        """Of each unit's matrices in so many bits; nothing where all together cost next to nothing."""
+        config = self.loaded.config
+        names = [(part, unit) for part in PARTS for unit in range(len(units(config, part)))]
+        if bits == FLOAT:
+            return dict.fromkeys(names, 0.0)
+        made = rounded(self.loaded.model, Bits({"encoder.layers.*": bits}, FLOAT, FLOAT), self.serving)
+        together = self.apart(prepare(made))
+        if together < EVEN:
+            return dict.fromkeys(names, 0.0)
+        found = {}
+        for part, unit in names:
+            layers = {config.groups[layer] for layer in units(config, part)[unit]}
+            starts = tuple(f"encoder.layers.{layer}.{part}." for layer in layers)
+            set_mode(made, lambda name, starts=starts: "quantized" if name.startswith(starts) else "float")
+            self.stop()
+            found[part, unit] = divergence(made, self.known, self.compared[: -(-len(self.compared) // 2)])
+        set_mode(made, "quantized")
+        return found
+
+    def _table(self, bits: int) -> float:
+        if bits == FLOAT:
+            return 0.0
+        found = self.apart(prepare(rounded(self.loaded.model, Bits({}, bits, FLOAT), self.serving)))
+        return 0.0 if found < SAME else found
+
+    def _joins(self) -> list[Join]:
+        """The neighbours that are missed least where they share, by what they lose without residuals, measured with
+        them."""
+        model, config = self.loaded.model, self.loaded.config
+        firsts = able(config)
+        if not firsts:
+            return []
+        read = known(model, self.batches)
+        bare = {first: self.apart(prepare(joined(model, (first,), read, rank=0))) for first in firsts}
+        near = [first for first in firsts if bare[first] <= NEARLY * min(bare.values())]
+        best = sorted(near, key=lambda first: bare[first])[: max(JOINS, config.depth // 4)]
+        return [Join(first, self.apart(prepare(joined(model, (first,), read)))) for first in sorted(best)]
+
+    def _rank(self, rank: int) -> float:
+        return self.apart(prepare(self.factorized(self.loaded.model, rank)))
+
+    def factorized(self, model: Model, rank: int) -> Model:
+        """With its tables as a product of this width, rows counted as often as the text uses them."""
+        return apply(model, factorize(model, count(model.config, self.batches), size=rank)).eval()
+
+    def _vocabularies(self) -> list[Vocabulary]:
+        """That of the model, and those that the training text leaves of it."""
+        loaded, config = self.loaded, self.loaded.config
+        whole = Vocabulary("whole", config.vocabulary, 0.0, None, loaded.tokenizer_files)
+        try:
+            pieces = take_apart(self.tokenizer, self.where)
+        except UserError as error:
+            self.say(f"the vocabulary stays: {error.what}")
+            return [whole]
+        reading = read_rows(self.task, self.tokenizer, self.table.split("train"), config.max_positions)
+        counts = reading.counts(config.vocabulary)
+        before = read_rows(self.task, self.tokenizer, self.held, config.max_positions)
+        padding = range(config.pad_id + 1) if config.position_offset else (config.pad_id,)
+        found = [whole]
+        theirs = self.encoded(self.held, self.tokenizer)
+        parents = answers(self.ready, theirs, self.serving.device)
+        ways = [VocabularySpec(kind="prune_vocab", min_count=n, characters=characters) for n, characters in CUTS]
+        fewest = len(always(pieces, counts, ways[0], padding, self.where) | set(np.flatnonzero(counts).tolist()))
+        sizes = [round(fewest + part * (config.vocabulary - fewest)) for part in BETWEEN]
+        for spec in [*(VocabularySpec(kind="prune_vocab", size=size) for size in sizes), *ways]:
+            self.stop()
+            try:
+                kept = always(pieces, counts, spec, padding, self.where)
+                choice = choose(pieces, counts, kept, spec, self.where)
+                files = rebuilt(pieces, choice.kept, self.where)
+                small = Tokenizer.from_files(files, where=self.where)
+                after = read_rows(self.task, small, self.held, config.max_positions)
+                reading_loss(before, after, choice.new_ids, pieces.unknown, self.where)
+            except UserError as error:
+                self.say(f"a vocabulary with {spec.amount} is left out: {error.what}")
+                continue
+            if len(choice.kept) >= found[-1].rows:
+                continue
+            made = keep_rows(loaded.model, torch.from_numpy(choice.kept), self.where).eval()
+            examples = self.encoded(self.held, small)
+            ours = answers(prepare(made), examples, self.serving.device)
+            lost = apart(self.task, (ours, examples), (parents, theirs), self.loaded.label_names, self.held)
+            name = spec.amount + (", all characters" if spec.characters == "all" and spec.min_count else "")
+            found.append(Vocabulary(name, len(choice.kept), lost, choice.kept, files))
+        return found
+
+
+PARTS = ("attention", "feed_forward")
+
+
+def answers(model: PreparedModel, examples: Examples, device: str) -> np.ndarray:
+    """(rows, C) logits of encoded rows, in their order; (tokens, C) of heads that answer tokens."""
+    found = []
+    for batch in evaluation_batches(examples, MAX_TOKENS):
+        logits = model(batch.to(device), ANSWERS).logits
+        assert logits is not None
+        found.append((batch.row_ids.numpy(), logits.float().cpu().numpy()))
+    return in_order(examples, found)
+
+
+def apart(
+    task: Task,
+    ours: tuple[np.ndarray, Examples],
+    theirs: tuple[np.ndarray, Examples],
+    names: Sequence[str],
+    rows: Rows,
+) -> float:
+    """How far answers are from others to the same rows: mean KL divergence; of scores the squared difference; where
+    both cut the rows otherwise and answer pieces of them, how much lower the main metric is."""
+    if ours[0].shape != theirs[0].shape:
+        metric = task.metrics_of(names)[0]
+        figures = [task.score(logits, names, examples, rows).value(metric) for logits, examples in (ours, theirs)]
+        return max(0.0, figures[1] - figures[0])
+    alike = task.compare(ours[0], theirs[0], names, ours[1], rows)
+    if "kl" in alike.figures:
+        return max(0.0, float(alike.figures["kl"](np.ones((1, alike.rows)))[0]))
+    if "kl" in alike.values:
+        return max(0.0, alike.values["kl"])
+    return float(np.mean((ours[0] - theirs[0]) ** 2))
+
+
+def as_json(study: Study) -> dict[str, Any]:
+    """What was found, for people and files; no weights."""
+    return {
+        "drops": [round(float(x), 6) for x in study.drops],
+        "matrices": {
+            str(bits): {f"{p} {u}": round(v, 6) for (p, u), v in row.items()} for bits, row in study.matrices.items()
+        },
+        "tables": {str(bits): round(v, 6) for bits, v in study.tables.items()},
+        "ranks": {str(rank): round(v, 6) for rank, v in study.ranks.items()},
+        "vocabularies": [
+            {k: v for k, v in dataclasses.asdict(dataclasses.replace(x, kept=None, files={})).items() if k in KEYS}
+            for x in study.vocabularies
+        ],
+        "heads": [[round(float(v), 6) for v in curve] for curve in study.heads],
+        "joins": [[join.first, round(join.loss, 6)] for join in study.joins],
+    }
+
+
+KEYS = ("name", "rows", "loss")

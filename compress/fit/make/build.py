@@ -1,0 +1,192 @@
+"""A plan made: layers, heads and neurons cut, what is left fitted by least squares, vocabulary and tables cut, rounded,
+written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from compress.data.batches.batches import evaluation_batches
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.students import take_layers
+from compress.encoder.reshape.word_rows import keep_rows
+from compress.fit.cost.serving import Serving, content, rounded, stored
+from compress.fit.loss.study import Student
+from compress.fit.make.joined_layers import joined, known
+from compress.fit.plan.planner import Shape
+from compress.fit.plan.plans import Plan, Scales, Space
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import DataNote, FolderMeta, Parent
+from compress.onnx.check import ROWS
+from compress.onnx.writer import write_into
+from compress.predict.predictor import MAX_TOKENS
+from compress.stages.prune_width.costs import Counts
+from compress.stages.prune_width.refit import refit
+from compress.stages.prune_width.selection import highest
+from compress.storage import atomic
+from evaluation.cost.size import MB
+
+
+class Maker:
+    """Makes the plans of one model. stop: called between passes."""
+
+    def __init__(self, student: Student, space: Space, stop: Callable[[], None]) -> None:
+        self.student, self.space, self.stop = student, space, stop
+        self.source, self.study = space.study.loaded, space.study
+
+    def of(self, plan: Plan, *, fitted: bool = True) -> Model:
+        """A plan's model with what it keeps of layers, heads and neurons, and what layers share; nothing else cut."""
+        made = self.narrow(plan.layers, Counts(plan.heads, plan.neurons), fitted=fitted)
+        if not plan.joined:
+            return made
+        self.stop()
+        firsts = [plan.layers.index(layer) for layer in plan.joined]
+        return joined(made, firsts, known(made, self.student.batches) if fitted else None)
+
+    def narrow(self, layers: tuple[int, ...], counts: Counts, *, fitted: bool = True) -> Model:
+        """The model of these layers with so many heads and neurons in each unit of the whole one, fitted anew."""
+        model, scores = self.source.model, self.study.scores
+        whole = Counts.of(model.config)
+        if counts == whole and len(layers) == model.config.depth:
+            return model
+        chosen = Counts(
+            tuple(n or most for n, most in zip(counts.heads, whole.heads, strict=True)),
+            tuple(n or most for n, most in zip(counts.neurons, whole.neurons, strict=True)),
+        )
+        kept = highest(scores, chosen)
+        if len(layers) < model.config.depth:  # then every unit is one layer
+            kept = Kept(tuple(kept.heads[i] for i in layers), tuple(kept.neurons[i] for i in layers))
+            made = cut(take_layers(model, layers), kept)
+        else:
+            made = cut(model, kept)
+        if fitted:
+            refit(made, model, kept, self.student.batches, self.stop, layers)
+        return made.eval()
+
+    def narrowed(self, plan: Plan) -> bool:
+        """Whether a plan leaves out layers, heads or neurons, or joins layers."""
+        config = self.source.model.config
+        return (
+            bool(plan.joined)
+            or len(plan.layers) < config.depth
+            or Counts(plan.heads, plan.neurons) != Counts.of(config)
+        )
+
+    def save_narrow(self, plan: Plan, folder: Path, data: DataNote) -> None:
+        """What `of` gives: a plan's model with nothing rounded, its vocabulary and tables whole."""
+        made = self.of(plan)
+        files, meta = self.source.tokenizer_files, self._meta(plan, data)
+        modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+
+    def model(
+        self, plan: Plan, serving: Serving, *, fitted: bool = True, narrow: Model | None = None
+    ) -> tuple[Model, dict[str, bytes]]:
+        """The model as it will be rounded, and its tokenizer's files.
+
+        fitted: False where its size alone matters.  narrow: what `of` gave, trained meanwhile.
+        """
+        made = narrow or self.of(plan, fitted=fitted)
+        vocabulary = self.space.vocabulary(plan.vocabulary)
+        if plan.rank:
+            made = self.student.factorized(made, plan.rank)
+        if vocabulary.kept is not None:
+            made = keep_rows(made, torch.from_numpy(vocabulary.kept), str(self.source.path)).eval()
+        self.stop()
+        return rounded(made, plan.modules(self.source.config), serving), dict(vocabulary.files)
+
+    def megabytes(self, plan: Plan, serving: Serving) -> float:
+        """Of what will be deployed: exact, since no fitted number changes it."""
+        made, _ = self.model(plan, serving, fitted=False)
+        return (len(content(made)) if serving.writes else stored(made)) / MB
+
+    def write(
+        self, plan: Plan, serving: Serving, folder: Path, data: DataNote, *, narrow: Model | None = None, how: str = ""
+    ) -> Path:
+        """The model folder of a plan, with its file where one is deployed, checked against the model.
+
+        narrow: as `model` takes it.  how: it was trained, for the card.
+        """
+        made, files = self.model(plan, serving, narrow=narrow)
+        return self._written(plan, made, files, serving, folder, data, how)
+
+    def write_rounded(self, plan: Plan, made: Model, serving: Serving, folder: Path, data: DataNote, how: str) -> Path:
+        """As `write`, of a model that was rounded as planned and trained on."""
+        files = dict(self.space.vocabulary(plan.vocabulary).files)
+        return self._written(plan, made, files, serving, folder, data, how)
+
+    def save_parent(self, plan: Plan, folder: Path) -> Path:
+        """The folder of the whole model over a plan's vocabulary: it reads what the plan's model reads. That of the
+        model itself where the vocabulary is whole."""
+        vocabulary, source = self.space.vocabulary(plan.vocabulary), self.source
+        if vocabulary.kept is None:
+            return source.path
+        if not folder.is_dir() or atomic.verify_folder(folder):
+            made = keep_rows(source.model, torch.from_numpy(vocabulary.kept), str(source.path)).eval()
+            note = f"the parent of a fit over {vocabulary.rows:,} pieces of its vocabulary, to teach from"
+            meta = source.meta.model_copy(update={"lineage": (self._parent(),), "notes": (*source.meta.notes, note)})
+            files = dict(vocabulary.files)
+            modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+        return folder
+
+    def _written(
+        self, plan: Plan, made: Model, files: dict[str, bytes], serving: Serving, folder: Path, data: DataNote, how: str
+    ) -> Path:
+        meta = self._meta(plan, data, how)
+        modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+        if serving.writes:
+            student = self.student
+            tokenizer = Tokenizer.from_files(files, where=str(folder))
+            few = student.held.take(np.arange(min(ROWS, len(student.held))))
+            examples = student.encoded(few, tokenizer)
+            write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), f"{data.name}/validation")
+        return folder
+
+    def _parent(self) -> Parent:
+        path = self.source.path
+        return Parent(role="parent", name=path.name, fingerprint=modelfolder.fingerprint(path))
+
+    def _meta(self, plan: Plan, data: DataNote, how: str = "") -> FolderMeta:
+        source, table = self.source, self.student.table
+        return FolderMeta(
+            family=source.family,
+            language=source.meta.language,
+            task=table.task,
+            label_names=tuple(table.label_names),
+            task_settings={**source.meta.task_settings, **dict(table.settings)},
+            method="fit",
+            max_length=self.student.max_length,
+            lineage=(self._parent(),),
+            data=data,
+            notes=(
+                *source.meta.notes,
+                f"fitted to a budget, {how or 'without training'}: {plan.sentence(source.config)}",
+            ),
+        )
+
+    def scales(self) -> Scales:
+        """From probes that are cut and fitted as plans are: all layers at PROBED of their width, and the model without
+        the layer that is missed least."""
+        config, study = self.source.config, self.study
+        points = []
+        for part in PROBED:
+            plan, total = self.space.probe(part)
+            points.append((total, self._lost(plan.layers, Counts(plan.heads, plan.neurons))))
+        shape = Shape.of(points)
+        if not study.drops or min(study.drops) <= 0:
+            return Scales(shape)
+        least = int(np.argmin(study.drops))
+        kept = tuple(i for i in range(config.depth) if i != least)
+        return Scales(shape, self._lost(kept, Counts.of(config)) / study.drops[least])
+
+    def _lost(self, layers: tuple[int, ...], counts: Counts) -> float:
+        return self.student.apart(prepare(self.narrow(layers, counts)))
+
+
+PROBED = (0.5, 0.2)
+"""Shares of the milliseconds of heads and neurons at which it is measured what their losses come to together."""

@@ -1,0 +1,1 @@
+"""Which parts stay, and in how many bits."""

@@ -1,0 +1,100 @@
+"""`--plan-only`: what would be tried, and what is known of it before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from compress.errors import UserError
+from compress.fit.loss.past_fits import FEWEST, Experience
+from compress.fit.plan.plans import Plan
+from compress.fit.plan.search import SKIPPED, Search
+from compress.modelfolder import folder as modelfolder
+from compress.report.rows import title
+from compress.tracking import resolve_store
+from compress.tracking.reading import Reader
+
+if TYPE_CHECKING:
+    from compress.fit.run import Fit
+
+
+def forecast(fit: Fit, search: Search) -> dict[str, Any]:
+    """The plans before any is made: exact sizes, milliseconds with their margin, and what plans like them lost."""
+    past, why = _experience(fit)
+    margin = fit.costs.blocks.margin
+    rows, told, without = [], [], []
+    for place, (plan, mb) in enumerate(within(search, lambda plan: fit.maker.megabytes(plan, fit.serving)), 1):
+        low, high = plan.ms / margin, plan.ms * margin
+        expected = None if past is None else past.expected(plan.loss)
+        lost = "not known"
+        if expected is not None:
+            lost = f"{expected.value:.2f} [{expected.low:.2f}, {expected.high:.2f}]"
+        elif past is not None:
+            without.append(f"plan {place} {past.alike(plan.loss)}")
+        rows.append((
+            f"plan {place}", f"{mb:.3f}", f"{plan.ms:.2f} [{low:.2f}, {high:.2f}]", f"{plan.loss:.3f}", lost,
+            plan.sentence(fit.loaded.config),
+        ))  # fmt: skip
+        told.append({
+            **plan.as_json(), "mb": mb, "ms_low": low, "ms_high": high,
+            "points_lost": None if expected is None else expected.as_json(),
+        })  # fmt: skip
+    columns = ("", "MB", "ms", "nats from the parent", f"points of {title(fit.metric)} lost", "what is done")
+    fit.console.table(f"plans for {fit.bounds.sentence()}", columns, rows)
+    lines = [
+        "MB are exact: of files written without what is fitted",
+        f"ms are sums of building blocks, corrected by two real models, with the 95 % interval by which sums missed "
+        f"{len(fit.costs.blocks.checks)} other models of random weights on this machine",
+        "nats are planned: every loss alone, added up; a made plan is measured",
+        *_on_points(told, without, why),
+    ]
+    if not rows and search.skipped:
+        more = max(search.skipped.values())
+        lines.insert(0, f"no plan: files came out up to {more:.3f} MB larger than planned, over the budget")
+    for line in lines:
+        fit.console.result(line)
+    return {"plans": told, "bounds": fit.bounds.as_json(), "notes": lines}
+
+
+def within(search: Search, megabytes: Callable[[Plan], float]) -> list[tuple[Plan, float]]:
+    """The first plans whose files, by their exact megabytes, are within the budget, and these: where planned ones were
+    too low the next plans are aimed lower, as they are when plans are made."""
+    exact: dict[str, float] = {}
+    found: list[Plan] = []
+    for _ in range(SKIPPED):
+        found = search.forecast()
+        exact |= {plan.key: megabytes(plan) for plan in found if plan.key not in exact}
+        over = [plan for plan in found if search.skip(plan, exact[plan.key])]
+        if not over:
+            break
+    return [(plan, exact[plan.key]) for plan in found if plan.key not in search.skipped]
+
+
+def _experience(fit: Fit) -> tuple[Experience | None, str]:
+    """What the store knows of earlier plans, or why it is not to be had."""
+    try:
+        reader = Reader(resolve_store(fit.options.tracking_uri))
+        return Experience.of(reader, fit.metric, modelfolder.fingerprint(fit.source)), ""
+    except UserError as error:
+        return None, error.line()
+
+
+def _on_points(told: Sequence[Mapping[str, Any]], without: Sequence[str], why: str) -> list[str]:
+    """Where the intervals of lost points come from, and which plans have none."""
+    lines = []
+    for of in ("this model", "all models"):
+        sizes = [row["points_lost"]["plans"] for row in told if row["points_lost"] and row["points_lost"]["of"] == of]
+        if sizes:
+            holds = 100 * (min(sizes) - 1) / (min(sizes) + 1)
+            lines.append(
+                f"points lost: median and range of {min(sizes)} or more earlier plans of {of}, made without training "
+                f"and of such a loss in nats; of plans like them {holds:.0f} % or more lie within"
+            )
+    if without:
+        lines.append(
+            f"points lost have no interval where fewer than {FEWEST} plans of such a loss were made before: "
+            f"{', '.join(without)}; they are known once the plans are made: run the same without --plan-only"
+        )
+    if why:
+        lines.append(f"points lost are not known: the store does not open: {why}")
+    return lines

@@ -1,0 +1,117 @@
+"""What a fit tells people: each plan as it is judged, the table of plans, the family, the result."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compress.fit.certificate import document as certificate
+from compress.fit.cost.serving import FLOAT
+from compress.fit.make.evaluator import Judged, timed_alike
+from compress.fit.plan.plans import Plan
+from compress.report.rows import title
+from compress.tracking import TrackedRun
+
+if TYPE_CHECKING:
+    from compress.fit.run import Fit
+
+
+def bits(count: int) -> str:
+    """`int8`, `float`."""
+    return "float" if count == FLOAT else f"int{count}"
+
+
+def planned(plan: Plan) -> str:
+    return f"{plan.mb:.2f} MB, {plan.ms:.2f} ms, {plan.loss:.3f} nats"
+
+
+def progress(fit: Fit, judged: Judged, best: Judged, met: bool) -> str:
+    """Of the plan that was just judged, and the best so far."""
+    how = "best so far" if met else "closest so far"
+    return f"{judged.name}: {figures_of(fit, judged)}; {how}: {best.name}"
+
+
+def figures_of(fit: Fit, j: Judged) -> str:
+    busy = "" if j.timing.quiet else " (busy machine)"
+    return (
+        f"{title(fit.metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{busy}, "
+        f"{j.timing.speedup:.2f}x the parent in floats"
+    )
+
+
+def figures(fit: Fit, j: Judged) -> dict[str, float]:
+    """For MLflow."""
+    return {
+        f"validation/{fit.metric}": j.value,
+        "validation/drop_points": j.drop,
+        "validation/kl": j.apart,
+        "size/disk_mb": j.mb,
+        "speed/latency_p50_ms": j.timing.p50,
+        "speed/latency_p95_ms": j.timing.p95,
+        "fit/speedup": j.timing.speedup,
+        "fit/planned_ms": j.plan.ms,
+        "fit/planned_mb": j.plan.mb,
+        "fit/planned_loss": j.plan.loss,
+        "fit/trained_steps": float(j.steps),
+    }
+
+
+def plans(fit: Fit, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(columns, rows): the parent, and a plan a row."""
+    columns = ("", f"{title(fit.metric)} x 100", "lost", "KL", "MB", "planned", "ms", "planned", "speed-up", "bounds")
+    judge = fit.judge
+    first = tried[0].timing
+    parent = first.parent_p50 if first.quiet else first.parent_minimum
+    rows = [
+        (
+            "parent, float",
+            f"{100 * judge.value:.2f}",
+            "",
+            "",
+            f"{judge.parent_mb:.2f}",
+            "",
+            f"{parent:.2f}",
+            "",
+            "1.00x",
+            "",
+        )
+    ]
+    for j in timed_alike(tried):
+        over = fit.bounds.over(j.mb, j.timing.ms, j.drop)
+        rows.append((
+            j.name, f"{100 * j.value:.2f}", f"{j.drop:.2f} [{j.drop_low:.2f}, {j.drop_high:.2f}]", f"{j.apart:.3f}",
+            f"{j.mb:.2f}", f"{j.plan.mb:.2f}", f"{j.timing.ms:.2f}" + ("" if j.timing.quiet else " (busy)"),
+            f"{j.plan.ms:.2f}", f"{j.timing.speedup:.2f}x", "; ".join(over) or "met",
+        ))  # fmt: skip
+    return columns, rows
+
+
+def family(fit: Fit, members: Sequence[Judged]) -> None:
+    """The models that no other beats."""
+    columns, rows = plans(fit, members)
+    title = "the family: no other is as small, as fast and, by the paired 95 % interval, as good"
+    fit.console.table(title, columns, rows)
+    for j in members:
+        fit.console.result(f"{j.name}: {j.folder}: {j.plan.sentence(fit.loaded.config)}")
+
+
+def result(fit: Fit, model: Path, found: Mapping[str, Any], log: TrackedRun) -> None:
+    """The lines that a person needs next."""
+    fit.console.result("")
+    for line in certificate.sentences(found):
+        fit.console.result(line)
+    name = shlex.quote(str(model))
+    fit.console.result(f"model    {model}")
+    fit.console.result(f"use it   compress predict {name} {fit.task.example}")
+    fit.console.result(f"check it compress verify {name} --data {shlex.quote(str(fit.table.name))}")
+    for line in log.ui_lines():
+        fit.console.result(f"see it   {line}")
+
+
+def short(found: Mapping[str, Any]) -> str:
+    """A certificate in a clause."""
+    q = found["quality"]
+    value = "" if q["value"] is None else f", {q['metric']} {100 * q['value']:.2f}"
+    return f"{found['size_mb']:.2f} MB, {found['latency']['ms']:.2f} ms{value}"

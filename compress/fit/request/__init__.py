@@ -1,0 +1,1 @@
+"""What is requested of a fit, and what can be requested."""

@@ -1,0 +1,70 @@
+"""What is settled before anything is planned: which runtime will serve, and what no model can be smaller than."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from compress.console import Console
+from compress.data.batches.batches import evaluation_batches
+from compress.data.tables.random_rows import mixed_lengths
+from compress.encoder.modules.model import Model
+from compress.errors import UserError
+from compress.fit.cost.serving import Bits, Serving, answering, candidates, content, opened, rounded, stored
+from compress.modelfolder.folder import LoadedModel
+from compress.onnx.check import expected_of, file_answer
+from compress.predict.predictor import MAX_TOKENS
+from evaluation.cost.latency import measure_interleaved
+from evaluation.cost.size import MB
+
+CHECKED = 32
+"""Rows of random tokens that a runtime must answer as the model does."""
+
+
+def served_by(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], console: Console) -> Serving:
+    """The runtime that is asked for; of several the one that answers the whole model in 8 bits soonest, of those that
+    answer as it does. Raises UserError where none does."""
+    able = candidates(asked, shape["device"])
+    servings = [Serving(runtime, **shape) for runtime in able]
+    if len(servings) == 1:
+        return servings[0]
+    made = rounded(loaded.model, Bits.alike(8), servings[0])
+    written = content(made)
+    batches = list(evaluation_batches(mixed_lengths(loaded.config.vocabulary, 64, CHECKED), MAX_TOKENS))
+    expected = expected_of(made, "task", batches, "random tokens")
+    right, calls = [], []
+    for serving in servings:
+        try:
+            answer = file_answer(opened(written, serving))
+        except UserError as problem:
+            console.note(f"{serving.runtime}: left out: {problem.what}")
+            continue
+        check = expected.check(answer)
+        if check.complaint is not None:
+            console.note(f"{serving.runtime}: left out: {check.complaint}")
+            continue
+        right.append(serving)
+        calls.append(answering(made, serving, written))
+    if not right:
+        raise UserError("no runtime answers as the model does", where=str(loaded.path), do="name a --runtime")
+    timed = measure_interleaved(calls, repeats=20, seconds=3.0)
+    for serving, latency in zip(right, timed, strict=True):
+        console.note(f"{serving.runtime}: {latency.minimum:.2f} ms for the whole model in 8 bits")
+    return right[int(np.argmin([latency.minimum for latency in timed]))]
+
+
+def least_megabytes(loaded: LoadedModel, asked: str | None, shape: dict[str, Any]) -> float:
+    """Of one layer of one head and one neuron over no vocabulary to speak of: no plan is smaller."""
+    serving = Serving(candidates(asked, shape["device"])[0], **shape)
+    config = loaded.config
+    layer = dataclasses.replace(config.layers[0], heads=1, feed_forward=1)
+    small = dataclasses.replace(
+        config, layers=(layer,), vocabulary=config.pad_id + 8, layer_groups=None, sharing=None, windows=None,
+        first_norm=True, rotary_bases=None if config.rotary_bases is None else config.rotary_bases[:1],
+    )  # fmt: skip
+    made = Model(small, {"task": loaded.heads["task"]}).initialize(0).eval()
+    bits = 4 if serving.writes else serving.bits[0]
+    made = rounded(made, Bits.alike(serving.bits[0], bits), serving)
+    return (len(content(made)) if serving.writes else stored(made)) / MB

@@ -1,0 +1,1 @@
+"""Plans trained: recovery, quantization in the loop, and settings searched for."""

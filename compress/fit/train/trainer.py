@@ -1,0 +1,160 @@
+"""A plan's model trained by a run of its own, a child of the fit's: the pipeline's distill stage does it, and what it
+left is written, timed and scored as every plan is."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compress.console import Console
+from compress.contracts import Override
+from compress.encoder.modules.model import Model
+from compress.errors import Stopped, UserError
+from compress.fit import report as telling
+from compress.fit.make.evaluator import RECORD, Judged, judged_from
+from compress.fit.plan.plans import Plan
+from compress.modelfolder import folder as modelfolder
+from compress.recipe import load_recipe
+from compress.run import Run
+from compress.storage import atomic
+from compress.tracking import TrackedRun
+
+if TYPE_CHECKING:
+    from compress.fit.run import Fit
+
+RECIPE = "distilbert-task"
+FITTED = "fitted"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a training minimises. temperature: of the answers that are learned.  hidden, labels: weights of the squared
+    difference of hidden states and of the rows' own labels; that of the parent's answers is 1."""
+
+    rate: float = 1e-4
+    temperature: float = 2.0
+    hidden: float = 1.0
+    labels: float = 0.2
+
+    def overrides(self) -> Mapping[str, Any]:
+        """As paths of the recipe."""
+        rows: list[dict[str, Any]] = [
+            {"kind": "soft_targets", "on": "task", "temperature": self.temperature, "weight": 1.0},
+            {"kind": "hidden_mse", "weight": self.hidden},
+            {"kind": "hard_labels", "weight": self.labels},
+        ]
+        return {"stages.0.objectives": [r for r in rows if r["weight"]], "stages.0.training.learning_rate": self.rate}
+
+    def as_json(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One training. folder: of its run.  start: the model that is trained.  name: of what is judged.  steps: of this
+    run.  before: steps that `start` had behind it.  more: further values of the recipe."""
+
+    plan: Plan
+    folder: Path
+    start: Path
+    name: str
+    steps: int
+    before: int = 0
+    settings: Settings = Settings()
+    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def trained(self) -> Path:
+        """The folder that the run leaves."""
+        return self.folder / "student"
+
+
+Writer = Callable[[Lesson, Model], None]
+"""Gets a trained model and writes the folder that is judged, FITTED in that of the lesson."""
+
+
+class OutOfTime(Exception):  # noqa: N818 - not an error: the time that was given is over
+    """There is no time for a training, or its time ended in it; what was trained of it is kept for --resume."""
+
+
+class Trainer:
+    """Trains plans inside a fit. seconds_a_step: the most that a step took so far; None before the first."""
+
+    def __init__(self, fit: Fit, log: TrackedRun) -> None:
+        self.fit, self.log = fit, log
+        self.seconds_a_step: float | None = None
+
+    def train(self, lesson: Lesson, write: Writer, said: str, making: float) -> Judged:
+        """Train, write, judge; what was judged before is not made again.
+
+        said: where this training stands among the others.  making: seconds that writing and judging a plan take.
+        Raises OutOfTime, Stopped where a signal asked for it, and UserError where the run failed.
+        """
+        fit, told = self.fit, lesson.folder / RECORD
+        fitted = lesson.folder / FITTED
+        if told.is_file() and not atomic.verify_folder(fitted) and not atomic.verify_folder(lesson.trained):
+            made = judged_from(told, fitted)
+            fit.judge.remember(made.timing)
+            fit.console.note(f"{made.name}: judged before")
+            return made
+        if fit.late(making + lesson.steps * (self.seconds_a_step or 0.0)):
+            raise OutOfTime
+        begun = time.monotonic()
+        fit.console.note(said)
+        self._run(lesson)
+        model = modelfolder.load_model(lesson.trained, device=fit.options.device).model.eval()
+        write(lesson, model)
+        made = fit.judge.judge(lesson.name, lesson.plan, fitted, begun, lesson.before + lesson.steps)
+        made.write(told)
+        settings = {f"training.{key}": value for key, value in lesson.settings.as_json().items()}
+        fit.tell_child(self.log, lesson.folder, made, **settings)
+        fit.console.note(f"{made.name}: {telling.figures_of(fit, made)}")
+        return made
+
+    def _run(self, lesson: Lesson) -> None:
+        """The training itself, up to the end of the fit's time; one that was stopped goes on at its last step."""
+        fit, begun = self.fit, time.monotonic()
+        assert fit.recipe.data is not None
+        said = {
+            "seed": fit.recipe.seed,
+            "data": {**fit.recipe.data.model_dump(mode="json"), "max_length": fit.max_length},
+            "stages.0.student": {"model": str(lesson.start)},
+            "stages.0.control": False,
+            "stages.0.checks": "off",
+            "stages.0.training.steps": lesson.steps,
+            "stages.0.training.epochs": None,
+            "teacher": str(fit.source),
+            **lesson.settings.overrides(),
+            **lesson.more,
+        }
+        overrides = tuple(Override(key, value, "--train") for key, value in said.items())
+        options = dataclasses.replace(
+            fit.options, output=lesson.folder, overrides=overrides, resume=lesson.folder.exists(), runtime=None,
+            onnx=False, json=False,
+        )  # fmt: skip
+        # Its tables and lines are not what the fit was run for: stdout is the fit's own.
+        console = Console(quiet=fit.console.quiet, json=True)
+        run = Run(load_recipe(RECIPE, overrides=overrides), options, console, None, {})
+        run.parent, run.tags = self.log.parent, fit.child_tags(self.log)
+        run.measures = False
+        try:
+            with fit.stop.until(fit.deadline):
+                run.go()
+        except Stopped:
+            if fit.stop.requested is None:
+                raise OutOfTime from None
+            raise
+        took = (time.monotonic() - begun) / lesson.steps
+        self.seconds_a_step = max(self.seconds_a_step or 0.0, took)
+
+    def attempt(self, lesson: Lesson, write: Writer, said: str, making: float) -> Judged | None:
+        """As `train`; None, and a warning, where the run failed: what was found before must not be lost by it."""
+        try:
+            return self.train(lesson, write, said, making)
+        except UserError as error:
+            self.fit.console.warn(f"{lesson.name} is left out: {error.line()}")
+            return None

@@ -1,0 +1,221 @@
+"""`--trials`: settings of the training that heals, searched for by optuna (extra `search`) in a study that several
+processes and machines may share.
+
+A trial heals the study's plan anew, in rungs; after each it is judged as every plan is, and given up where it is worse
+than the median of the others there. How far the answers are from the parent's is what is minimised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from compress.errors import ExitCode, UserError, printable
+from compress.fit.make.evaluator import Judged
+from compress.fit.plan.plans import Plan
+from compress.fit.train.recovery import Healing
+from compress.fit.train.trainer import Lesson, OutOfTime, Settings
+from compress.modelfolder import folder as modelfolder
+from compress.tracking.names import redact
+
+if TYPE_CHECKING:
+    import optuna
+
+    from compress.fit.run import Fit
+
+RUNGS = (0.25, 0.25, 0.5)
+"""Shares of a trial's steps after which it is judged; each goes on where the one before it stood."""
+STARTED = 4
+"""Finished trials before one is given up, and before the sampler learns from them."""
+JOURNAL, JOURNAL_FILE = "journal:///", "study.journal"
+PLAN, WHERE, REASON = "plan", "where", "failed"
+OPENED, PAUSE = 5, 0.5
+"""Times that a storage is opened, and seconds between them: two processes that make its tables at once are in each
+other's way."""
+
+
+def require() -> None:
+    """Raises UserError where optuna is not installed."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"{error.name or 'optuna'} is not installed", where="--trials", do="pip install 'compress-bert[search]'",
+            code=ExitCode.ENVIRONMENT,
+        ) from None  # fmt: skip
+
+
+def open_study(name: str, url: str) -> optuna.Study:
+    """The study of that name, made where it is not there. url: of any storage that optuna opens (sqlite:///FILE,
+    postgresql://…, mysql://…, redis://…), or journal:///FILE. Raises UserError for one that does not open."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    error: Exception | None = None
+    for attempt in range(OPENED):
+        if attempt:
+            time.sleep(PAUSE)
+        try:
+            storage: Any = url
+            if url.startswith(JOURNAL):
+                storage = JournalStorage(JournalFileBackend(url.removeprefix(JOURNAL)))
+            return optuna.create_study(
+                study_name=name,
+                storage=storage,
+                load_if_exists=True,
+                direction="minimize",
+                sampler=optuna.samplers.TPESampler(n_startup_trials=STARTED, constant_liar=True),
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTED),
+            )
+        except Exception as problem:  # of sqlalchemy, of a database's driver, of the file system: each has its own
+            error = problem
+    raise UserError(
+        "the study's storage does not open", where=f"--study {printable(redact(url), 100)}",
+        why=printable(redact(str(error)).partition("\n")[0], 200),
+        do="give an address such as sqlite:///study.db or journal:///study.journal",
+        code=ExitCode.ENVIRONMENT,
+    )  # fmt: skip
+
+
+class Trials:
+    """A study, as one process of it sees it. count: trials of the whole study.  url: None: a journal in the fit's own
+    folder.  steps: of a trial, at most."""
+
+    def __init__(self, fit: Fit, healing: Healing, count: int, url: str | None, steps: int) -> None:
+        self.fit, self.healing, self.count, self.steps = fit, healing, count, steps
+        self.url = url or JOURNAL + str(fit.path / JOURNAL_FILE)
+        self.where = f"{socket.gethostname()}:{fit.path.resolve()}"
+
+    @property
+    def name(self) -> str:
+        """The same on every machine that fits this model on this data to these bounds."""
+        fit = self.fit
+        told = [
+            modelfolder.fingerprint(fit.source), fit.table.fingerprint, fit.bounds.as_json(), fit.max_length, self.steps
+        ]  # fmt: skip
+        return f"compress-fit-{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]}"
+
+    def run(self, tried: list[Judged]) -> None:
+        """Trials until the study has enough of them; each judged model is added to those `tried`.
+
+        Raises Stopped where a signal asked for it: the trial is marked as failed then, and waits to be run again.
+        """
+        import optuna
+
+        study = open_study(self.name, self.url)
+        plan = self._plan(study, tried)
+        if plan is None:
+            return
+        self._recover(study)
+        first = {key: value for key, value in Settings().as_json().items() if key in self._searched()}
+        study.enqueue_trial({**first, "steps": self.steps}, skip_if_exists=True)
+        while self.done(study) < self.count:
+            trial = study.ask()
+            trial.set_user_attr(WHERE, self.where)
+            try:
+                value = self._trial(trial, plan, tried)
+            except optuna.TrialPruned:
+                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            except OutOfTime:
+                self._again(study, trial.number)
+                self.fit.console.note(f"no time for more trials in {self.fit.wanted.seconds:.0f} s")
+                break
+            except BaseException:
+                self._again(study, trial.number)
+                raise
+            else:
+                failed = optuna.trial.TrialState.FAIL
+                study.tell(trial, value) if value is not None else study.tell(trial, state=failed)
+        self._tell(study)
+
+    @staticmethod
+    def done(study: optuna.Study) -> int:
+        """Trials that came to an end: finished, given up, or failed by themselves."""
+        return sum(t.state.name in ("COMPLETE", "PRUNED") or REASON in t.user_attrs for t in study.trials)
+
+    def _plan(self, study: optuna.Study, tried: list[Judged]) -> Plan | None:
+        """The plan that whoever began the study chose: of those that may be trained the one that healed best."""
+        if PLAN not in study.user_attrs:
+            able = {j.plan.key for j in self.healing.able(tried)}
+            field = [j for j in tried if j.plan.key in able]
+            if not field:
+                return None
+            most = max(j.steps for j in field)
+            best = min((j for j in field if j.steps == most), key=lambda j: j.apart)
+            study.set_user_attr(PLAN, best.plan.as_json())
+        return Plan.from_json(study.user_attrs[PLAN])
+
+    def _recover(self, study: optuna.Study) -> None:
+        """Trials that this fit had begun when it was killed are run again."""
+        for trial in study.trials:
+            if trial.state.name == "RUNNING" and trial.user_attrs.get(WHERE) == self.where:
+                self._again(study, trial.number)
+
+    def _again(self, study: optuna.Study, number: int) -> None:
+        import optuna
+
+        study.tell(number, state=optuna.trial.TrialState.FAIL)
+        study.enqueue_trial(study.trials[number].params)
+
+    def _searched(self) -> tuple[str, ...]:
+        """Scores have no temperature."""
+        softened = self.fit.table.task != "regression"
+        return ("rate", *(["temperature"] if softened else []), "hidden", "labels")
+
+    def _asked(self, trial: optuna.Trial) -> tuple[Settings, int]:
+        given = {"rate": trial.suggest_float("rate", 2e-5, 1e-3, log=True)}
+        if "temperature" in self._searched():
+            given["temperature"] = trial.suggest_float("temperature", 1.0, 8.0, log=True)
+        given["hidden"] = trial.suggest_float("hidden", 0.05, 20.0, log=True)
+        given["labels"] = trial.suggest_float("labels", 0.0, 1.0)
+        steps = trial.suggest_categorical("steps", list(dict.fromkeys([max(1, self.steps // 2), self.steps])))
+        return Settings(**given), int(steps)
+
+    def _trial(self, trial: optuna.Trial, plan: Plan, tried: list[Judged]) -> float | None:
+        """What it came to; None where its training failed. Raises TrialPruned and OutOfTime."""
+        import optuna
+
+        settings, steps = self._asked(trial)
+        said = json.dumps([settings.as_json(), steps], sort_keys=True)
+        # By its settings: one that is run again goes on where it was stopped.
+        work = self.healing.work(plan).with_name("trials") / hashlib.sha256(said.encode()).hexdigest()[:12]
+        start, before, made = self.healing.start(plan), 0, None
+        for rung, share in enumerate(RUNGS):
+            part = max(1, round(share * steps))
+            name = f"trial {trial.number}, {before + part} steps"
+            lesson = Lesson(plan, work / f"rung-{rung}", start, name, part, before, settings)
+            told = f"trial {trial.number} of {self.count}, rung {rung + 1} of {len(RUNGS)}: {_words(settings, steps)}"
+            made = self.healing.trainer.attempt(lesson, self.healing.write, told, 0.0)
+            if made is None:
+                trial.set_user_attr(REASON, "its training failed")
+                return None
+            tried.append(made)
+            trial.report(made.apart, rung)
+            if rung + 1 < len(RUNGS) and trial.should_prune():
+                self.fit.console.note(f"trial {trial.number} is given up: others were nearer to the parent here")
+                raise optuna.TrialPruned
+            start, before = lesson.trained, before + part
+        assert made is not None
+        trial.set_user_attr("folder", str(made.folder))
+        return made.apart
+
+    def _tell(self, study: optuna.Study) -> None:
+        finished = [t for t in study.trials if t.state.name == "COMPLETE" and t.value is not None]
+        if not finished:
+            return
+        best = min(finished, key=lambda t: t.value or 0.0)
+        settings = ", ".join(f"{key} {value:.3g}" for key, value in best.params.items())
+        elsewhere = best.user_attrs.get(WHERE) != self.where
+        there = f"; it lies at {best.user_attrs.get(WHERE)}, {best.user_attrs.get('folder')}" if elsewhere else ""
+        self.fit.console.note(
+            f"study {study.study_name}: {self.done(study)} trials; the best is {best.number}: {settings}{there}"
+        )
+
+
+def _words(settings: Settings, steps: int) -> str:
+    return ", ".join([f"{steps} steps", *(f"{key} {value:.3g}" for key, value in settings.as_json().items())])

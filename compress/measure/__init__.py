@@ -1,0 +1,1 @@
+"""Figures of model folders: quality, size, latency, memory, calibration."""

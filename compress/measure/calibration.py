@@ -1,0 +1,83 @@
+"""Whether probabilities mean what they say, before and after temperature scaling: figures, and a reliability plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compress.data.tables.table import Rows
+from compress.report.plots import Curve, line_chart
+from evaluation.quality.calibration import Bin, calibration_error, fit_temperature, reliability
+from evaluation.quality.intervals import bootstrap_rows
+
+FILE = "reliability.svg"
+FEWEST_ROWS = 10
+MOST_ROWS = 2000
+"""Held-out rows that a temperature is fitted on: one number needs no more."""
+PERFECT: Curve = ((0.0, 0.0, 0.0, 0.0), (100.0, 100.0, 100.0, 100.0))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """before: bins of the probabilities as the model tells them.  temperature: fitted on other rows, None where there
+    were none.  after: bins with it.  values: by MLflow name."""
+
+    before: Sequence[Bin]
+    temperature: float | None = None
+    after: Sequence[Bin] = ()
+    values: Mapping[str, float] | None = None
+
+
+def calibration(
+    logits: np.ndarray,
+    gold: np.ndarray,
+    temperature: float,
+    held: tuple[np.ndarray, np.ndarray] | None,
+    *,
+    bootstrap: int,
+) -> Calibration:
+    """(N, C) logits of rows, beside their classes. temperature: the model's own.  held: the same of other rows, that
+    the new temperature is fitted on."""
+    before = reliability(logits / temperature, gold)
+    if held is None or len(held[1]) < FEWEST_ROWS:
+        return Calibration(before)
+    fitted = fit_temperature(*held)
+    scaled = logits / fitted
+    error = bootstrap_rows(len(gold), calibration_error(scaled, gold), resamples=bootstrap)
+    key = "quality/calibration_error_scaled"
+    values = {key: error.value, f"{key}_low": error.low, f"{key}_high": error.high, "quality/temperature": fitted}
+    return Calibration(before, fitted, reliability(scaled, gold), values)
+
+
+def fitting_rows(rows: Rows | None) -> Rows | None:
+    """At most MOST_ROWS of them, evenly spaced; None where there are too few."""
+    if rows is None or len(rows) < FEWEST_ROWS:
+        return None
+    if len(rows) <= MOST_ROWS:
+        return rows
+    return rows.take(np.linspace(0, len(rows) - 1, MOST_ROWS).astype(np.int64))
+
+
+def chart(title: str, models: Mapping[str, Calibration], *, scaled: str | None = None) -> str:
+    """Share of right answers against told probability, per cent, with 95 % bands; the diagonal is what it should be.
+
+    scaled: the model that is also shown after temperature scaling.
+    """
+    curves: dict[str, Curve] = {"as it should be": PERFECT}
+    curves |= {name: _curve(found.before) for name, found in models.items()}
+    if scaled is not None and (temperature := models[scaled].temperature) is not None:
+        curves[f"{scaled}, temperature {temperature:.2f}"] = _curve(models[scaled].after)
+    return line_chart(title, "probability of the answer, %", "right, %", curves)
+
+
+def _curve(bins: Sequence[Bin]) -> list[tuple[float, float, float, float]]:
+    """One point a bin that has rows, with Wilson's interval."""
+    return [(100 * b.confidence, 100 * b.accuracy, *_wilson(b)) for b in bins if b.rows]
+
+
+def _wilson(b: Bin, z: float = 1.96) -> tuple[float, float]:
+    n, p = b.rows, b.accuracy
+    middle, half = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
+    return 100 * max(0.0, (middle - half) / (1 + z * z / n)), 100 * min(1.0, (middle + half) / (1 + z * z / n))

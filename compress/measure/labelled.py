@@ -1,0 +1,100 @@
+"""Models measured on the labelled data that the flags of a command name, without a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.data.tables.groups import columns_of
+from compress.data.tables.table import Table
+from compress.errors import UserError
+from compress.measure.models import CostPlan, Measured, Subject, measure
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.resolve import resolve
+from compress.predict.fastest import named
+from compress.recipe import Recipe, load_recipe
+from compress.report.rows import comparison, conditions
+from compress.stages.shared.stage import open_table_of, settings_for
+
+
+def measure_models(
+    models: Sequence[str],
+    against: str | None,
+    split: str,
+    bootstrap: int,
+    options: RunOptions,
+    console: Console,
+    sliced: Sequence[str] | None = None,
+) -> list[Measured]:
+    """Measure models on a split of the labelled data that the options name; `against`, if given, comes first."""
+    folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
+    alone = against is None and len(folders) == 1
+    subjects = [Subject(model_label(f), f, "teacher" if alone else "student") for f in folders]
+    if against:
+        parent = resolve(against, options.tracking_uri)
+        kept = [s for s in subjects if len(folders) == 1 or s.folder.resolve() != parent.resolve()]
+        subjects = [Subject(model_label(parent), parent, "teacher"), *kept]
+    info = modelfolder.inspect(folders[0])
+    recipe, table = open_labelled(info, options, console, columns_of(sliced or ()))
+    assert recipe.data is not None
+    return measure(
+        subjects,
+        table.split(split),
+        task=table.task,
+        dataset=f"{table.called}/{split}",
+        digest=table.fingerprint,
+        max_length=recipe.data.max_length,
+        cost=CostPlan(),
+        bootstrap=bootstrap,
+        device=options.device,
+        precision="bf16" if options.precision == "bf16" else "fp32",
+        settings=settings_for(recipe, table),
+        held=None if split == "validation" else table.splits.get("validation"),
+        runtime=named(options),
+        sliced=sliced,
+        say=console.note,
+    )
+
+
+def open_labelled(
+    info: modelfolder.FolderInfo,
+    options: RunOptions,
+    console: Console,
+    others: Sequence[str] = (),
+    *,
+    bare: bool = False,
+) -> tuple[Recipe, Table]:
+    """The labelled data that the options name, read as the model needs it; what was noticed is told. others: columns
+    that rows are told apart by.  bare: there may be no labels."""
+    recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
+    table = open_table_of(recipe, info, others, bare=bare)
+    for note in table.notes:
+        console.note(note)
+    return recipe, table
+
+
+def print_measured(console: Console, measured: Sequence[Measured]) -> None:
+    columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
+    console.table("", columns, rows)
+    for line in conditions(measured[-1].measurement):
+        console.result(line)
+    console.document({"models": [m.as_json() for m in measured]})
+
+
+def model_label(folder: Path) -> str:
+    """`teacher/model` tells more than `model`."""
+    resolved = folder.resolve()
+    return f"{resolved.parent.name}/{resolved.name}" if resolved.name in ("model", "student") else resolved.name
+
+
+def _data_of(info: modelfolder.FolderInfo, options: RunOptions) -> dict[str, object]:
+    """The data block: from --data, with the length that the model was trained on."""
+    if not any(o.path == "data.source" for o in options.overrides):
+        raise UserError("on which data?", where="--data", do="give an embedded set, a file or a folder")
+    length = info.meta.max_length or min(128, info.config.max_positions)
+    return {"source": "given by --data", "max_length": length}
+
+
+_UNUSED = {"kind": "finetune", "training": {"steps": 1}}  # a recipe needs a stage; measuring runs none

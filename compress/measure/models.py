@@ -1,0 +1,441 @@
+"""Models on the same rows and the same machine: quality, size, operations, latency, throughput, memory.
+
+All models of one call are timed in turn (A B A B ...), so their ratios hold on a machine whose speed drifts, and are
+scored on the same rows, so that the difference to the reference is a paired one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from compress.contracts import FAKE, Batch, Measurement, Needs
+from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.examples import Examples
+from compress.data.tables.groups import groups
+from compress.data.tables.table import Rows
+from compress.data.task import Fidelity, Scored
+from compress.data.tasks import classification
+from compress.encoder.integers.fake_quantized import integer_megabytes
+from compress.errors import UserError, printable
+from compress.measure.calibration import Calibration, calibration, fitting_rows
+from compress.modelfolder.ensemble import Ensemble
+from compress.onnx.runtimes import Runtime
+from compress.predict.fastest import require_alike
+from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, fixed_batch
+from compress.stages.shared.stage import check_same_task
+from evaluation.cost.device import describe
+from evaluation.cost.flops import count_flops
+from evaluation.cost.latency import Latency, measure_interleaved
+from evaluation.cost.memory import peak_memory_mb
+from evaluation.cost.size import MB, count_parameters, weights_bytes
+from evaluation.quality.churn import Group
+from evaluation.quality.intervals import Interval, bootstrap_rows
+from evaluation.quality.paired import exact_sign_test
+from evaluation.quality.pairing import Resampled
+from evaluation.quality.pairing import kept as kept_resamples
+from evaluation.quality.slices import Members, Slice, slices
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to measure. role: teacher, student, control, of one teacher of several `member_role`, of a stage's model
+    on the way `stage_role`.
+
+    ensemble: several that answer together; folder is then that of their lead.  runtime: what computes this one's
+    answers, where it is said.
+    """
+
+    name: str
+    folder: Path
+    role: str = "student"
+    ensemble: Ensemble | None = None
+    runtime: Runtime | None = None
+
+    def predictor(self, **how: Any) -> Predictor:
+        """What answers."""
+        if self.runtime is not None:
+            how = {**how, "runtime": self.runtime}
+        return Predictor(self.folder, **how) if self.ensemble is None else EnsemblePredictor(self.ensemble, **how)
+
+
+MEMBER = "teacher-"
+
+
+def member_role(place: int) -> str:
+    """The role of one of several teachers, counted from 0."""
+    return f"{MEMBER}{place + 1}"
+
+
+STAGE = "stage-"
+
+
+def stage_role(index: int) -> str:
+    """The role of what a stage of the run made on the way to its result, counted from 0."""
+    return f"{STAGE}{index}"
+
+
+def kind_of(role: str) -> str:
+    """teacher, student, control or stage: one of several teachers is a teacher."""
+    return role.partition("-")[0]
+
+
+def taught_by(folder: Path, ensemble: Ensemble | None) -> list[Subject]:
+    """Whoever taught as subjects: the reference, which is all of several together, and then each of these."""
+    if ensemble is None:
+        return [Subject("teacher", folder, "teacher")]
+    each = [Subject(f"teacher {i + 1}", m.folder, member_role(i)) for i, m in enumerate(ensemble.members)]
+    return [Subject("teachers together", folder, "teacher", ensemble), *each]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A subject with its figures. scored: its answers, from which any of them can be resampled.  metric: the one of
+    the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher.  slices:
+    the metric on groups of rows, against the teacher where there is one.  resampled: the metric on resamples of the
+    rows, by which other runs are paired with it."""
+
+    subject: Subject
+    measurement: Measurement
+    scored: Scored | None = None
+    metric: str | None = None
+    churn: Sequence[Group] = ()
+    calibration: Calibration | None = None
+    slices: Sequence[Slice] = ()
+    resampled: Resampled | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints of it."""
+        told: dict[str, Any] = {"churn": [group.as_json() for group in self.churn]} if self.churn else {}
+        told |= {"slices": [s.as_json() for s in self.slices]} if self.slices else {}
+        return {
+            "name": self.subject.name,
+            "role": self.subject.role,
+            **self._where(),
+            "values": dict(self.measurement.values),
+            "context": dict(self.measurement.context),
+            **told,
+        }
+
+    def _where(self) -> dict[str, Any]:
+        ensemble = self.subject.ensemble
+        if ensemble is None:
+            return {"folder": str(self.subject.folder)}
+        shares = [{"name": m.name, "folder": str(m.folder), "weight": m.weight} for m in ensemble.members]
+        return {"folder": None, "members": shares, "combine": ensemble.combine}
+
+
+@dataclass(frozen=True)
+class CostPlan:
+    """How cost is measured: one sequence of `length` real tokens for latency, real rows for throughput."""
+
+    batch: int = 1
+    length: int = 128
+    repeats: int = 50
+    warmup: int = 5
+    throughput_rows: int = 512
+    seconds: float = 10.0
+
+
+def measure(
+    subjects: Sequence[Subject],
+    rows: Rows,
+    *,
+    task: str,
+    dataset: str,
+    digest: str,
+    max_length: int,
+    cost: CostPlan,
+    bootstrap: int = 1000,
+    device: str = "cpu",
+    precision: Literal["fp32", "bf16"] = "fp32",
+    settings: Mapping[str, Any] | None = None,
+    held: Rows | None = None,
+    runtime: Runtime | None = None,
+    sliced: Sequence[str] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Measured]:
+    """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
+
+    task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
+    a temperature is fitted on.  runtime: of all of them;
+    None: of each as its folder is meant to be run.  sliced: by what rows are told apart (`data.grouping.groups`).
+    Raises UserError when a model does not do it, or two answer different labels.
+    """
+    how: dict[str, Any] = {"device": device, "precision": precision, "task": task, "settings": settings}
+    how["runtime"] = runtime
+    predictors = [s.predictor(**how) for s in subjects]
+    for subject, predictor in zip(subjects, predictors, strict=True):
+        check_same_task(predictor.head, predictor.label_names, task, str(subject.folder))
+    for subject, predictor in zip(subjects, predictors, strict=True):
+        if subject.role.startswith(MEMBER):
+            predictor.answer_in_order_of(predictors[0].label_names)
+    require_same_labels(subjects, predictors)
+    answered = [_answer(s, p, rows, max_length, say) for s, p in zip(subjects, predictors, strict=True)]
+    encoded = [a.examples for a in answered]
+    metric = predictors[0].task.metrics_of(predictors[0].label_names)[0]
+    say("timing " + ", ".join(s.name for s in subjects))
+    costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost)
+    reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
+    apart = groups(predictors[0].task, rows, predictors[0].label_names, sliced)
+    held = fitting_rows(held)
+    measured = []
+    for i, subject in enumerate(subjects):
+        scored = answered[i].scored
+        calibrated = _calibrated(predictors[i], answered[i], rows, held, max_length, bootstrap)
+        values = {**quality(scored, bootstrap), **costs[i].values}
+        values |= fake_quantized(predictors[i], answered[i].examples, rows)
+        context = {**costs[i].context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
+        context |= {"task": task, "metric": metric}
+        for name, why in scored.undefined.items():
+            say(f"{subject.name}: no {name}: {why}")
+        if reference is not None and i != reference:
+            theirs = answered[reference]
+            values |= against(scored, theirs.scored, metric, bootstrap)
+            values |= likeness(_compare(predictors[i], answered[i], theirs, rows), bootstrap)
+            values |= kept(scored, theirs.scored, metric) | cost_ratios(values, costs[reference].values)
+        flips = (
+            () if reference is None or i == reference else _churn(predictors[i], answered[i], answered[reference], rows)
+        )
+        if calibrated is not None and calibrated.values:
+            values |= calibrated.values
+        if predictors[i].simulates_integers:
+            values = simulated(values) | {"size/integer_mb": integer_megabytes(predictors[i].model)}
+        parent = None if reference is None or i == reference else answered[reference].scored
+        rest = _sliced(apart, scored, parent, metric), _resampled(scored, metric, context)
+        measured.append(Measured(subject, Measurement(values, context), scored, metric, flips, calibrated, *rest))
+    return measured
+
+
+def _sliced(apart: Sequence[Members], ours: Scored, theirs: Scored | None, metric: str) -> Sequence[Slice]:
+    """The main metric on each group of rows; nothing where it is undefined on all of them."""
+    if metric not in ours.metrics:
+        return ()
+    parent = None if theirs is None or metric not in theirs.metrics else theirs.answers(metric)
+    return slices(apart, ours.answers(metric), parent)
+
+
+def _resampled(scored: Scored, metric: str, context: Mapping[str, str]) -> Resampled | None:
+    if metric not in scored.metrics:
+        return None
+    data = f"{context['dataset_digest']}/{context['dataset'].rpartition('/')[2]}"
+    return kept_resamples(scored.rows, scored.metrics[metric], metric=metric, data=data)
+
+
+def simulated(values: Mapping[str, float]) -> dict[str, float]:
+    """The figures of a model whose integers are computed in floats, by their honest names: what it answers is
+    fake_quantized/…, and how fast it answers tells nothing of the integers, so it is left out."""
+    timed = {"vs_teacher/speedup", "vs_teacher/throughput_ratio"}
+    stored = {"vs_teacher/size_ratio", "vs_teacher/params_ratio"}
+    found = {}
+    for key, value in values.items():
+        if key in timed or (key.startswith(("speed/", "memory/")) and key != "speed/gflops"):
+            continue
+        if key.startswith("quality/"):
+            found[f"{FAKE}{key.removeprefix('quality/')}"] = value
+        elif key.startswith("vs_teacher/") and key not in stored:
+            found[f"{FAKE}{key}"] = value
+        else:
+            found[key] = value
+    return found
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """A subject's encoded rows, its outputs for them, and how good they are."""
+
+    examples: Examples
+    logits: np.ndarray
+    scored: Scored
+
+
+def _answer(
+    subject: Subject, predictor: Predictor, rows: Rows, max_length: int, say: Callable[[str], None]
+) -> _Answered:
+    say(f"scoring {subject.name} on {len(rows)} rows")
+    examples = predictor.encode_rows(rows, max_length=max_length)
+    for note in examples.notes:
+        say(f"{subject.name}: {note}")
+    require_alike(predictor, examples, "the data")
+    logits = predictor.logits(examples)
+    return _Answered(examples, logits, predictor.task.score(logits, predictor.label_names, examples, rows))
+
+
+def _compare(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Rows) -> Fidelity:
+    """How alike two models answer; nothing where their tokenizers cut the rows differently."""
+    if ours.logits.shape != theirs.logits.shape:
+        return Fidelity(len(rows), {})
+    return predictor.task.compare(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
+
+
+def _calibrated(
+    predictor: Predictor, ours: _Answered, rows: Rows, held: Rows | None, max_length: int, bootstrap: int
+) -> Calibration | None:
+    """Whether its probabilities mean what they say, as they are and with a temperature fitted on `held`; None for kinds
+    of task without one answer a row."""
+    task, fitted = predictor.task, None
+    if not isinstance(task, classification.Task):
+        return None
+    if held is not None:
+        examples = predictor.encode_rows(held, max_length=max_length)
+        fitted = task.pooled(predictor.logits(examples), examples), np.asarray(held.labels)
+    logits = task.pooled(ours.logits, ours.examples)
+    return calibration(logits, np.asarray(rows.labels), task.temperature, fitted, bootstrap=bootstrap)
+
+
+def _churn(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Rows) -> Sequence[Group]:
+    """Which rows changed; nothing where their tokenizers cut the rows differently."""
+    if ours.logits.shape != theirs.logits.shape:
+        return ()
+    return predictor.task.churn(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
+
+
+def require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predictor]) -> None:
+    """Raise UserError unless all models answer the labels of the first, in its order."""
+    first = predictors[0].label_names
+    for subject, predictor in zip(subjects, predictors, strict=True):
+        if predictor.label_names != first:
+            raise UserError(
+                f"{subject.name} and {subjects[0].name} answer different labels",
+                where=str(subject.folder),
+                why=printable(f"{', '.join(predictor.label_names)} against {', '.join(first)}", 200),
+                do="compare models of one task",
+            )
+
+
+def quality(scored: Scored, bootstrap: int) -> dict[str, float]:
+    """Every metric of the task with its 95 % interval, and its baselines, by MLflow name."""
+    values: dict[str, float] = {}
+    for name in scored.metrics:
+        values |= _with_interval(f"quality/{name}", scored.interval(name, resamples=bootstrap))
+    return values | {f"quality/{name}": value for name, value in scored.baselines.items()}
+
+
+def fake_quantized(predictor: Predictor, examples: Examples, rows: Rows) -> dict[str, float]:
+    """Of a quantized model whose file was measured: what the model scores with its numbers rounded and multiplied as
+    floats, under names of its own; nothing of others."""
+    if predictor.runtime == "torch" or predictor.config.quantization is None:
+        return {}
+    logits = predictor.using("torch").logits(examples)
+    scored = predictor.task.score(logits, predictor.label_names, examples, rows)
+    return {f"fake_quantized/{name}": scored.value(name) for name in scored.metrics}
+
+
+def against(ours: Scored, theirs: Scored, metric: str, bootstrap: int) -> dict[str, float]:
+    """The paired difference in the main metric, by MLflow name; McNemar's p-value where rows are right or wrong."""
+    if metric not in ours.metrics or metric not in theirs.metrics:
+        return {}
+    difference = ours.difference(theirs, metric, resamples=bootstrap)
+    values = _with_interval(f"vs_teacher/{metric}_difference", difference)
+    mine, other = ours.answers(metric).right, theirs.answers(metric).right
+    if mine is not None and other is not None:
+        wins, losses = int((mine & ~other).sum()), int((other & ~mine).sum())
+        values["vs_teacher/p_value"] = exact_sign_test(wins, losses)
+    return values
+
+
+def likeness(alike: Fidelity, bootstrap: int) -> dict[str, float]:
+    """How alike model and teacher answer, by MLflow name; shares in percent."""
+    values = {f"vs_teacher/{name}": value for name, value in alike.values.items()}
+    for name, figure in alike.figures.items():
+        found = bootstrap_rows(alike.rows, figure, resamples=bootstrap)
+        share = name == "agreement"
+        values |= _with_interval(f"vs_teacher/{name}{'_pct' * share}", found, 100.0 if share else 1.0)
+    return values
+
+
+def kept(ours: Scored, theirs: Scored, metric: str) -> dict[str, float]:
+    """Percent of the teacher's main metric; left out where the teacher has none above zero."""
+    reference, value = theirs.value(metric), ours.value(metric)
+    return {"vs_teacher/quality_kept_pct": 100 * value / reference} if reference > 0 and np.isfinite(value) else {}
+
+
+def _with_interval(key: str, found: Interval, scale: float = 1.0) -> dict[str, float]:
+    return {key: scale * found.value, f"{key}_low": scale * found.low, f"{key}_high": scale * found.high}
+
+
+def cost_ratios(values: Mapping[str, float], teacher: Mapping[str, float]) -> dict[str, float]:
+    """Times smaller and faster than the teacher, measured in the same run."""
+    return {
+        "vs_teacher/size_ratio": teacher["size/disk_mb"] / values["size/disk_mb"],
+        "vs_teacher/params_ratio": teacher["size/params_m"] / values["size/params_m"],
+        "vs_teacher/speedup": teacher["speed/latency_p50_ms"] / values["speed/latency_p50_ms"],
+        "vs_teacher/throughput_ratio": values["speed/throughput_sps"] / teacher["speed/throughput_sps"],
+    }
+
+
+def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostPlan) -> list[Measurement]:
+    """Size, operations, latency, throughput and memory of each model.
+
+    samples: per model, encoded rows with the lengths of real input; throughput runs them packed.
+    """
+    device = predictors[0].device
+    length = min(cost.length, *(p.max_length for p in predictors))  # one for all: others would not compare
+    wait = torch.cuda.synchronize if device.startswith("cuda") else None
+    fixed = [fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
+    latencies = measure_interleaved(
+        [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
+        warmup=cost.warmup,
+        repeats=cost.repeats,
+        seconds=cost.seconds,
+        synchronize=wait,
+    )
+    mixes = [[b.to(device) for b in evaluation_batches(s, MAX_TOKENS)] for s in samples]
+    passes = [lambda p=p, m=m: [p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
+    throughputs = measure_interleaved(passes, warmup=1, repeats=5, seconds=cost.seconds, synchronize=wait)
+    results = []
+    for i, p in enumerate(predictors):
+        count = count_parameters(p.model, p.model.embedding_parameter_names())
+        single = replace_rows(fixed[i], 1)
+        values = {
+            "size/disk_mb": sum(map(weights_bytes, p.files)) / MB,
+            "size/params_m": count.total / MB,
+            "size/params_no_embedding_m": count.without_embedding / MB,
+            "speed/gflops": count_flops(lambda p=p, b=single: p.model(b.to(device), Needs(logits=True))) / 1e9,
+            "speed/latency_p50_ms": latencies[i].p50,
+            "speed/latency_p95_ms": latencies[i].p95,
+            "speed/latency_p99_ms": latencies[i].p99,
+            "speed/throughput_sps": len(samples[i]) / (throughputs[i].p50 / 1000),
+            "memory/peak_mb": peak_memory_mb(passes[i], device),
+            "memory/weights_mb": count.bytes / MB,
+        }
+        results.append(Measurement(values, _context(p, cost, length, latencies[i], samples[i])))
+    return results
+
+
+def _context(p: Predictor, cost: CostPlan, length: int, latency: Latency, sample) -> dict[str, str]:
+    here = describe(p.device)
+    return {
+        **here,
+        "runtime": p.computed_by,
+        "precision": p.computed_in,
+        "latency_shape": f"batch {cost.batch} x {length} tokens",
+        "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {MAX_TOKENS} at once",
+        "repeats": str(latency.repeats),
+        "contaminated": "yes" if latency.contaminated else "no",
+    }
+
+
+def replace_rows(batch: Batch, rows: int) -> Batch:
+    """The first `rows` sequences of a packed batch."""
+    end = int(batch.cu_seqlens[rows])
+    return replace(
+        batch,
+        input_ids=batch.input_ids[:end],
+        segment_ids=batch.segment_ids[:end],
+        position_ids=batch.position_ids[:end],
+        cu_seqlens=batch.cu_seqlens[: rows + 1],
+        row_ids=batch.row_ids[:rows],
+    )
+
+
+def _sample(examples, rows: int):
+    """Evenly spaced rows: the lengths of real input, the same rows for every model."""
+    if len(examples) <= rows:
+        return examples
+    return examples.take(np.linspace(0, len(examples) - 1, rows).astype(int))

@@ -1,0 +1,198 @@
+"""The first half of reading a model folder: everything that can be known, and refused, without reading a tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.sparsity import SPARSITY, with_values
+from compress.encoder.modules.model import Model
+from compress.errors import UserError, nearest, printable
+from compress.modelfolder import family as families
+from compress.modelfolder import labels, meta, private, vocabulary, weights
+from compress.modelfolder.family import Description, Family
+from compress.modelfolder.fields import Fields
+from compress.modelfolder.language import said_language
+from compress.modelfolder.meta import FolderMeta
+from compress.modelfolder.weights import Stored
+from compress.storage import safe
+from compress.storage.atomic import is_ours, read_manifest
+
+CONFIG = "config.json"
+OLD_CONFIG = "bert_config.json"  # as the first BERT checkpoints call it
+CONFIG_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A folder whose config, labels, tokenizer and tensor headers agree with each other.
+
+    values: config.json.  stock: whether the class that it names has the model's shape.  stored: canonical tensor name →
+    where it lies.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+    family: Family
+    stock: bool
+    description: Description
+    stored: dict[str, Stored]
+    files: list[Path]
+    meta: FolderMeta
+    tokenizer_files: dict[str, bytes]
+    vocabulary: dict[str, int] | None
+    notes: tuple[str, ...]
+
+
+def open_folder(path: Path, *, verify: bool = True) -> Opened:
+    """Look at everything but the tensors.
+
+    Raises UserError for a folder that is missing, incomplete, contradictory, or beyond what the encoder can say.
+    verify: where a manifest of ours lies, also compare the sha256 of weights and tokenizer with it.
+    """
+    path = Path(path)
+    _check_place(path)
+    config = path / CONFIG
+    values = safe.read_json(config, CONFIG_BYTES)
+    fields = Fields(values, str(config))
+    family, told = families.of_config(
+        values, str(config), lambda: [entry.name for entry in weights.read_headers(weights.weight_files(path))]
+    )
+    files = weights.weight_files(path)
+    stored = weights.canonical(weights.read_headers(files), family)
+    own = private.read(path)
+    stock = family.model_type != families.NATIVE and not private.describes_all(own)
+    shapes = {name: entry.shape for name, entry in stored.items()}
+    if own is not None and private.describes_all(own):
+        with _said_of(own.where):
+            description = families.known()[families.NATIVE].describe(own, shapes)
+    else:
+        with _said_of(str(config)):
+            known = {name: shape for name, shape in shapes.items() if stored[name].file.name != private.WEIGHTS}
+            description = family.describe(fields, known)
+            if SPARSITY in values and stock:  # as older versions wrote it
+                encoder = with_values(description.encoder, values[SPARSITY], SPARSITY)
+                description = dataclasses.replace(description, encoder=encoder)
+        if own is not None:
+            with _said_of(own.where):
+                description = with_own(description, private.completed(description.encoder, own))
+    notes = told + weights.check(description, stored, str(files[0]))
+    if "auto_map" in values:
+        notes.append("config.json asks for code of its own (auto_map); it was not run")
+    found = meta.read(path)
+    tokenizer_files = vocabulary.read_files(path)
+    tokens = vocabulary.tokens(tokenizer_files, str(path))
+    if tokens is None:
+        notes.append("the folder has no tokenizer")
+    else:
+        vocabulary.check_fits(tokens, description.encoder.vocabulary, str(path))
+    if verify:
+        names = [*(file.name for file in files), private.FILE, *tokenizer_files]
+        _check_unchanged(path, names, ours=found is not None)
+    return Opened(
+        path=path,
+        values=values,
+        family=family,
+        stock=stock,
+        description=description,
+        stored=stored,
+        files=files,
+        meta=_with_labels(found or FolderMeta(language=said_language(path)), fields, family, description),
+        tokenizer_files=tokenizer_files,
+        vocabulary=tokens,
+        notes=tuple(notes),
+    )
+
+
+def with_own(description: Description, encoder: EncoderConfig) -> Description:
+    """A stock class's description with what its config.json cannot say: the tensors that this adds keep our names."""
+    known = {*description.names, *(ours for parts in description.fused.values() for ours in parts)}
+    added = [name for name in parameter_names(encoder, description.heads) if name not in known]
+    names = description.names | {name: name for name in added}
+    return dataclasses.replace(description, encoder=encoder, names=names)
+
+
+def parameter_names(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> list[str]:
+    """Our names of all that such a model stores."""
+    with torch.device("meta"):  # shapes without memory
+        return list(Model(config, heads).state_dict())
+
+
+def _check_place(path: Path) -> None:
+    """Tell a wrong path from a folder that is not a model."""
+    if path.is_file():
+        if any(path.match(pattern) for pattern in weights.PICKLES):
+            raise weights.refuse_pickle(path)
+        raise UserError("is a file", where=str(path), why="a model is a folder", do=f"name the folder: {path.parent}")
+    if not path.is_dir():
+        siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
+        near = nearest(path.name, siblings)
+        do = f"did you mean '{path.parent / near}'?" if near else None
+        raise UserError("no such model folder", where=str(path), why=f"looked in {Path.cwd()}", do=do)
+    if not (path / CONFIG).is_file():
+        inner = sorted(p.parent.name for p in path.glob(f"*/{CONFIG}"))
+        do = f"did you mean '{path / inner[0]}'?" if inner else None
+        if (path / OLD_CONFIG).is_file():
+            do = f"rename {OLD_CONFIG} to {CONFIG}"
+        raise UserError(f"no {CONFIG}: not a model folder", where=str(path), do=do)
+
+
+@contextmanager
+def _said_of(file: str) -> Iterator[None]:
+    """The encoder's own refusals name its keys; a person needs the file as well."""
+    try:
+        yield
+    except UserError as error:
+        if error.where and error.where.startswith(file):
+            raise
+        where = f"{file}: {error.where}" if error.where else file
+        raise UserError(error.what, where=where, why=error.why, do=error.do, code=error.code) from None
+
+
+def _with_labels(found: FolderMeta, fields: Fields, family: Family, description: Description) -> FolderMeta:
+    """The meta with family and label names filled in. Raises UserError when the two files name different labels."""
+    task = description.heads.get("task")
+    if task is None:
+        names: tuple[str, ...] = ()
+    else:
+        names = tuple(labels.names_of(task, fields.values, fields.where))
+        if found.label_names and found.label_names != names:
+            ours, theirs = (printable(", ".join(n), 80) for n in (found.label_names, names))
+            raise UserError(
+                f"{CONFIG} and {meta.FILE} name different labels",
+                where=str(Path(fields.where).parent),
+                why=f"{theirs} against {ours}",
+                do="correct one of them",
+            )
+    return found.model_copy(update={"family": family.model_type, "label_names": names})
+
+
+def _check_unchanged(path: Path, names: list[str], *, ours: bool) -> None:
+    """Where we left a manifest, weights and tokenizer must still be what was written: a flipped bit loads silently."""
+    if not (path / "manifest.json").is_file() or not (ours or is_ours(path)):
+        return
+    records = read_manifest(path)
+    for name in names:
+        if name in records and not (path / name).is_file():
+            raise UserError(f"{name} is missing", where=str(path), why="manifest.json lists it", do="restore it")
+        if name in records and file_digest(path / name) != records[name].sha256:
+            raise UserError(
+                f"{name} is not what was written here",
+                where=str(path),
+                why="its sha256 is not the one in manifest.json",
+                do="restore it, or delete manifest.json if the change is meant",
+            )
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of the file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,197 @@
+"""How a folder turns a text into one vector, in the format of sentence-transformers.
+
+`modules.json` lists what follows the encoder: Pooling (mean or [CLS]), Dense (a matrix and a bias) and Normalize. Post-
+processing that is linear, such as whitening or the removal of components, is a Dense, so a folder that we write loads
+there unmodified. A folder without the list means the mean of its tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from compress.errors import UserError, printable
+from compress.modelfolder.fields import MAX_POSITIONS, MAX_WIDTH, Fields
+from compress.storage import safe
+from compress.storage.tensorfile import encode
+
+MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
+Pooling = Literal["mean", "cls"]
+
+_TYPES = "sentence_transformers.models."
+_MODES: dict[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
+_WIDTH = "word_embedding_dimension"
+_ACTIVATIONS = {"torch.nn.modules.linear.Identity": False, "torch.nn.modules.activation.Tanh": True}
+_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Dense:
+    """y = W·x + b, and tanh of it where `tanh`. weight: (out, in).  bias: (out,) or None."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    tanh: bool = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, in) → (N, out)."""
+        y = torch.nn.functional.linear(x, self.weight, self.bias)
+        return torch.tanh(y) if self.tanh else y
+
+
+@dataclass(frozen=True)
+class SentenceParts:
+    """From a text's last hidden states to its vector: pooled, through each Dense, and to length 1 where `normalize`.
+
+    max_length: of a text in tokens; None: what the encoder holds.
+    """
+
+    pooling: Pooling = "mean"
+    denses: tuple[Dense, ...] = ()
+    normalize: bool = False
+    max_length: int | None = None
+
+    def __call__(self, pooled: Tensor) -> Tensor:
+        """(N, hidden) pooled states → (N, width)."""
+        for dense in self.denses:
+            pooled = dense(pooled)
+        return torch.nn.functional.normalize(pooled, dim=-1) if self.normalize else pooled
+
+    def width(self, hidden: int) -> int:
+        """Of the vectors of an encoder that is `hidden` wide."""
+        return int(self.denses[-1].weight.shape[0]) if self.denses else hidden
+
+
+def read_parts(folder: Path, hidden: int) -> SentenceParts:
+    """What a folder says. Raises UserError for a module that is not computed here, and for one that does not fit."""
+    listed = folder / MODULES
+    if not listed.is_file():
+        return SentenceParts()
+    pooling: Pooling | None = None
+    denses: list[Dense] = []
+    normalize = False
+    for module in _modules(listed):
+        kind = _string(module, "type").removeprefix(_TYPES)
+        where = folder / _plain(module)
+        if kind == "Transformer":
+            if where != folder:
+                raise module.wrong("path", "an empty path: the encoder in the folder itself")
+        elif kind == "Pooling":
+            pooling = _pooling(where / _CONFIG, hidden)
+        elif kind == "Dense" and not normalize:
+            denses.append(_dense(where, int(denses[-1].weight.shape[0]) if denses else hidden))
+        elif kind == "Normalize":
+            normalize = True
+        else:
+            raise UserError(
+                f"module {printable(kind) or 'without a type'} is not computed here", where=str(listed),
+                why="computed: Transformer, Pooling, Dense and, last, Normalize",
+            )  # fmt: skip
+    if pooling is None:
+        raise UserError("no module pools the tokens of a text", where=str(listed), do="list a Pooling")
+    return SentenceParts(pooling, tuple(denses), normalize, _longest(folder / SETTINGS))
+
+
+def part_files(parts: SentenceParts, hidden: int) -> dict[str, bytes]:
+    """The files of a folder that means these parts, by name; what `read_parts` reads back."""
+    names = ["Pooling", *("Dense" for _ in parts.denses), *(["Normalize"] if parts.normalize else [])]
+    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_TYPES}Transformer"}]
+    listed += [
+        {"idx": i, "name": str(i), "path": f"{i}_{name}", "type": f"{_TYPES}{name}"} for i, name in enumerate(names, 1)
+    ]
+    modes = {mode: name == parts.pooling for name, mode in _MODES.items()}
+    files = {MODULES: _json(listed), f"1_Pooling/{_CONFIG}": _json({_WIDTH: hidden, **modes})}
+    for number, dense in enumerate(parts.denses, 2):
+        activation = next(name for name, tanh in _ACTIVATIONS.items() if tanh == dense.tanh)
+        out, given = map(int, dense.weight.shape)
+        values = {"in_features": given, "out_features": out, "bias": dense.bias is not None}
+        tensors = {"linear.weight": dense.weight.contiguous()}
+        if dense.bias is not None:
+            tensors["linear.bias"] = dense.bias.contiguous()
+        files[f"{number}_Dense/{_CONFIG}"] = _json({**values, "activation_function": activation})
+        files[f"{number}_Dense/{_WEIGHTS}"] = b"".join(encode(tensors, {"format": "pt"})[1])
+    if parts.max_length is not None:
+        files[SETTINGS] = _json({"max_seq_length": parts.max_length, "do_lower_case": False})
+    return files
+
+
+def _modules(file: Path) -> list[Fields]:
+    try:
+        listed = json.loads(safe.read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise UserError("not JSON", where=str(file), why=printable(str(error), 100)) from error
+    if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
+        raise UserError("not a list of modules", where=str(file))
+    return [Fields(row, f"{file}[{number}]") for number, row in enumerate(listed)]
+
+
+def _plain(module: Fields) -> str:
+    """Where a module lies: a folder right below, and never elsewhere on this machine."""
+    path = _string(module, "path")
+    if path in (".", "..") or set(path) & set("/\\:\0"):
+        raise module.wrong("path", "the name of a folder beside modules.json")
+    return path
+
+
+def _pooling(file: Path, hidden: int) -> Pooling:
+    fields = _fields(file)
+    width = fields.integer(_WIDTH, most=MAX_WIDTH, default=hidden)
+    if width != hidden:
+        raise fields.wrong(_WIDTH, f"{hidden}, the width of the encoder")
+    asked = sorted(name for name, value in fields.values.items() if name.startswith("pooling_mode_") and value is True)
+    for name, mode in _MODES.items():
+        if asked == [mode]:
+            return name
+    raise UserError(
+        "this pooling is not computed here", where=str(file), why=f"found {', '.join(asked) or 'none'}",
+        do=f"use one of {', '.join(_MODES.values())}",
+    )  # fmt: skip
+
+
+def _dense(folder: Path, given: int) -> Dense:
+    fields = _fields(folder / _CONFIG)
+    out = fields.integer("out_features", most=MAX_WIDTH)
+    if fields.integer("in_features", most=MAX_WIDTH) != given:
+        raise fields.wrong("in_features", f"{given}, the width of what it reads")
+    name = _string(fields, "activation_function")
+    if name not in _ACTIVATIONS:
+        raise fields.wrong("activation_function", " or ".join(_ACTIVATIONS))
+    shapes = {"linear.weight": (out, given)} | ({"linear.bias": (out,)} if fields.flag("bias", True) else {})
+    file = folder / _WEIGHTS
+    tensors = safe.load_safetensors(file)
+    found = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+    if found != shapes:
+        raise UserError("other tensors than its config.json says", where=str(file), why=f"{found}, not {shapes}")
+    safe.require_finite(tensors, str(file))
+    return Dense(tensors["linear.weight"].float(), _float(tensors.get("linear.bias")), _ACTIVATIONS[name])
+
+
+def _longest(file: Path) -> int | None:
+    settings = _fields(file) if file.is_file() else None
+    if settings is None or settings.values.get("max_seq_length") is None:
+        return None
+    return settings.integer("max_seq_length", most=MAX_POSITIONS)
+
+
+def _string(fields: Fields, name: str) -> str:
+    value = fields.values.get(name, "")
+    if not isinstance(value, str):
+        raise fields.wrong(name, "a text")
+    return value
+
+
+def _float(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.float()
+
+
+def _fields(file: Path) -> Fields:
+    return Fields(safe.read_json(file), str(file))
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()

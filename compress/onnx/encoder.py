@@ -1,0 +1,257 @@
+"""An encoder and one head as an ONNX graph: of standard operators, but for the fused integer product.
+
+Written from the modules, layer by layer, so that any shape that this program makes is expressed: layers of different
+widths, layers that share their parameters, factorized embeddings, windows, rotary positions. Where the head reads the
+first token alone the last layer computes no other token's answer, a sixth of its work. Shapes: B batch, L length, D
+hidden, H heads, K head width; batch and length are dynamic. What padding holds is not defined.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
+from compress.encoder.modules.model import Model
+from compress.encoder.modules.pattern import AttentionPattern
+from compress.errors import UserError
+from compress.onnx.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
+from compress.onnx.graph import BOOL, FLOAT, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
+from compress.onnx.heads import HeadWriter
+from compress.onnx.parts import Parts
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+UNSEEN = float(np.finfo(np.float32).min)
+"""Added to the score of a token that is not seen; finite, so that a row that sees nothing is no NaN."""
+LARGEST = 2**31 - 1  # bytes of a protobuf file
+Turn = tuple[Value, Value]
+"""Cosines and sines of rotary positions."""
+
+
+def encode(
+    model: Model, head: str | None, *, opset: int = OPSET, portable: bool = False, notes: dict[str, str] | None = None
+) -> ModelProto:
+    """The ONNX model of `model` with one of its heads, None for the bare encoder.
+
+    portable: quantized products of standard operators alone, slower; else of one that onnxruntime and OpenVINO have.
+
+    Inputs input_ids, attention_mask and, where there are segments, token_type_ids, (B, L) int64. Outputs: `logits`;
+    `start_logits` and `end_logits` (B, L) of answer spans; of the bare encoder `last_hidden_state` (B, L, D) and, with
+    a pooler, `pooler_output` (B, D).
+    Raises UserError for an opset that lacks an operator, a model above 2 GiB, and for parameters that no rule here
+    writes, which it names.
+    """
+    if not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+        raise UserError(
+            f"opset {opset} cannot express this model",
+            where="--opset",
+            why=f"layer normalisation needs {OLDEST_OPSET}, and {NEWEST_OPSET} is the newest that is written",
+            do=f"use --opset {min(max(opset, OLDEST_OPSET), NEWEST_OPSET)}",
+        )
+    size = sum(p.numel() * 4 for p in model.parameters())
+    if size > LARGEST:
+        raise UserError(f"{size / 1e9:.1f} GB of weights", where="export", why="one ONNX file holds 2.1 GB at most")
+    writer = Writer(model, Graph(opset), portable=portable)
+    outputs = writer.outputs(head)
+    _require_written(model, head, writer.graph)
+    return writer.graph.model(writer.inputs, outputs, notes or {})
+
+
+def _require_written(model: Model, head: str | None, graph: Graph) -> None:
+    """Raise UserError when the graph leaves out a parameter that this head's answer may depend on."""
+    used = [("encoder.", model.encoder)] + ([(f"heads.{head}.", model.heads[head])] if head else [])
+    left = [
+        prefix + name
+        for prefix, module in used
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]
+        if tensor.data_ptr() not in graph.stored and not name.startswith("pooler.")
+    ]
+    if left:
+        raise UserError(
+            "this model has parts that the ONNX writer cannot express",
+            where=", ".join(left[:4]) + (f" … ({len(left)} in all)" if len(left) > 4 else ""),
+            why="nothing was written",
+        )
+
+
+class Writer:
+    """Writes `model` into `graph`, part by part."""
+
+    def __init__(self, model: Model, graph: Graph, *, portable: bool = False) -> None:
+        self.model, self.config, self.graph = model, model.config, graph
+        self.parts = Parts(graph, portable=portable)
+        self.heads = HeadWriter(model, self.parts)
+        self.linear, self.norm, self.activation = self.parts.linear, self.parts.norm, self.parts.activation
+        self.segments = self.config.segments > 1
+        self.inputs = [IDS, MASK, *([SEGMENTS] if self.segments else [])]
+        self._biases: dict[AttentionPattern, Value] = {}
+        self._rotations: dict[tuple[float, int], Turn] = {}
+        self._firsts: dict[tuple[Value, int], Value] = {}
+        g = graph
+        self.length = g.op("Slice", g.op("Shape", IDS), g.integers(1), g.integers(2))  # (1,)
+
+    # --- the whole --------------------------------------------------------------------------------------------
+
+    def outputs(self, head: str | None) -> list[tuple[Value, list[str | int]]]:
+        g, hidden = self.graph, self.config.hidden
+        x = self.encoder(first=head is not None and self.model.head_configs[head].only_first)
+        if head is None:
+            found = [(g.named(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
+            if self.config.pooler:
+                found.append((g.named(self.heads.pooled(x), "pooler_output"), [BATCH, hidden]))
+            return found
+        kind = self.model.head_configs[head]
+        if kind.kind == "question_answering":
+            parts = g.node("Split", [self.heads.head(head, x), g.integers(1, 1)], 2, axis=-1)
+            flat = [g.op("Squeeze", part, g.integers(-1)) for part in parts]
+            names = ("start_logits", "end_logits")
+            return [(g.named(f, n), [BATCH, LENGTH]) for f, n in zip(flat, names, strict=True)]
+        shape: list[str | int] = [BATCH, LENGTH] if kind.per_token or kind.name in ("mlm", "rtd") else [BATCH]
+        if kind.name != "rtd":
+            shape.append(self.config.vocabulary if kind.name == "mlm" else kind.labels)
+        return [(g.named(self.heads.head(head, x), "logits"), shape)]
+
+    def encoder(self, *, first: bool = False) -> Value:
+        """(B, L, D), or (B, 1, D) with `first`: of the first token alone."""
+        config, encoder = self.config, self.model.encoder
+        x = self.embeddings()
+        bases = config.rotary_bases or (None,) * config.depth
+        for i, (group, pattern, base) in enumerate(zip(config.groups, config.patterns, bases, strict=True)):
+            layer = encoder.layers[group]
+            assert isinstance(layer, EncoderLayer)
+            turn = None if base is None else self.rotation(base, config.layers[i].head_width)
+            one, bias = first and i == config.depth - 1, self.bias(pattern)
+            if one and pattern.window is not None:
+                bias = self.first(bias, axis=2)
+            x = self.layer(x, layer, f"layers.{group}.", bias, turn, one)
+        return x if encoder.final_norm is None else self.norm(x, encoder.final_norm, "final_norm.")
+
+    def embeddings(self) -> Value:
+        """(B, L, D)"""
+        g, parts = self.graph, self.model.encoder.embeddings
+        x = self.parts.rows(parts.word, "embeddings.word", lambda table: g.op("Gather", table, IDS))
+        if parts.position is not None:
+            start = g.integers(parts.position_offset)
+            end = g.op("Add", self.length, start) if parts.position_offset else self.length
+            rows = self.parts.rows(parts.position, "embeddings.position", lambda t: g.op("Slice", t, start, end))
+            x = g.op("Add", x, rows)
+        if parts.segment is not None:
+            ids = SEGMENTS if self.segments else g.integers(0)
+            rows = self.parts.rows(parts.segment, "embeddings.segment", lambda table: g.op("Gather", table, ids))
+            x = g.op("Add", x, rows)
+        if parts.projection is None:
+            return self.norm(x, parts.norm, "embeddings.norm.")
+        if parts.project_first:
+            x = self.linear(x, parts.projection, "embeddings.projection.")
+            return self.norm(x, parts.norm, "embeddings.norm.")
+        x = self.norm(x, parts.norm, "embeddings.norm.")
+        return self.linear(x, parts.projection, "embeddings.projection.")
+
+    # --- one layer --------------------------------------------------------------------------------------------
+
+    def layer(
+        self, x: Value, layer: EncoderLayer, name: str, bias: Value, turn: Turn | None, first: bool = False
+    ) -> Value:
+        """(B, L, D) → (B, L, D), or (B, 1, D) with `first`: of the first token, which still attends to all."""
+        g = self.graph
+        if layer.pre_norm:
+            read = self.norm(x, layer.attention_norm, name + "attention_norm.")
+            found = self.attention(read, layer.attention, name + "attention.", bias, turn, first)
+            x = g.op("Add", self.first(x) if first else x, found)
+            read = self.norm(x, layer.output_norm, name + "output_norm.")
+            return g.op("Add", x, self.feed_forward(read, layer.feed_forward, name + "feed_forward."))
+        found = self.attention(x, layer.attention, name + "attention.", bias, turn, first)
+        x = g.op("Add", self.first(x) if first else x, found)
+        x = self.norm(x, layer.attention_norm, name + "attention_norm.")
+        x = g.op("Add", x, self.feed_forward(x, layer.feed_forward, name + "feed_forward."))
+        return self.norm(x, layer.output_norm, name + "output_norm.")
+
+    def attention(
+        self, x: Value, part: Attention, name: str, bias: Value, turn: Turn | None, first: bool = False
+    ) -> Value:
+        """softmax(q kᵀ / √K + bias) v, as (B, H, L, K); with `first` of the first token's query alone."""
+        g = self.graph
+        shape = g.integers(0, 0, part.heads, part.head_width)
+        asking = self.first(x) if first else x
+        q, k, v = (
+            g.op("Transpose", g.op("Reshape", self.linear(read, p, f"{name}{n}."), shape), perm=[0, 2, 1, 3])
+            for n, p, read in (("query", part.query, asking), ("key", part.key, x), ("value", part.value, x))
+        )
+        if turn is not None:
+            q, k = q if first else self.rotated(q, turn), self.rotated(k, turn)  # position 0 is turned by nothing
+        scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = g.op("Mul", scores, g.constant(part.head_width**-0.5))
+        weights = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
+        context = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
+        flat = g.op("Reshape", context, g.integers(0, 0, part.heads * part.head_width))
+        return self.linear(flat, part.output, name + "output.")
+
+    def feed_forward(self, x: Value, part: FeedForward, name: str) -> Value:
+        g, width = self.graph, part.down.in_features
+        inner = self.linear(x, part.up, name + "up.")
+        if part.gated:
+            inner, gate = g.node("Split", [inner, g.integers(width, width)], 2, axis=-1)
+            inner = g.op("Mul", self.activation(inner, self.config.activation), gate)
+        else:
+            inner = self.activation(inner, self.config.activation)
+        return self.linear(inner, part.down, name + "down.")
+
+    def first(self, x: Value, axis: int = 1) -> Value:
+        """What stands first along an axis, which stays."""
+        if (x, axis) not in self._firsts:
+            g = self.graph
+            self._firsts[x, axis] = g.op("Slice", x, g.integers(0), g.integers(1), g.integers(axis))
+        return self._firsts[x, axis]
+
+    def bias(self, pattern: AttentionPattern) -> Value:
+        """What is added to scores, broadcast to (B, H, L, L): 0 where a token is seen."""
+        if pattern not in self._biases:
+            g = self.graph
+            seen = g.op("Unsqueeze", g.op("Cast", MASK, to=BOOL), g.integers(1, 2))
+            if pattern.window is not None:
+                seen = g.op("And", self.window(pattern), seen)
+            self._biases[pattern] = g.op("Where", seen, g.constant(0.0), g.constant(UNSEEN))
+        return self._biases[pattern]
+
+    def window(self, pattern: AttentionPattern) -> Value:
+        """(L, L) bool: whether the row's token sees the column's."""
+        g = self.graph
+        columns, window = self.positions(), g.constant(pattern.window, np.int64)
+        rows = g.op("Unsqueeze", columns, g.integers(1))
+        seen = g.op("LessOrEqual", g.op("Abs", g.op("Sub", rows, columns)), window)
+        if pattern.global_tokens:
+            first = g.constant(pattern.global_tokens, np.int64)
+            for steps in (rows, columns):
+                seen = g.op("Or", seen, g.op("Less", steps, first))
+        return seen
+
+    def positions(self) -> Value:
+        """(L,) int64: 0, 1, …"""
+        g = self.graph
+        scalar = g.op("Squeeze", self.length, g.integers(0))
+        return g.op("Range", g.constant(0, np.int64), scalar, g.constant(1, np.int64))
+
+    def rotation(self, base: float, width: int) -> Turn:
+        """Cosines and sines (L, K/2)."""
+        if (base, width) not in self._rotations:
+            g = self.graph
+            steps = torch.arange(0, width, 2, dtype=torch.float32)
+            rates = g.constant((1.0 / base ** (steps / width)).numpy())
+            at = g.op("Unsqueeze", g.op("Cast", self.positions(), to=FLOAT), g.integers(1))
+            angle = g.op("Mul", at, rates)
+            self._rotations[base, width] = (g.op("Cos", angle), g.op("Sin", angle))
+        return self._rotations[base, width]
+
+    def rotated(self, x: Value, turn: Turn) -> Value:
+        """x (B, H, L, K) turned: dimension i with dimension i + K/2."""
+        g, (cos, sin) = self.graph, turn
+        first, second = (
+            g.node("Split", [x], 2, axis=-1, num_outputs=2) if g.opset >= 18 else g.node("Split", [x], 2, axis=-1)
+        )
+        one = g.op("Sub", g.op("Mul", first, cos), g.op("Mul", second, sin))
+        other = g.op("Add", g.op("Mul", second, cos), g.op("Mul", first, sin))
+        return g.op("Concat", one, other, axis=-1)

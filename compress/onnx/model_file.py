@@ -1,0 +1,68 @@
+"""The ONNX file of a model folder: how it is named, what is written beside it, and whether it still belongs there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from compress.errors import UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import ONNX
+from compress.modelfolder.open import file_digest
+from compress.onnx.openvino_session import OpenVinoSession
+from compress.onnx.precision import FLOAT
+from compress.onnx.runtimes import IN_TORCH, RUNTIMES, Runtime, versions
+from compress.onnx.session import FileSession, OnnxSession
+from compress.storage import safe
+
+FILE, RECORD = ONNX, "onnx.json"
+SECOND, QUANTIZED = "onnx/model.onnx", "onnx/model_quantized.onnx"
+"""Names that other programs look for. They are further names of the one file, which takes its room once."""
+
+
+def open_session(
+    folder: Path,
+    runtime: Runtime = "onnxruntime",
+    *,
+    threads: int | None = None,
+    precision: Literal["fp32", "bf16"] = "fp32",
+) -> FileSession:
+    """The folder's ONNX file in a runtime, ready to answer for its task head.
+
+    threads: None for torch's number of them.  precision: of what OpenVINO computes in floats.
+
+    Raises UserError when there is none, when file or weights are not those of the export, and when it answers for
+    another head.
+    """
+    record = read_record(folder)
+    if record.get("sha256") != file_digest(folder / FILE):
+        raise UserError(f"{FILE} was changed since the export", where=str(folder), do="export the model again")
+    if record.get("model") != modelfolder.fingerprint(folder):
+        raise UserError(
+            f"the weights are not those that {FILE} was made of", where=str(folder), do="export the model again"
+        )
+    if record.get("head") != "task":
+        raise UserError(
+            f"{FILE} answers for the head '{record.get('head')}'", where=str(folder), do="export it with --head task"
+        )
+    if runtime == "openvino":
+        return OpenVinoSession(folder / FILE, threads=threads, precision=precision)
+    return OnnxSession(folder / FILE, threads=threads)
+
+
+def usual_runtime(folder: Path) -> Runtime:
+    """What answers with this folder where nobody said: of a quantized one a runtime that reads its file."""
+    if not (folder / RECORD).is_file() or read_record(folder).get("precision") == FLOAT:
+        return "torch"
+    there = versions()
+    able: list[Runtime] = [name for name in RUNTIMES if name not in IN_TORCH and there[name] is not None]
+    return able[0] if able else "torch"
+
+
+def read_record(folder: Path) -> Mapping[str, Any]:
+    """What the export wrote down. Raises UserError when the folder was not exported."""
+    for name in (FILE, RECORD):
+        if not (folder / name).is_file():
+            raise UserError(f"no {name}", where=str(folder), do=f"export it first: compress export {folder} --output …")
+    return safe.read_json(folder / RECORD, 2**20)

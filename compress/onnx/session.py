@@ -1,0 +1,113 @@
+"""An exported file in its runtime, asked for packed batches as a model of ours is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.errors import UserError
+from compress.onnx.axes import INT8_PRODUCTS, LENGTH
+from compress.onnx.overflow import rewritten
+from compress.onnx.runtimes import missing
+from evaluation.cost.cpu import saturates
+
+SPANS = ("start_logits", "end_logits")
+Source = Path | bytes
+"""A file, or its content."""
+
+
+class FileSession(ABC):
+    """A file that answers. inputs, outputs: their names.  per_token: of each output, whether it is (B, L, ..)."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    per_token: Sequence[bool]
+
+    @abstractmethod
+    def infer(self, feed: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        """Inputs (B, L) int64 by name → the outputs in their order."""
+
+    def run(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Output name → (B, ..), or (T, ..) without the padding where it says something of every token."""
+        real, feed = padded(batch)
+        found = self.infer({name: feed[name] for name in self.inputs})
+        return {
+            name: value[real] if each else value
+            for name, value, each in zip(self.outputs, found, self.per_token, strict=True)
+        }
+
+    def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
+        """As a model of ours answers when its task's logits are asked for; `last_hidden` is empty."""
+        assert needs == Needs(logits=True), needs
+        found = self.run(batch)
+        logits = np.stack([found[name] for name in SPANS], axis=-1) if SPANS[0] in found else found["logits"]
+        return EncoderOutput(last_hidden=torch.empty(0), logits=torch.from_numpy(np.ascontiguousarray(logits)))
+
+
+class OnnxSession(FileSession):
+    """In onnxruntime, on the CPU with `threads` threads, None for torch's number of them.
+
+    Files of earlier versions and of other programs may hold int8 products that overflow on this processor: their
+    weights are stored otherwise in memory, see `overflow`.
+    Raises UserError where onnxruntime is not installed or cannot read the file.
+    """
+
+    def __init__(self, source: Source, *, threads: int | None = None) -> None:
+        try:
+            import onnxruntime as runtime
+        except ImportError as error:
+            raise missing(error, "onnxruntime") from error
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads or torch.get_num_threads()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        given = source if isinstance(source, bytes) else str(source)
+        providers = ["CPUExecutionProvider"]
+        try:
+            self.session = runtime.InferenceSession(given, options, providers=providers)
+            if saturates() and INT8_PRODUCTS not in self.session.get_modelmeta().custom_metadata_map:
+                self.session = runtime.InferenceSession(rewritten(source), options, providers=providers)
+        except UserError:
+            raise
+        except Exception as error:  # onnxruntime has a class of its own for every complaint
+            raise unreadable("onnxruntime", source, error) from error
+        self.inputs = [entry.name for entry in self.session.get_inputs()]
+        self.outputs = [entry.name for entry in self.session.get_outputs()]
+        self.per_token = [entry.shape[1:2] == [LENGTH] for entry in self.session.get_outputs()]
+
+    def infer(self, feed: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        return self.session.run(self.outputs, dict(feed))  # type: ignore[return-value]
+
+
+def unreadable(runtime: str, source: Source, error: Exception) -> UserError:
+    """A runtime's complaint about a file, in one line: its last, which says what is wrong."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return UserError(
+        f"{runtime} cannot load this file",
+        where="the exported model" if isinstance(source, bytes) else str(source),
+        why=said[-1][:160] if said else type(error).__name__,
+        do="export it again",
+    )
+
+
+def padded(batch: Batch) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Where the real tokens stand, (B, L) bool, and the inputs of the file, each (B, L) int64, padded with 0."""
+    lengths = batch.cu_seqlens.diff().cpu().numpy()
+    real = np.arange(batch.max_length) < lengths[:, None]
+
+    def grid(values: Tensor) -> np.ndarray:
+        made = np.zeros(real.shape, dtype=np.int64)
+        made[real] = values.cpu().numpy()
+        return made
+
+    return real, {
+        "input_ids": grid(batch.input_ids),
+        "attention_mask": real.astype(np.int64),
+        "token_type_ids": grid(batch.segment_ids),
+    }

@@ -1,0 +1,1 @@
+"""A model folder that answers texts."""

@@ -1,0 +1,70 @@
+"""A model folder that turns texts into vectors, and what evens these out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from compress.contracts import Needs
+from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.examples import encode_texts
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.infer.prepare import prepare
+from compress.modelfolder.folder import load_model
+from compress.modelfolder.sentence_pooling import Dense, SentenceParts, read_parts
+from compress.predict.predictor import MAX_TOKENS
+from evaluation.representation.anisotropy import Evening
+from evaluation.representation.rows import rows_of
+
+
+class Embedder:
+    """Vectors of texts by a model folder on this device: pooled, and post-processed as the folder says.
+
+    A folder that says nothing means the mean of all tokens. Heads are left behind. precision: of weights and matrix
+    products.
+    """
+
+    def __init__(self, folder: Path, *, device: str = "cpu", precision: Literal["fp32", "bf16"] = "fp32") -> None:
+        self.folder, self.device = Path(folder), device
+        loaded = load_model(self.folder, keep=(), device=device)
+        self.config = loaded.config
+        self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(self.folder))
+        self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
+        self.parts: SentenceParts = read_parts(self.folder, self.config.hidden)
+        self.max_length = min(self.parts.max_length or loaded.meta.max_length or 10**9, self.config.max_positions)
+        self._run = prepare(loaded.model, precision)
+
+    @property
+    def width(self) -> int:
+        """Of a vector."""
+        return self.parts.width(self.config.hidden)
+
+    def pooled(self, texts: Sequence[str]) -> torch.Tensor:
+        """(N, hidden) fp32 on the CPU, before any post-processing. Raises UserError when there is no text."""
+        examples = encode_texts(self.tokenizer, texts, max_length=self.max_length)
+        found = []
+        for batch in evaluation_batches(examples, MAX_TOKENS):
+            state = self._run(batch.to(self.device), Needs()).last_hidden
+            taken = rows_of(state, batch.cu_seqlens.to(self.device), self.parts.pooling)
+            found.append((batch.row_ids.numpy(), taken.float().cpu().numpy()))
+        return torch.from_numpy(in_order(examples, found))
+
+    def vectors(self, texts: Sequence[str]) -> torch.Tensor:
+        """(N, width) fp32 on the CPU, before they are made of length 1 where the folder asks for that."""
+        pooled = self.pooled(texts)
+        for dense in self.parts.denses:
+            pooled = dense(pooled)
+        return pooled
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """(N, width) float32, as the folder says."""
+        return self.parts(self.pooled(texts)).numpy()
+
+
+def dense_of(evening: Evening) -> Dense:
+    """The same map as a matrix and a bias, fp32."""
+    return Dense(evening.matrix.T.float().contiguous(), (-evening.mean @ evening.matrix).float())

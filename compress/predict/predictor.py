@@ -1,0 +1,247 @@
+"""A model folder that answers: the one way that evaluation, benchmarks and `compress predict` run a model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from compress.contracts import Batch, Needs, Teacher
+from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.examples import Examples
+from compress.data.tables.label_order import outputs_in_order
+from compress.data.tables.table import Rows
+from compress.data.task import Task
+from compress.data.tasks import for_head, task_of
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.infer.compiled import Products, prepare_compiled
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.infer.semi_structured import SparseModel, prepare_sparse, require_device
+from compress.encoder.integers.products import prepare_integers, products
+from compress.encoder.modules.model import Model
+from compress.errors import UserError
+from compress.modelfolder.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
+from compress.modelfolder.folder import load_model
+from compress.onnx import model_file as deployed
+from compress.onnx.precision import precision_of
+from compress.onnx.runtimes import COMPILED, IN_TORCH, TORCHAO, Runtime
+
+PRODUCTS: Mapping[Runtime, Products] = {"torch-compile": "float", "torchao-int8": "int8", "torchao-fp8": "fp8"}
+MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
+
+
+class Predictor:
+    """Answers with a model folder on this device, computing on real tokens only.
+
+    precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
+    folder of another tool says nothing, a kind that its head is for.  settings: of the task, in place of the folder's.
+    runtime: "torch" computes in floats, which of a quantized folder simulates its integers; "torch-int8" computes with
+    them; "torch-sparse" multiplies 2:4 matrices without their zeros, on GPUs that can; "torch-compile" is torch
+    compiled, "torchao-int8" and "torchao-fp8" the same with products of eight bits; "onnxruntime" and "openvino" answer
+    with the folder's exported file, which like torch-int8 is for the CPU and, in onnxruntime, has its own precision.
+    None: as the folder is meant to be run, which for a quantized one is its file.
+    Raises UserError when the folder has no task head.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        precision: Literal["fp32", "bf16"] = "fp32",
+        task: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.folder, self.device = Path(folder), device
+        self.runtime: Runtime = runtime or _usual_runtime(self.folder, device)
+        self.precision: Literal["fp32", "bf16"] = precision
+        _check_runtime(self.runtime, device, precision)
+        loaded = load_model(self.folder, require={"task"}, device=device)
+        self.meta, self.config = loaded.meta, loaded.config
+        self._own = loaded.model.eval()
+        self.model: Model | JointModel = self._own
+        self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(self.folder))
+        self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
+        self._named = task or self.meta.task
+        self._settings = {**self.meta.task_settings, **(settings or {})}
+        self.head = loaded.heads["task"]
+        self.task = self.task_for(paired=False)
+        self.max_length = self.config.max_positions
+        self._order: list[int] | None = None
+
+    def using(self, runtime: Runtime) -> Predictor:
+        """The same model in another runtime; what was loaded is loaded once. Raises UserError as the constructor."""
+        _check_runtime(runtime, self.device, self.precision)
+        other = copy.copy(self)
+        other.__dict__.pop("run", None)
+        other.runtime = runtime
+        return other
+
+    def answer_in_order_of(self, names: Sequence[str]) -> None:
+        """Answer from now on in the order of another model's labels. Raises UserError unless they are the same."""
+        self._order = outputs_in_order(self.label_names, names, where=str(self.folder))
+        self.meta = self.meta.model_copy(update={"label_names": tuple(names)})
+
+    @cached_property
+    def run(self) -> Teacher:
+        """The model prepared for inference, or its exported file; made on first use."""
+        if self.runtime == "torch-int8":
+            return prepare_integers(self._own)
+        if self.runtime == "torch-sparse":
+            return prepare_sparse(self._own)
+        if self.runtime in COMPILED:
+            return prepare_compiled(self._own, self.precision, PRODUCTS[self.runtime])
+        if self.runtime != "torch":
+            return deployed.open_session(self.folder, self.runtime, precision=self.precision)
+        return prepare(self._own, self.precision)
+
+    @property
+    def computed_by(self) -> str:
+        """The runtime with its version, and how it is given rows of different lengths: written beside every speed."""
+        if self.runtime == "torch":
+            return f"torch {torch.__version__}, packed"
+        if self.runtime == "torch-int8":
+            able, total = products(self._own)
+            some = "" if able == total else f" in {able} of {total} matrices"
+            return f"torch {torch.__version__}, integers{some}, packed"
+        if self.runtime == "torch-sparse":
+            run = self.run
+            assert isinstance(run, SparseModel)
+            some = "" if run.able == run.total else f" in {run.able} of {run.total} matrices"
+            return f"torch {torch.__version__}, 2:4 sparse products{some}, packed"
+        if self.runtime in COMPILED:
+            by = f"torchao {metadata.version('torchao')}, " if self.runtime in TORCHAO else ""
+            return f"{by}torch {torch.__version__}, compiled, packed"
+        return f"{self.runtime} {metadata.version(self.runtime)}, padded"
+
+    @property
+    def simulates_integers(self) -> bool:
+        """Whether the model is quantized and computed in floats all the same."""
+        return self.runtime in ("torch", "torch-compile") and self.config.quantization is not None
+
+    @property
+    def computed_in(self) -> str:
+        """The precision, written beside every speed: of a file, what its record says."""
+        if self.runtime in TORCHAO:
+            return "int8 per-token" if self.runtime == "torchao-int8" else "fp8 per-token"
+        if self.runtime == "torch-sparse":
+            return "bf16"
+        if self.runtime in ("torch", "torch-compile") or self.precision != "fp32":
+            return self.precision
+        if self.runtime == "torch-int8":
+            return precision_of(self._own)
+        return str(deployed.read_record(self.folder).get("precision", self.precision))
+
+    @property
+    def reference(self) -> Model:
+        """The model as it was loaded, not prepared for any runtime: what a runtime's answers are compared with."""
+        return self._own
+
+    def task_for(self, *, paired: bool) -> Task:
+        """The task that the model does. paired: it is given two texts, which decides where nothing else does."""
+        if self._named is not None:
+            return task_of(self._named, self._settings)
+        return for_head((self.head.kind, self.head.problem), paired=paired).configured(self._settings)
+
+    @property
+    def label_names(self) -> list[str]:
+        return list(self.meta.label_names)
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """(B, C) logits of one packed batch, fp32; (T, C) of a head that answers every token."""
+        logits = self.run(batch.to(self.device), Needs(logits=True)).logits
+        assert logits is not None
+        return logits.float() if self._order is None else logits.float()[:, self._order]
+
+    def logits(self, examples, *, max_tokens: int = MAX_TOKENS) -> np.ndarray:
+        """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order."""
+        batches = evaluation_batches(examples, max_tokens)
+        return in_order(examples, ((batch.row_ids.numpy(), self(batch).cpu().numpy()) for batch in batches))
+
+    def encode_rows(self, rows: Rows, *, max_length: int) -> Examples:
+        """Labelled rows of a table, encoded for this model."""
+        return self.task.encode(self.tokenizer, rows, max_length=min(max_length, self.max_length))
+
+    def predict(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None = None
+    ) -> list[Any]:
+        """The task's answer to each raw text (or pair of texts)."""
+        task = self.task_for(paired=pairs is not None)
+        length = min(max_length or self.meta.max_length or self.max_length, self.max_length)
+        examples = task.encode_texts(self.tokenizer, texts, pairs, max_length=length)
+        return list(task.decode(self.logits(examples), self.label_names, examples, texts, pairs))
+
+    @property
+    def files(self) -> list[Path]:
+        """What it needs on the disk: folders whose weights it reads, or the exported file."""
+        return [self.folder] if self.runtime in IN_TORCH else [self.folder / deployed.FILE]
+
+
+def fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
+    """`rows` sequences of `length` random tokens: latency depends on the count of tokens, not on which they are."""
+    generator = torch.Generator().manual_seed(0)
+    total = rows * length
+    return Batch(
+        input_ids=torch.randint(0, config.vocabulary, (total,), generator=generator),
+        segment_ids=torch.zeros(total, dtype=torch.int64),
+        position_ids=torch.arange(length).repeat(rows),
+        cu_seqlens=torch.arange(0, total + 1, length),
+        max_length=length,
+        row_ids=torch.arange(rows),
+    )
+
+
+class EnsemblePredictor(Predictor):
+    """Several model folders that answer together. Task, tokenizer and order of the labels are the lead's.
+
+    model: all of them side by side. Costs what all of them cost.
+    """
+
+    def __init__(self, ensemble: Ensemble, **how: Any) -> None:
+        super().__init__(ensemble.leader.folder, **how)
+        self.ensemble, self._orders = ensemble, members_in_order(ensemble)
+        self._models = [
+            self._own if m is ensemble.leader else load_model(m.folder, require={"task"}, device=self.device).model
+            for m in ensemble.members
+        ]
+        self.model = JointModel(ensemble, self._models, self._orders).eval()
+        self.max_length = min(model.config.max_positions for model in self._models)
+
+    @cached_property
+    def run(self) -> Teacher:
+        """The models prepared for inference; made on first use."""
+        prepared = [prepare(model, self.precision) for model in self._models]
+        members = list(zip(prepared, self._orders, strict=True))
+        lead, _ = members.pop(self.ensemble.lead)
+        return EnsembleTeacher(self.ensemble, self.head, lead, members)
+
+    @property
+    def files(self) -> list[Path]:
+        """The folders of all of them."""
+        return [m.folder for m in self.ensemble.members]
+
+
+def _usual_runtime(folder: Path, device: str) -> Runtime:
+    return deployed.usual_runtime(folder) if device == "cpu" else "torch"
+
+
+def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
+    if runtime == "torch-sparse":
+        require_device(torch.device(device))
+    if runtime in ("torch", "torch-sparse") or runtime in COMPILED:
+        return
+    if device != "cpu":
+        raise UserError(f"{runtime} computes on the CPU here", where=f"--device {device}", do="use --device cpu")
+    if precision != "fp32" and runtime != "openvino":
+        of = "the file" if runtime == "onnxruntime" else "the quantized model"
+        raise UserError(
+            f"{runtime} computes in the precision of {of}", where=f"--precision {precision}", do="leave it out"
+        )

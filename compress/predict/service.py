@@ -1,0 +1,81 @@
+"""A model folder as a service answers with it: rows in, answers out. What the pyfunc flavour of MLflow calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from compress.data.task import Task
+from compress.errors import UserError, did_you_mean
+from compress.modelfolder import folder as modelfolder
+from compress.predict.predictor import Predictor
+
+AT_ONCE = 1024
+TEXT = ("text", "sentence", "sentence1")
+"""Usual names of the column of a text."""
+
+
+class Service:
+    """Answers rows of text with a folder, in the runtime that it is meant to be run in.
+
+    Raises UserError as `Predictor` does.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._predictor = Predictor(folder)
+        self._roles = roles_of(self._predictor.task)
+
+    def answer(self, rows: Any) -> list[dict[str, Any]]:
+        """What `compress predict --json` gives for each row, without the text.
+
+        rows: a table (whatever has `to_dict("records")`), texts, or mappings with the columns of `columns_of`. Raises
+        UserError naming the row for a text that is missing, or is none.
+        """
+        table = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
+        asked = [self._texts(number, row) for number, row in enumerate(table)]
+        found = []
+        for start in range(0, len(asked), AT_ONCE):
+            part = asked[start : start + AT_ONCE]
+            second = [pair for _, pair in part if pair is not None]
+            if second and len(second) != len(part):
+                raise UserError("some rows have a second text and some have none", do="give it to all or to none")
+            found += [a.as_json() for a in self._predictor.predict([text for text, _ in part], second or None)]
+        return found
+
+    def _texts(self, number: int, row: Any) -> tuple[str, str | None]:
+        first, second = self._roles
+        if isinstance(row, str):
+            row = {first[0]: row}
+        if not isinstance(row, Mapping):
+            raise UserError("is neither a text nor a row of named texts", where=f"row {number}")
+        text = _named(number, row, first, needed=True)
+        return str(text), _named(number, row, second, needed=False) if second else None
+
+
+def columns_of(folder: Path) -> list[tuple[str, bool]]:
+    """(name, needed) of the text columns that a service of this folder reads."""
+    info = modelfolder.inspect(folder)
+    first, second = roles_of(Predictor(folder, runtime="torch").task)
+    needed = info.meta.task in ("pair-classification", "question-answering")
+    return [(first[0], True), *([(second[0], needed)] if second else [])]
+
+
+def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
+    """The names of the first text and of the second, the usual first; no second for tasks that read tags of words."""
+    roles = list(task.text_roles)
+    if roles[0] in ("words", "text"):
+        second = () if roles[0] == "words" else ("text_pair", "sentence2", "text2")
+        return TEXT, second
+    first, second = ([role, *task.usual.get(role, ())] for role in roles[:2])
+    return list(dict.fromkeys(first)), list(dict.fromkeys(second))
+
+
+def _named(number: int, row: Mapping[str, Any], names: Iterable[str], *, needed: bool) -> str | None:
+    name = next((n for n in names if n in row and isinstance(row[n], str)), None)
+    if name is None:
+        if not needed:
+            return None
+        first = next(iter(names))
+        raise UserError(f"has no text '{first}'", where=f"row {number}", do=did_you_mean(first, map(str, row)))
+    return str(row[name])

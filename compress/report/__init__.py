@@ -1,0 +1,1 @@
+"""Measured models as tables and plots."""

@@ -1,0 +1,160 @@
+"""Stages that earlier runs made of the same input in the same way: found by content, and proved before they are used.
+
+The index lies in the user's cache folder, a small file for each key, and names folders of runs; models are never copied
+there. What is found becomes the new run's own under a second name, which takes no room.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import compress
+import evaluation
+from compress.errors import UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.resolve import resolve as resolve_model
+from compress.run.results import STEPS
+from compress.stages.shared.corpora import words_read
+from compress.stages.shared.stage import StageContext
+from compress.storage import atomic, safe
+from compress.storage.cache import cache_folder
+from evaluation.cost.device import describe
+
+MADE = "made.json"
+"""In a stage's work folder: of what, and as what, its model was made."""
+
+PLACES = 8
+"""Of one key that are remembered."""
+
+TIMED = ("target_latency", "only_faster")
+"""Keys of a stage by which it depends on how fast this machine is."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A stage of an earlier run. model: what it made.  work: its work folder."""
+
+    model: Path
+    work: Path
+
+    @property
+    def run(self) -> Path:
+        """The folder of the run, as a person reads it."""
+        path = self.work.parent.parent
+        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+@functools.cache
+def code() -> str:
+    """sha256 of this program's sources: another version may make another model."""
+    digest = hashlib.sha256(compress.__version__.encode())
+    for package in (compress, evaluation):
+        root = Path(str(package.__file__)).parent
+        for file in sorted(root.rglob("*.py")):
+            digest.update(f"{root.name}/{file.relative_to(root).as_posix()}\n".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def mark(folder: Path) -> str:
+    """What a stage's folder is: a model's fingerprint, which measuring it does not change; of a tokenizer all files."""
+    if modelfolder.is_model_folder(folder):
+        return modelfolder.fingerprint(folder)
+    files = atomic.read_manifest(folder)
+    return hashlib.sha256("".join(f"{name} {files[name].sha256}\n" for name in sorted(files)).encode()).hexdigest()
+
+
+def key(spec: Any, index: int, context: StageContext) -> str:
+    """sha256 of all that decides what a stage makes: what it reads, its part of the recipe, the seed, this program."""
+    recipe, needs = context.recipe, spec.needs()
+    parts: dict[str, Any] = {
+        "code": [code(), torch.__version__, context.device, context.precision],
+        "seed": context.seed,
+        "stage": spec.model_dump(mode="json"),
+        "model": None if context.model is None else mark(context.model),
+        "tokenizer": None if context.tokenizer is None else mark(context.tokenizer),
+        "words": sorted(words_read(recipe, [index]).values()),
+        "checkpoints": [mark(resolve_model(name)) for name in _checkpoints(spec)],
+    }
+    if "teacher" in needs and (context.model is None or spec.kind in ("distill", "prune_width")):
+        taught = (context.teacher, context.general_teacher)
+        parts["teachers"] = [None if folder is None else mark(folder) for folder in taught]
+        parts["ensemble"] = None if context.ensemble is None else context.ensemble.fingerprint
+    for block, opened in (("data", context.table), ("corpus", context.corpus)):
+        said = getattr(recipe, block)
+        if block in needs and said is not None:
+            parts[block] = [said.model_dump(mode="json", exclude={"source"}), opened().fingerprint]
+    if spec.kind.startswith("prune_") or spec.kind == "factorize":
+        parts["latency"] = recipe.evaluation.latency.model_dump(mode="json")
+        if any(getattr(spec, name, None) for name in TIMED):
+            parts["machine"] = describe(context.device)
+    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _checkpoints(spec: Any) -> list[str]:
+    """Models that a stage names itself."""
+    named = (getattr(getattr(spec, block, None), "model", None) for block in ("student", "augmentation"))
+    return [name for name in named if name is not None]
+
+
+def find(key: str, say: Callable[[str], None]) -> Found | None:
+    """The stage with this key, whole and as it was made; None where there is none. say: told of those that were
+    changed since."""
+    for place in _places(key):
+        found = Found(Path(place["model"]), Path(place["work"]))
+        if not found.model.is_dir() or not (found.work / STEPS).is_file():
+            continue
+        reason = changed(found.model, place["mark"])
+        if reason is None:
+            return found
+        say(f"{found.model} is not used: {reason}")
+    return None
+
+
+def changed(model: Path, marked: str) -> str | None:
+    """How a stage's folder differs from what was made; None where it does not."""
+    reasons = atomic.verify_folder(model)
+    if reasons:
+        return f"it was changed since it was made ({reasons[0]})"
+    return None if mark(model) == marked else "it holds another model than was made"
+
+
+def keep(key: str, model: Path, work: Path, say: Callable[[str], None]) -> None:
+    """Remember a stage that was made. A cache that cannot be written is told of and costs nothing else."""
+    row = {"model": str(model.absolute()), "work": str(work.absolute()), "mark": mark(model)}
+    others = [place for place in _places(key) if place["model"] != row["model"] and Path(place["model"]).is_dir()]
+    try:
+        atomic.write_json(_file(key), {"version": 1, "places": [*others[1 - PLACES :], row]})
+    except UserError as error:
+        say(f"the stage is not remembered for later runs: {error.line()}")
+
+
+def take(found: Found, target: Path, work: Path) -> None:
+    """Make a stage of an earlier run this run's own: its model, and what it wrote beside it."""
+    for file in sorted(found.work.iterdir()):
+        if file.is_file() and file.suffix in (".json", ".svg") and not file.name.startswith(".") and file.name != MADE:
+            atomic.write_bytes(work / file.name, file.read_bytes())
+    modelfolder.duplicate(found.model, target)
+
+
+def _file(key: str) -> Path:
+    return cache_folder() / "stages" / f"{key[:40]}.json"
+
+
+def _places(key: str) -> list[Mapping[str, str]]:
+    try:
+        said = safe.read_json(_file(key)) if _file(key).is_file() else {}
+        rows = said.get("places", [])
+        names = ("model", "work", "mark")
+        return [row for row in rows if all(isinstance(row.get(name), str) for name in names)]
+    except (UserError, AttributeError, TypeError):  # of another version, or not ours: as if it were not there
+        return []

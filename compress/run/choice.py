@@ -1,0 +1,36 @@
+"""Which of a run's models it leaves: the best on validation, whatever was trained to get there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.report.rows import title
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that a run made. value: of the main metric on validation.  role: as it is measured under."""
+
+    name: str
+    role: str
+    folder: Path
+    value: float
+
+
+def best_of(candidates: Sequence[Candidate]) -> Candidate:
+    """The one with the greatest value, of equals the first: what was there before stays unless it is beaten."""
+    return max(candidates, key=lambda c: c.value)
+
+
+def sentences(candidates: Sequence[Candidate], metric: str) -> list[str]:
+    """What is kept, and what it was compared with; that training found nothing better where it did not."""
+    kept = best_of(candidates)
+    told = [f"{c.name} {100 * c.value:.2f}" for c in candidates if c is not kept]
+    lines = [f"kept: {kept.name}, {title(metric)} {100 * kept.value:.2f} % on validation; " + ", ".join(told)]
+    begun, *trained = candidates
+    if kept is begun and trained:
+        names = " nor ".join(c.name for c in trained)
+        lines.append(f"training did not improve it: neither {names} validated better than {begun.name}")
+    return lines

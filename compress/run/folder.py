@@ -1,0 +1,201 @@
+"""The folder of a run: which one, whose, how far, and the command that goes on with it.
+
+runs/<recipe>/   compress-run.json  recipe.yaml  stages/<n>-<kind>/  student/ or model/  tracking/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, UserError
+from compress.recipe import Recipe
+from compress.storage import atomic, lock, safe, temporary
+from compress.training.ranks import ranks
+
+RUNS = Path("runs")
+RECORD = "compress-run.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for: only an equal request goes on with a run.
+
+    verb: the one kind of stage that is run, None for all.  inputs: flag → folder, or what else was said there, beside
+    what the recipe names.  begin: the stage from which on all are made anew, None where nobody asked.
+    """
+
+    recipe: Recipe
+    verb: str | None = None
+    inputs: Mapping[str, Path | str] = field(default_factory=dict)
+    begin: int | None = None
+
+    def digest(self) -> str:
+        """sha256 of everything in it that can change a result."""
+        inputs = {name: str(path) for name, path in sorted(self.inputs.items())}
+        asked = [self.recipe.hash(), self.verb, inputs] + ([] if self.begin is None else [self.begin])
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A claimed folder. new: nothing was done in it before."""
+
+    path: Path
+    request: Request
+    new: bool
+
+    def begin(self, read: Mapping[str, str]) -> None:
+        """Check, once the folder is locked, that the run which was claimed is still the one that is there.
+
+        read: what the run reads, data or model → fingerprint. Raises UserError (REFUSED) when another process took
+        the folder meanwhile, or when something that the run has read before is not the same any more.
+        """
+        if not _is_ours(self.path):
+            return
+        if self.new:
+            raise UserError("another run took this folder meanwhile", where=str(self.path), code=ExitCode.REFUSED)
+        before = read_record(self.path).get("read") or {}
+        changed = [name for name in before if before[name] != read.get(name)]
+        if changed:
+            raise UserError(
+                f"the run cannot go on: its {' and '.join(changed)} changed since it began",
+                where=str(self.path),
+                do="bring back what it was, or start anew in another folder",
+                code=ExitCode.REFUSED,
+            )
+
+    def record(self, status: str, read: Mapping[str, str], tracked: str) -> None:
+        """Write down what runs here, on what, how far it came, and in which store it is told."""
+        content = {
+            "version": VERSION,
+            "recipe": self.request.recipe.name,
+            "request_sha256": self.request.digest(),
+            "command": command_line(),
+            "status": status,
+            "read": dict(read),
+            "tracked": tracked,
+        }
+        atomic.write_json(self.path / RECORD, content)
+
+
+def claim(request: Request, options: RunOptions) -> RunFolder:
+    """The folder that this run works in: `--output`, else runs/<recipe>, or the next free runs/<recipe>-2.
+
+    With --resume and no --output: the newest unfinished run of the request. Raises UserError (REFUSED) when the folder
+    is not ours, is in use, holds a run that may not be continued unasked, or another one than was asked for.
+    """
+    name = request.recipe.name
+    if options.output is not None:
+        return _claim_named(Path(options.output), request, options.resume)
+    taken = [p for p in _numbered(name) if p.exists()]
+    if options.resume:
+        open_runs = [p for p in taken if _is_ours(p) and not is_finished(p)]
+        if not open_runs:
+            raise UserError(
+                f"there is no unfinished run of {name} to resume",
+                where=f"{RUNS}/{name}",
+                do="name its folder with --output, or leave out --resume",
+            )
+        same = [p for p in open_runs if read_record(p).get("request_sha256") == request.digest()]
+        return _claim_named((same or open_runs)[-1], request, True)
+    free = next(p for p in _numbered(name, endless=True) if not p.exists())
+    return RunFolder(free, request, True)
+
+
+def new_output(options: RunOptions) -> Path:
+    """Where a command without a run folder writes: asked before it works, not after. Raises UserError for no --output,
+    and (refused) for one that is there."""
+    if options.output is None:
+        raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
+    if options.output.exists():
+        raise UserError("exists already", where=str(options.output), do="name another folder", code=ExitCode.REFUSED)
+    return options.output
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run of ours came to its end there."""
+    return _is_ours(folder) and read_record(folder).get("status") == "finished"
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """What the record of a run of ours says."""
+    return safe.read_json(folder / RECORD, 1 << 20)
+
+
+def _numbered(name: str, endless: bool = False):
+    yield RUNS / name
+    number = 2
+    while endless or (RUNS / f"{name}-{number}").exists():
+        yield RUNS / f"{name}-{number}"
+        number += 1
+
+
+def _is_ours(path: Path) -> bool:
+    return (path / RECORD).is_file()
+
+
+def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
+    where = f"--output {path}"
+    if path.exists() and not path.is_dir():
+        raise UserError("the output is a file", where=where, do="name a folder", code=ExitCode.REFUSED)
+    if not path.exists():
+        return RunFolder(path, request, True)
+    if (holder := lock.status(path)).state == "running":
+        raise UserError(
+            "another run uses this folder",
+            where=where,
+            why=str(holder.holder or "another process"),
+            do="wait for it, stop it, or choose another folder",
+            code=ExitCode.REFUSED,
+        )
+    if not _is_ours(path):
+        if all(name.name in _UNBEGUN or temporary.parse(name.name) for name in path.iterdir()):
+            return RunFolder(path, request, True)
+        raise UserError(
+            "the output folder exists and is not a run of ours", where=where, do="name a new folder",
+            code=ExitCode.REFUSED,
+        )  # fmt: skip
+    record = read_record(path)
+    if not resume:
+        raise UserError(
+            "the output folder holds a run already",
+            where=where,
+            why=f"recipe {record.get('recipe')}, {record.get('status')}",
+            do="use --resume to go on, or a new folder",
+            code=ExitCode.REFUSED,
+        )
+    if record.get("request_sha256") != request.digest():
+        raise UserError(
+            "the run in this folder was started with another recipe or other options",
+            where=where,
+            why=f"it was: {record.get('command')}",
+            do="resume with that command, or use a new folder",
+            code=ExitCode.REFUSED,
+        )
+    return RunFolder(path, request, False)
+
+
+_UNBEGUN = (lock.LOCK, lock.RECORD)
+"""What lies in the folder of a run that was killed before it had written its record."""
+
+
+def command_line() -> str:
+    """This process's command as a person types it."""
+    return shlex.join([*ranks().launcher, *sys.argv[1:]])
+
+
+def resume_command(folder: Path) -> str:
+    """The command that continues the run in `folder`."""
+    words = [w for w in sys.argv[1:] if w != "--resume"]
+    if "--output" not in words and not any(w.startswith("--output=") for w in words):
+        words += ["--output", str(folder)]
+    return shlex.join([*ranks().launcher, *words, "--resume"])

@@ -1,0 +1,200 @@
+"""What was measured goes to the terminal, into the model's card and to MLflow: one set of figures, three readers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from compress.console import Console
+from compress.data.tables.table import Table
+from compress.data.tasks import task_of
+from compress.measure import calibration
+from compress.measure.models import Measured, kind_of
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import SlicesNote
+from compress.report.rows import (
+    SLICES_NOTE,
+    churn_sentence,
+    churn_table,
+    comparison,
+    conditions,
+    description,
+    gain_sentence,
+    slices_sentence,
+    slices_table,
+    storage_sentence,
+)
+from compress.storage import atomic
+from compress.tracking import TrackedRun
+from evaluation.quality.slices import worse
+
+RESAMPLES = 1000
+WORST = 5  # groups in a card's table
+CHURN, SLICES, RESAMPLED = "churn.json", "slices.json", "resampled.json"
+"""Artifacts of every measured run; RESAMPLED is what pairs two runs by their rows."""
+
+Child = Callable[[str], TrackedRun]
+
+
+def log_measured(
+    log: TrackedRun,
+    console: Console,
+    measured: Sequence[Measured],
+    *,
+    table: Table,
+    method: str,
+    told: Collection[str],
+    child: Child,
+    result: str = "student",
+    more: Sequence[str] = (),
+    apart: Collection[str] = (),
+    more_note: str = "",
+) -> list[str]:
+    """Tell what was measured; returns the lines under the table.
+
+    The student (or the only model) is the run's own result; the control, and the teachers that no run of ours made,
+    become child runs, so that the page shows them side by side. told: roles of the teachers that a run of ours made.
+    child: opens the tracked run of a role.  result: role of the run's own result, if there is one.  more: lines to add.
+    apart: roles that a table of their own tells of.  more_note: Markdown to add to the run's description.
+    """
+    shown = [m for m in measured if m.subject.role not in apart]
+    columns, rows = comparison([m.subject.name for m in shown], [m.measurement for m in shown])
+    teacher = next((m for m in measured if m.subject.role == "teacher"), None)
+    main = next((m for m in measured if m.subject.role == result), measured[0])
+    lines = conditions(main.measurement) + churn_sentence(main.churn) + slices_sentence(main.slices)
+    lines += gain(measured, table) + _storage(main) + [*more]
+    if teacher is not None and teacher.subject.ensemble is not None:
+        lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
+    console.table("", columns, rows)
+    for line in lines:
+        console.result(line)
+    note = description(columns, rows, lines) + (f"\n\n{more_note}" if more_note else "")
+    for m in measured:
+        if m is not main and kind_of(m.subject.role) != "teacher":  # a teacher's folder is not ours to write into
+            annotate(m, None)
+    annotate(main, teacher if teacher is not main else None)
+    _log(log, main, table, method, note)
+    _draw(log, main, measured)
+    for m in measured:
+        if m is main or m.subject.role in told:
+            continue
+        with child(m.subject.role) as run:
+            _log(run, m, table, "teacher" if kind_of(m.subject.role) == "teacher" else method, note)
+    return lines
+
+
+def gain(measured: Sequence[Measured], table: Table) -> list[str]:
+    """The sentence that answers whether the teacher helped; empty when no control was trained."""
+    by_role = {m.subject.role: m for m in measured}
+    student, control = by_role.get("student"), by_role.get("control")
+    if student is None or control is None or student.scored is None or control.scored is None:
+        return []
+    metric = student.metric
+    if metric is None or metric not in student.scored.metrics or metric not in control.scored.metrics:
+        return []
+    d = student.scored.difference(control.scored, metric, resamples=RESAMPLES)
+    return [gain_sentence("the student", "its control on hard labels", metric, (d.value, d.low, d.high))]
+
+
+def _storage(main: Measured) -> list[str]:
+    config = modelfolder.inspect(main.subject.folder).config
+    stored_once = config.sharing is not None or config.layer_groups is not None or config.project_first
+    return storage_sentence(main.measurement.values) if stored_once else []
+
+
+def annotate(m: Measured, baseline: Measured | None) -> None:
+    """Write the figures into the model's compress.json and card."""
+    meta = modelfolder.inspect(m.subject.folder).meta
+    theirs = baseline.measurement if baseline else None
+    modelfolder.annotate(m.subject.folder, meta.measured(m.measurement, theirs, slices_note(m)))
+
+
+def slices_note(m: Measured) -> SlicesNote | None:
+    """On which groups a model fails more than its parent, the worst of them in a table; None where none was tested."""
+    sentence = slices_sentence(m.slices)
+    if not sentence:
+        return None
+    lines = tuple(line.removeprefix("slices: ") for line in (*sentence, SLICES_NOTE))  # the heading says it
+    failing = worse(m.slices)[:WORST]
+    columns, rows = slices_table(failing, m.metric or "") if failing else ((), [])
+    return SlicesNote(lines=lines, columns=columns, rows=tuple(rows))
+
+
+def tell(console: Console, report: Any, log: TrackedRun) -> None:
+    """The lines a person needs next: where the model is, how to use it, how to see it."""
+    model = shlex.quote(str(report.model))
+    for row in report.findings:
+        console.result(f"finding  {row['stage']}: {row['finding']}; {row['do']}")
+    console.result("")
+    console.result(f"model    {report.model}")
+    if report.measured:
+        example = task_of(report.measured[0].measurement.context["task"]).example
+        console.result(f"use it   compress predict {model} {example}")
+    for line in log.ui_lines():
+        console.result(f"see it   {line}")
+
+
+def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> None:
+    context = m.measurement.context
+    info = modelfolder.inspect(m.subject.folder)
+    dataset = (context["dataset"], context["dataset_digest"])
+    params = {
+        "method": method,
+        "device": context["device"],
+        "threads": context["threads"],
+        "runtime": context["runtime"],
+        "precision": context["precision"],
+        "latency.shape": context["latency_shape"],
+        # Under one name for teachers too: a run that lacks an axis is left out of the page's charts.
+        "student.layers": info.config.depth,
+        "student.hidden": info.config.hidden,
+    }
+    run.dataset(*dataset, source=table.name, context="evaluation")
+    if m.subject.ensemble is None:
+        run.params(params)
+        run.model(
+            m.subject.folder,
+            name=m.subject.name,
+            model_type=method,
+            params={
+                "role": m.subject.role, "layers": info.config.depth, "hidden": info.config.hidden,
+                "fingerprint": modelfolder.fingerprint(m.subject.folder), **_plain(context)
+            },
+            metrics=m.measurement.values,
+            dataset=dataset,
+        )  # fmt: skip
+    else:  # no model of its own: each of them is one
+        run.params({**params, "teachers": m.subject.ensemble.sentence()})
+        run.metrics(m.measurement.values)
+    run.tags(measured_tags(m))
+    if m.churn:
+        run.table(run.folder / CHURN, *churn_table(m.churn))
+    if m.slices:
+        atomic.write_json(run.folder / SLICES, {"metric": m.metric, "slices": [s.as_json() for s in m.slices]})
+        run.artifact(run.folder / SLICES)
+    if m.resampled is not None:
+        atomic.write_text(run.folder / RESAMPLED, m.resampled.text())
+        run.artifact(run.folder / RESAMPLED)
+        run.tags({"compress.resampled": RESAMPLED})
+    run.note(note)
+
+
+def measured_tags(m: Measured) -> dict[str, str]:
+    """On what, and under which conditions: figures of runs that differ in it are not ranked against each other."""
+    return {f"measured.{key}": value for key, value in m.measurement.context.items()}
+
+
+def _draw(run: TrackedRun, main: Measured, measured: Sequence[Measured]) -> None:
+    """The reliability plot of all models, of the main one also after temperature scaling."""
+    found = {m.subject.name: m.calibration for m in measured if m.calibration is not None}
+    if main.calibration is None:
+        return
+    file = run.folder / calibration.FILE
+    title = f"do probabilities hold? {main.measurement.context['dataset']}"
+    atomic.write_text(file, calibration.chart(title, found, scaled=main.subject.name))
+    run.artifact(file)
+
+
+def _plain(context: Any) -> dict[str, str]:
+    return {key: context[key] for key in ("precision", "runtime", "threads")}

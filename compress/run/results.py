@@ -1,0 +1,104 @@
+"""What a run has made so far, what it leaves, and where its stages keep their files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress.contracts import StageResult
+from compress.measure.models import Measured
+from compress.modelfolder.resolve import resolve as resolve_model
+from compress.modelfolder.resolve import tokenizer_folder
+from compress.stages.shared.stage import FINDINGS
+from compress.storage import atomic, safe
+from compress.training.checkpoint import Checkpoints
+
+STEPS = "steps.json"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the stages so far have made. before: what the last stage started from.  last: what the last stage left.
+
+    figures: stage → what its best validation gave, and what was measured at its end.  folders: place of a stage → the
+    model that it made.  reused: stage → the folder of the earlier run that it was taken from.
+    """
+
+    model: Path | None = None
+    tokenizer: Path | None = None
+    before: Path | None = None
+    last: StageResult | None = None
+    figures: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    folders: Mapping[int, Path] = dataclasses.field(default_factory=dict)
+    reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+
+    def after(self, index: int, name: str, kind: str, result: StageResult) -> Made:
+        told = {**self.figures, name: result.best} if result.best else self.figures
+        reused = self.reused if result.source is None else {**self.reused, name: result.source}
+        made = dataclasses.replace(self, figures=told, reused=reused)
+        if kind == "tokenizer":
+            return dataclasses.replace(made, tokenizer=result.folder)
+        folders = {**self.folders, index: result.folder}
+        return dataclasses.replace(made, before=self.model, model=result.folder, last=result, folders=folders)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run leaves: its folder, the final model's folder, and what was measured."""
+
+    folder: Path
+    model: Path
+    measured: Sequence[Measured] = ()
+    lines: Sequence[str] = ()
+    stages: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    findings: Sequence[Mapping[str, Any]] = ()
+    waterfall: Sequence[Mapping[str, Any]] = ()
+    reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints. stages: the figures that each gave while and after training.  findings: diagnosis.
+        waterfall, reused: of a chain."""
+        chain = {"waterfall": list(self.waterfall)} if self.waterfall else {}
+        chain |= {"reused": {name: str(path) for name, path in self.reused.items()}} if self.reused else {}
+        return {
+            "folder": str(self.folder),
+            "model": str(self.model),
+            "models": [m.as_json() for m in self.measured],
+            "stages": {name: dict(figures) for name, figures in self.stages.items()},
+            "findings": list(self.findings),
+            "notes": list(self.lines),
+            **chain,
+        }
+
+
+def input_folder(name: str, path: Path) -> Path:
+    """The folder that a flag means."""
+    return tokenizer_folder(path) if name == "tokenizer" else resolve_model(str(path))
+
+
+def work_folder(run: Path, index: int, name: str) -> Path:
+    """Where a stage of the run in `run` keeps its checkpoints and, unless it is the last, its model."""
+    return run / "stages" / f"{index}-{name}"
+
+
+def discard_checkpoints(folder: Path) -> None:
+    """Remove those of a stage whose model is written: they are many times its size."""
+    Checkpoints(folder / "checkpoints", keep=1).discard()
+    atomic.clean(folder / "checkpoints")
+
+
+def read_findings(folder: Path) -> list[dict[str, Any]]:
+    """What the diagnosis of the stage in `folder` found, a row each."""
+    if not (folder / FINDINGS).is_file():
+        return []
+    table = safe.read_json(folder / FINDINGS, 1 << 20)
+    return [{"stage": folder.name, **dict(zip(table["columns"], row, strict=True))} for row in table["data"]]
+
+
+def read_done(folder: Path, target: Path) -> StageResult:
+    """Of a stage that was done before, in no seconds."""
+    told = safe.read_json(folder / STEPS, 1 << 16)
+    return StageResult(target, int(told["steps"]), 0.0, told["figures"], told.get("start", {}))

@@ -1,0 +1,135 @@
+"""Who teaches: model folders that were named, or a recipe that makes the teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from compress.contracts import Override, StageSpec
+from compress.errors import UserError, did_you_mean, nearest
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.ensemble import Ensemble, Member, together
+from compress.modelfolder.resolve import resolve
+from compress.recipe import Recipe
+from compress.recipe.library import SUFFIXES
+from compress.recipe.library import names as recipe_names
+from compress.stages.shared.stage import Outline, outline_of
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """task: the folder whose task head teaches, of several the lead's.  general: the one with a masked-LM head.
+
+    ensemble: all of several, None of one.  told: which of them (0 of one) were told by a run of their own, that of a
+    teacher recipe, in the store and experiment of this run.
+    """
+
+    task: Path | None = None
+    general: Path | None = None
+    told: frozenset[int] = frozenset()
+    ensemble: Ensemble | None = None
+
+    def fingerprints(self) -> dict[str, str]:
+        """What they are called → what they are."""
+        folders = {"teacher": self.task, "general teacher": self.general}
+        found = {name: modelfolder.fingerprint(folder) for name, folder in folders.items() if folder is not None}
+        return found if self.ensemble is None else {**found, "teacher": self.ensemble.fingerprint}
+
+    def outlines(self) -> tuple[Outline | None, Outline | None]:
+        """Of the two folders."""
+        task = None if self.task is None else outline_of(self.task)
+        return task, task if self.general == self.task else None if self.general is None else outline_of(self.general)
+
+
+def is_recipe(name: str) -> bool:
+    """Whether a teacher's name means a recipe: a shipped one, or a recipe file."""
+    return name in recipe_names() or name.endswith(SUFFIXES)
+
+
+def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool = True) -> Teachers:
+    """The teachers of a recipe, `name` being that of a model folder. inputs: may hold `general_teacher`.
+
+    lead: False for one of several whose head alone teaches.
+    """
+    task, general = teacher_folder(name), inputs.get("general_teacher")
+    if "task" not in modelfolder.inspect(task).heads and any(_level(s) == "task" for s in recipe.stages):
+        raise UserError(
+            "the teacher has no task head",
+            where=f"--teacher {name}",
+            do=f"fine-tune it first: compress finetune --model {name}",
+        )
+    if not lead:
+        return Teachers(task)
+    if general is None and "mlm" in modelfolder.inspect(task).heads:
+        general = task
+    corpus = [s for s in recipe.stages if _level(s) == "corpus"]
+    if corpus:
+        reads = any(s.reads_vocabulary() for s in corpus)
+        if general is None:
+            needed = "a teacher with a masked-LM head" if reads else "the pretrained encoder that yours was made from"
+            raise UserError(
+                f"recipe {recipe.name} starts on a corpus, which needs {needed}",
+                where=f"--teacher {name}",
+                why="this one has none" if reads else "this one is fine-tuned",
+                do=_without(recipe, corpus),
+            )
+        if reads and "mlm" not in modelfolder.inspect(general).heads:
+            raise UserError(
+                "the general teacher has no masked-LM head",
+                where=f"--general-teacher {general}",
+                do="name a pretrained encoder",
+            )
+    return Teachers(task, general)
+
+
+def joined(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
+    """Those of each row of `recipe.taught_by` as the recipe's. Raises UserError for several that do not fit."""
+    if recipe.teachers is None:
+        return made[0]
+    names = [row.model if row.seed is None else f"{row.model} (seed {row.seed})" for row in recipe.teachers]
+    weights = together([row.weight for row in recipe.teachers])
+    members = []
+    for name, one, weight in zip(names, made, weights, strict=True):
+        assert one.task is not None
+        members.append(Member(name, one.task, weight))
+    ensemble = Ensemble(tuple(members), recipe.combine or "logits", recipe.lead)
+    assert recipe.data is not None
+    ensemble.check(recipe.data.max_length)
+    told = frozenset(i for i, one in enumerate(made) if one.told)
+    return replace(made[recipe.lead], told=told, ensemble=ensemble)
+
+
+def teacher_folder(name: str) -> Path:
+    """The folder of a teacher that is no recipe; a misspelt recipe is told as such."""
+    near = nearest(name, recipe_names())
+    if near is not None and not Path(name).exists():
+        raise UserError(f"there is no teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))
+    return resolve(name)
+
+
+def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
+    """A teacher learns from the data of its student: where the two recipes differ, the student's data counts."""
+    found = []
+    for block in ("data", "corpus"):
+        ours, theirs = getattr(student, block), getattr(teacher, block)
+        if ours is None or theirs is None:
+            continue
+        other = theirs.model_dump(mode="json")
+        for key, value in ours.model_dump(mode="json").items():
+            if key != "unlabelled_split" and value != other[key]:
+                found.append(Override(f"{block}.{key}", value, f"the student's {block}.{key}"))
+    return found
+
+
+def _without(recipe: Recipe, corpus: Sequence[StageSpec]) -> str:
+    """What to do for lack of a general teacher: there is a recipe that does without, or another model is needed."""
+    if all(stage.kind != "distill" for stage in corpus):
+        return "name a pretrained encoder"
+    names = [f"{recipe.name}-task"] + ["share"] * any(stage.kind == "share" for stage in corpus) + ["distilbert-task"]
+    name = next(name for name in names if name in recipe_names())
+    return f"add --general-teacher FOLDER, or use --recipe {name}"
+
+
+def _level(stage: object) -> str:
+    return getattr(stage, "level", "")

@@ -1,0 +1,81 @@
+"""The other processes of a run under torchrun: what the first one is about to train, they prepare and train with it.
+
+They read the same files (stages that the first process has finished are found in its folder), write nothing and say
+nothing, but for the one that fails first: it says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from compress import registry
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, Stopped, UserError
+from compress.recipe import load_recipe
+from compress.run import Run, train_prepared, training_context, training_identity
+from compress.stages.shared.stage import StageContext
+from compress.storage.signals import StopFlag
+from compress.training.context import Unheard
+from compress.training.distributed import PeerError, Team
+
+
+def follow(team: Team, options: RunOptions) -> NoReturn:
+    """Train whatever the first process announces, until it says that the run is over; leaves with its exit code.
+
+    Raises SystemExit, or what went wrong here where that is a bug.
+    """
+    logging.getLogger("compress").addHandler(logging.NullHandler())
+    unexpected: BaseException | None = None
+    with StopFlag() as stop:
+        while True:
+            try:
+                order = team.hear()
+            except Stopped:
+                raise SystemExit(ExitCode.STOPPED) from None
+            if "end" in order:
+                break
+            try:
+                _train(team, order, options, stop)
+            except (Stopped, PeerError):
+                pass
+            except UserError as error:
+                if team.tells:
+                    print(f"error: process {team.place.rank}: {error.line()}", file=sys.stderr, flush=True)
+            except Exception as error:
+                unexpected = error
+            if team.lost:
+                raise unexpected or SystemExit(ExitCode.STOPPED)
+        if order["end"]:
+            team.linger()
+        else:
+            team.leave()
+    raise unexpected or SystemExit(order["end"])
+
+
+def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: StopFlag) -> None:
+    try:
+        recipe = load_recipe(order["recipe"])
+        spec = registry.stage_spec(order["spec"]["kind"]).model_validate(order["spec"])
+        console = Console(quiet=True, json=True)
+        run = Run(recipe, replace(options, json=True, quiet=True), console, None, {})
+        context = StageContext(recipe=recipe, table=lambda: run.table, corpus=lambda: run.corpus, **order["context"])
+        prepared = registry.stage_class(spec.kind)(spec, context).prepare()
+        with console.progress("", None) as progress:
+            told = training_context(
+                prepared,
+                context,
+                log=Unheard(),
+                progress=progress,
+                stop=stop,
+                identity=training_identity(spec, context, prepared),
+                team=team,
+            )
+    except BaseException as error:
+        team.report(error)
+        raise
+    train_prepared(prepared, told)

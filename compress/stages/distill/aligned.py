@@ -1,0 +1,77 @@
+"""A teacher and a student that cut text into different pieces, compared on what both have.
+
+Answers are compared row by row. What objectives read of single pieces, hidden states and queries, keys and values, is
+the mean over the pieces of each common span (`data.alignment`); every objective then runs as it is, on spans. [CLS] is
+a span of its own in both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from compress.contracts import Batch, EncoderOutput, Needs, Teacher
+from compress.data.batches.paired import beside
+from compress.training.module import StageModule
+
+LAYERED = ("hidden_states", "queries", "keys", "values")
+
+
+class AlignedTeacher:
+    """A prepared teacher that is given the student's batch and reads its own of the same rows. Is a `Teacher`."""
+
+    def __init__(self, teacher: Teacher) -> None:
+        self.teacher = teacher
+
+    def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
+        """batch: carries the teacher's own (`PairedRows.carried`). Tokens of the output are those of that one."""
+        return self.teacher(beside(batch).batch, needs)
+
+
+class AlignedModule(StageModule):
+    """A StageModule over batches of `PairedBatches`: where they have common spans, objectives see spans for tokens.
+
+    Its teacher is an `AlignedTeacher`.
+    """
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Objective → number of things it averages over: spans, where it averages over tokens."""
+        return super().counts(_seen(batch))
+
+    def compared(
+        self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch
+    ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
+        """Both outputs on common spans."""
+        spans = beside(batch).spans
+        if spans is None:
+            return student, teacher, batch
+        count = len(spans.begins)
+        theirs = None if teacher is None else on_spans(teacher, spans.theirs, count)
+        return on_spans(student, spans.ours, count), theirs, spans.batch(batch)
+
+
+def _seen(batch: Batch) -> Batch:
+    spans = beside(batch).spans
+    return batch if spans is None else spans.batch(batch)
+
+
+def on_spans(output: EncoderOutput, numbers: Tensor, count: int) -> EncoderOutput:
+    """Means over the pieces of each of `count` spans in the place of what an output says of each piece.
+
+    numbers: (T,) the span of each piece. (T, …) → (count, …); what is said of rows stays as it is.
+    """
+    sizes = torch.bincount(numbers, minlength=count)
+
+    def mean(values: Tensor) -> Tensor:
+        wide = values if values.dtype == torch.float64 else values.float()
+        sums = wide.new_zeros(count, *wide.shape[1:]).index_add(0, numbers, wide)
+        return sums / sizes.view(-1, *[1] * (wide.dim() - 1)).to(wide.dtype)
+
+    changes: dict[str, object] = {"last_hidden": mean(output.last_hidden)}
+    for name in LAYERED:
+        layers = getattr(output, name)
+        if layers is not None:
+            changes[name] = tuple(mean(layer) for layer in layers)
+    return dataclasses.replace(output, **changes)

@@ -1,0 +1,97 @@
+"""The training texts of a stage once more, in copies with other words in them (TinyBERT, Jiao et al., 1909.10351)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from compress.data.tables.table import Rows, Table, counted
+from compress.data.tasks import task_of
+from compress.data.text.rewording import Passage, copies, passages
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.infer.prepare import prepare
+from compress.errors import UserError
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import load_model
+from compress.modelfolder.resolve import resolve
+from compress.stages.distill.augmentation_spec import AugmentationSpec
+from compress.stages.distill.candidates import Neighbours, Predictions, Words, stored
+from compress.stages.shared.stage import StageContext, task_max_length
+
+WHERE = "augmentation.model"
+
+
+def model_folder(spec: AugmentationSpec, teacher: Path | None, general: Path | None) -> Path:
+    """Whose words replace others. Raises UserError when it has no masked-LM head and one is needed."""
+    if spec.model is not None:
+        folder = resolve(spec.model)
+    else:
+        folder = teacher if spec.method == "neighbours" else general or teacher
+    if folder is None:
+        raise UserError("the augmentation has no model to take words from", where=WHERE, do="name one")
+    if spec.method == "masked-lm" and "mlm" not in modelfolder.inspect(folder).heads:
+        raise no_masked_lm(str(folder))
+    return folder
+
+
+def no_masked_lm(name: str) -> UserError:
+    """The same words before any folder is there."""
+    return UserError(
+        "words are replaced by what a masked language model expects, and this model has no masked-LM head",
+        where=f"{WHERE}: {name}",
+        do="name a pretrained encoder as augmentation.model, or set augmentation.method to neighbours",
+    )
+
+
+def augmented(spec: AugmentationSpec, table: Table, context: StageContext, folder: Path) -> Rows:
+    """Copies of the table's training rows, labelled as the spec says; told in a line.
+
+    folder: of the model that gives the words. Raises UserError when no word of these texts can be replaced, Stopped
+    when a signal asked for it.
+    """
+    rows = table.split("train")
+    found = list(passages(rows))
+    made = copies(rows, _candidates(spec, context, folder, found), count=spec.copies, rate=spec.rate, seed=context.seed)
+    if not len(made.source):
+        raise UserError(
+            "no copy differs from its text",
+            where="augmentation",
+            why=f"{made.replaced:,} of {made.words:,} words were drawn",
+            do="raise copies and rate, or leave the augmentation out",
+        )
+    share = made.replaced / max(1, made.words)
+    context.say(
+        f"augmentation: {len(made.source):,} copies of {counted(len(rows), 'text')}, {share:.0%} of the words that can "
+        f"be others replaced ({spec.method}, {folder.name})"
+    )
+    if spec.keep_labels:
+        return made.rows(rows, rows.labels[made.source])
+    names = list(table.label_names)
+    return made.rows(rows, task_of(table.task, table.settings).unlabelled(made.columns, len(made.source), names))
+
+
+def _candidates(
+    spec: AugmentationSpec, context: StageContext, folder: Path, found: Sequence[Passage]
+) -> Iterator[Sequence[Sequence[str]]]:
+    """For each passage the candidates of each of its words."""
+    masked = spec.method == "masked-lm"
+    loaded = load_model(folder, keep={"mlm"} if masked else (), device=context.device)
+    tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(folder))
+    tokenizer.check_fits(loaded.config.vocabulary, where=str(folder))
+    words = Words(tokenizer)
+    near = Neighbours(loaded.model, words, spec.candidates)
+    if not masked:
+        near.of([word for p in found for word in p.words()])  # all at once, each word once
+        for p in found:
+            yield [words.tell(ids.tolist()) for ids in near.of(p.words())]
+        return
+    length = min(task_max_length(context.recipe), loaded.config.max_positions)
+    model = prepare(loaded.model, context.precision)
+    predictions = Predictions(model, words, near, spec.candidates, length, context.device)
+    mark = [modelfolder.fingerprint(folder), spec.candidates, length, context.precision, context.device]
+    with context.workshop.progress(f"{context.folder.name}: words expected", len(found)) as progress:
+        how = {"update": progress.update, "stop": context.workshop.stop, "say": context.say}
+        rows = iter(stored(found, predictions, mark, **how).tolist())
+    for p in found:
+        yield [words.tell(ids) for ids in islice(rows, len(p.places))]

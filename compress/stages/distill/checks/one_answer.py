@@ -1,0 +1,35 @@
+"""A student that answers every row alike."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compress.stages.distill.checks import _check
+from compress.stages.distill.checks._check import Course, Finding
+
+ALL = 0.98
+"""Share of the rows with the student's commonest answer."""
+LESS = 0.1
+"""By how much the teacher's share of that answer must lie below: on uneven data the commonest label is no collapse."""
+
+
+class Check(_check.Check):
+    """One answer for all rows: why an accuracy is that of always saying one label (14 % of seven)."""
+
+    kind = "one_answer"
+
+    def during(self, course: Course) -> Finding | None:
+        start = course.start
+        if start.theirs is None or start.probe.gold is None or not start.label_names or not course.settled:
+            return None
+        ours, theirs = course.ours.argmax(1), start.theirs.argmax(1)
+        label = int(np.bincount(ours).argmax())
+        share, usual = float((ours == label).mean()), float((theirs == label).mean())
+        if share < ALL or usual > share - LESS or not start.answers:
+            return None
+        return self.found(
+            f"after step {course.step} the student answers '{start.label_names[label]}' to {100 * share:.0f} % of "
+            f"{start.probe.what}, the teacher to {100 * usual:.0f} %",
+            "try a tenth of the learning rate and a longer warm-up; compress distill --check tells if it can learn",
+            step=course.step,
+        )

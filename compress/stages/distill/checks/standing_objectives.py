@@ -1,0 +1,40 @@
+"""Objectives that end where they began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compress.stages.distill.checks import _check
+from compress.stages.distill.checks._check import Course, Finding
+
+FALL = 0.02
+"""Share by which an objective must have fallen at the end."""
+SMALL = 1e-3
+"""What is below this was met from the start."""
+
+
+class Check(_check.Check):
+    """Objectives that did not fall: measured on fixed training rows, at the start and after the last step."""
+
+    kind = "standing_objectives"
+
+    def during(self, course: Course) -> Finding | None:
+        if not course.ended:
+            return None
+        weights = course.start.module.weights
+        rows = standing(course.readings[0], course.now, [name for name, w in weights.items() if w > 0])
+        if not rows:
+            return None
+        told = ", ".join(f"{name} ({before:.3g} → {after:.3g})" for name, before, after in rows)
+        return self.found(
+            f"did not fall in {course.step} steps: {told}",
+            "raise their weight or the learning rate, or leave them out; layer maps and widths may not fit",
+            step=course.step,
+        )
+
+
+def standing(before: Mapping[str, float], now: Mapping[str, float], names: list[str]) -> list[tuple[str, float, float]]:
+    """(objective, value before, value now) of those that have not fallen. before, now: readings of a course."""
+    keys = [(name, f"probe/{name}") for name in names]
+    pairs = [(name, before[key], now[key]) for name, key in keys if key in before and key in now]
+    return [(name, a, b) for name, a, b in pairs if a > SMALL and b > (1 - FALL) * a]

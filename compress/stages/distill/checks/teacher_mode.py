@@ -1,0 +1,33 @@
+"""A teacher that answers the same rows in two ways: dropout is at work in it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compress.stages.distill.checks import _check
+from compress.stages.distill.checks._check import Finding, Start
+
+SAME = 1e-3
+"""Of the answers' spread: kernels that add in another order differ by 1e-6 of it, dropout by a tenth and more."""
+
+
+class Check(_check.Check):
+    """Teacher not in evaluation mode: asked twice for the same rows it must say the same.
+
+    Its targets would be noise on top of what it knows, other noise each epoch.
+    """
+
+    kind = "teacher_mode"
+
+    def before(self, start: Start) -> Finding | None:
+        if start.teacher is None:
+            return None
+        first, second = (start.probe.sample(start.teacher) for _ in range(2))
+        apart, spread = float(np.abs(first - second).max()), float(first.std())
+        if apart <= SAME * max(spread, 1e-12):
+            return None
+        return self.found(
+            f"the teacher is not in evaluation mode: asked twice for the same rows, its answers differ by {apart:.2g} "
+            f"(their spread is {spread:.2g})",
+            "call eval() on it before it teaches",
+        )

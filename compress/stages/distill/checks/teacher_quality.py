@@ -1,0 +1,63 @@
+"""A teacher that knows no more of this data than chance does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compress.stages.distill.checks import _check
+from compress.stages.distill.checks._check import Finding, Start
+from compress.stages.distill.probe import CorpusProbe, TaskProbe
+
+RESAMPLES = 400
+CHANCE_CORRECTED = ("matthews", "spearman")
+"""Figures that are 0 for guessing however uneven the labels are, which accuracy is not."""
+
+
+class Check(_check.Check):
+    """Teacher no better than chance on this data: on held-out rows its figure cannot be told from guessing.
+
+    On labelled rows by the 95 % interval of a figure that is 0 for guessing (Matthews, Spearman), or of the main metric
+    against 0; on text by the masked-LM loss against ln(vocabulary), which is that of equal shares for all pieces.
+    """
+
+    kind = "teacher_quality"
+
+    def before(self, start: Start) -> Finding | None:
+        if start.theirs is None:
+            return None
+        if isinstance(start.probe, TaskProbe):
+            return self._labelled(start, start.probe, start.theirs)
+        assert isinstance(start.probe, CorpusProbe)
+        return self._text(start.probe, start.theirs)
+
+    def _labelled(self, start: Start, probe: TaskProbe, theirs: np.ndarray) -> Finding | None:
+        scored = probe.scored(theirs)
+        main = probe.task.metrics_of(probe.names)[0]
+        name = next((m for m in CHANCE_CORRECTED if m in scored.metrics), main)
+        where = f"on {probe.what} of this data"
+        do = "look at the teacher, its label names and the text columns first: a student learns what its teacher knows"
+        if not math.isfinite(scored.value(name)):
+            return self.found(f"the teacher gives every row the same answer {where}", do)
+        try:
+            figure = scored.interval(name, resamples=RESAMPLES)
+        except ValueError:  # undefined in every resample: too few rows to say anything
+            return None
+        if figure.low > 0:
+            return None
+        main_value = scored.value(main)
+        text = f"the teacher is no better than chance {where}: {main} {main_value:.3f}"
+        if name != main:
+            text += f", {name} {figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}] where guessing gives 0"
+        return self.found(text, do)
+
+    def _text(self, probe: CorpusProbe, theirs: np.ndarray) -> Finding | None:
+        loss, guess = probe.loss(theirs), math.log(theirs.shape[1])
+        if loss < guess:
+            return None
+        return self.found(
+            f"the teacher is no better than chance on {probe.what}: masked-LM loss {loss:.2f}, "
+            f"guessing gives {guess:.2f}",
+            "use a teacher that was pretrained on text like this, with its own masked-LM head",
+        )

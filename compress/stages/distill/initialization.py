@@ -1,0 +1,176 @@
+"""A student is born: from layers of its teacher, narrower or not, from a checkpoint of its own, or the stage before.
+
+Random weights come only where a recipe asks for them, or where nothing fits, and are told each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.contracts import Batch
+from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.examples import Examples
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.shapes import resized
+from compress.encoder.config.sparsity import dense, is_sparse
+from compress.encoder.infer.statistics import collect
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.narrow import check_narrowable, check_narrower, narrow
+from compress.encoder.reshape.students import take_layers
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import FolderInfo, LoadedModel, load_model
+from compress.modelfolder.resolve import resolve
+from compress.stages.distill import layers
+from compress.stages.distill.student_spec import NARROWING, StudentSpec
+from compress.stages.shared.stage import Outline, StageContext, outline_of, require_folder
+
+SAMPLE_ROWS = 1024
+SAMPLE_TOKENS = 4096  # of one batch
+
+Sample = Callable[[], Iterable[Batch]]
+"""Real input as the student's tokenizer cuts it, the same in every stage that is born alike."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a student's weights and tokenizer come from. donor: whose weights they are, with the head that is wanted.
+
+    folder: of the checkpoint, where the donor is not the teacher.  how: None for the student of a stage before.
+    """
+
+    donor: LoadedModel
+    how: StudentSpec | None
+    folder: Path | None = None
+
+    @property
+    def tokenizer_files(self) -> Mapping[str, bytes]:
+        return self.donor.tokenizer_files
+
+    @property
+    def copied(self) -> list[int] | None:
+        """The teacher's layers that the student keeps, where it is cut from the teacher."""
+        if self.how is None or self.folder is not None:
+            return None
+        return layers.resolve(self.how, self.donor.config.depth)
+
+    def parents(self) -> dict[str, Path]:
+        """Of the lineage, beside the teacher."""
+        return {} if self.folder is None else {"start": self.folder}
+
+
+def origin(how: StudentSpec | None, context: StageContext, teacher: LoadedModel, head: str | None) -> Origin:
+    """Open what the student starts from. head: the one that it will have, None for an encoder alone."""
+    if how is not None and how.model is None:
+        return Origin(teacher, how)
+    if how is not None and how.model is not None:
+        folder = resolve(how.model)
+    else:
+        folder = require_folder(context.model, "the student of a stage before", "--model", "distill")
+    info = modelfolder.inspect(folder)
+    fresh = None
+    if head is not None and not _answers_alike(info, teacher, head):
+        fresh = {head: info.new_head(teacher.heads[head])}
+    kept = () if fresh or head is None else {head}
+    made = load_model(folder, keep=kept, new_heads=fresh, seed=context.seed, device=context.device)
+    if fresh and head is not None:
+        if how is None:
+            _take_head(made.model, teacher.model, head, context)
+        else:
+            context.say(f"the student's {head} head starts from random weights: {folder} has none for these answers")
+    return Origin(made, how, folder)
+
+
+def born(source: Origin, context: StageContext, head: str | None, sample: Sample) -> Model:
+    """The student. sample: read by the ways of narrowing that look at real input. Raises UserError."""
+    how, donor = source.how, source.donor
+    if how is None:
+        return donor.model
+    keep = layers.resolve(how, donor.config.depth)
+    context.say(layers.sentence(keep, donor.config.depth, "teacher" if source.folder is None else "checkpoint"))
+    student = take_layers(donor.model, keep, () if head is None else {head}, pooler=how.pooler)
+    config = _resized(how, student.config)
+    if how.start == "random":
+        context.say("the student starts from random weights, as the recipe says")
+        config = dataclasses.replace(config, layers=tuple(dense(shape) for shape in config.layers))
+        return Model(config, student.head_configs).initialize(context.seed).to(context.device)
+    if config != student.config:
+        method = NARROWING if how.start == "teacher" else how.start
+        statistics = collect(student, sample()) if method == "svd" else None
+        context.say(f"the student is narrowed by {method}: {_shape(student.config)} to {_shape(config)}")
+        student = narrow(student, config, method, seed=context.seed, statistics=statistics)
+    if is_sparse(student.config):
+        context.say("its matrices are 2:4 sparse as those that it takes, and their zeros stay")
+    if how.head == "new" and head == "task":
+        context.say("the student's task head starts from random weights, as the recipe says")
+        fresh = Model(student.config, student.head_configs).initialize(context.seed)
+        student.heads["task"].load_state_dict(fresh.heads["task"].state_dict())
+    return student
+
+
+def first_rows(examples: Examples, labelled: int, context: StageContext) -> Iterator[Batch]:
+    """The first labelled rows: those that a stage and its control have in common."""
+    few = examples.take(range(min(len(examples), labelled, SAMPLE_ROWS)))
+    yield from (batch.to(context.device) for batch in evaluation_batches(few, SAMPLE_TOKENS))
+
+
+def outlined(how: StudentSpec, teacher: Outline) -> Outline:
+    """What will be born, before any weights are read. Raises UserError for layers and widths that cannot be."""
+    donor = teacher if how.model is None else outline_of(resolve(how.model))
+    keep = layers.resolve(how, donor.depth)
+    made = dataclasses.replace(donor, depth=len(keep))
+    if donor.config is None or not how.names_widths():
+        return dataclasses.replace(made, config=None)
+    if how.start != "random":
+        check_narrowable(donor.config)
+    old = dataclasses.replace(donor.config, **_kept(donor.config, keep))
+    config = _resized(how, old)
+    if how.start != "random":
+        check_narrower(old, config)
+    return dataclasses.replace(made, config=config)
+
+
+def _kept(config: EncoderConfig, keep: list[int]) -> dict[str, object]:
+    """What of a config depends on which layers there are, as far as widths ask for it."""
+    bases = None if config.rotary_bases is None else tuple(config.rotary_bases[i] for i in keep)
+    shapes = tuple(config.layers[i] for i in keep)
+    free = {"windows": None, "global_tokens": 0, "layer_groups": None, "sharing": None}
+    return {"layers": shapes, "rotary_bases": bases, **free}
+
+
+def _resized(how: StudentSpec, config: EncoderConfig) -> EncoderConfig:
+    """The config itself where no width is named: what its matrices are besides, thin or sparse, stays then."""
+    if not how.names_widths():
+        return config
+    return resized(config, hidden=how.hidden, heads=how.heads, feed_forward=how.feed_forward, embedding=how.embedding)
+
+
+def _shape(config: EncoderConfig) -> str:
+    """`6 layers x 384 (12 heads of 32, feed-forward 1536)`."""
+    kinds = list(dict.fromkeys(config.layers))
+    told = "; ".join(f"{s.heads} heads of {s.head_width}, feed-forward {s.feed_forward}" for s in kinds[:3])
+    told += "; …" if len(kinds) > 3 else ""
+    tables = "" if config.embedding is None else f", embeddings {config.embedding}"
+    return f"{config.depth} layers x {config.hidden} ({told}{tables})"
+
+
+def _answers_alike(info: FolderInfo, teacher: LoadedModel, head: str) -> bool:
+    """Whether a checkpoint has this head, and a task head answers what the teacher's does."""
+    if head not in info.heads or head != "task":
+        return head in info.heads
+    ours, theirs = info.heads["task"], teacher.heads["task"]
+    return (ours.kind, ours.problem) == (theirs.kind, theirs.problem) and info.label_names == teacher.label_names
+
+
+def _take_head(student: Model, donor: Model, head: str, context: StageContext) -> None:
+    """Copy the teacher's head, and its pooler where the head reads one, if the widths agree."""
+    same_style = student.head_configs[head].style == donor.head_configs[head].style
+    if student.config.hidden != donor.config.hidden or not same_style:
+        context.say(f"the student's {head} head is new: its shape is not the teacher's")
+        return
+    student.heads[head].load_state_dict(donor.heads[head].state_dict())
+    if donor.head_configs[head].needs_pooler and student.encoder.pooler and donor.encoder.pooler:
+        student.encoder.pooler.load_state_dict(donor.encoder.pooler.state_dict())
+    context.say(f"the student's {head} head is a copy of the teacher's")

@@ -1,0 +1,366 @@
+"""Distil a teacher into a student cut from it: DistilBERT (Sanh et al. 2019), on a corpus and then on the task."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+from torch import nn
+
+from compress import registry
+from compress.contracts import Batch, BatchSource, Objective, Teacher
+from compress.data.batches.paired import PairedBatches
+from compress.data.text.tokenizer import Tokenizer, check_length
+from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.infer.prepare import Precision
+from compress.encoder.infer.prepare import prepare as prepare_teacher
+from compress.encoder.modules.model import Model
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.ensemble import EnsembleTeacher, members_in_order
+from compress.modelfolder.folder import FolderMeta, LoadedModel, load_model
+from compress.objectives._layers import Layerwise
+from compress.stages.distill import initialization as birth
+from compress.stages.distill import layers
+from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
+from compress.stages.distill.augmentation import augmented, model_folder, no_masked_lm
+from compress.stages.distill.cache.source import Lesson, Teaching, teaching
+from compress.stages.distill.diagnosis import diagnosed_corpus, diagnosed_task
+from compress.stages.distill.quantization_aware import Ranges, rounded, with_dropout
+from compress.stages.distill.spec import Spec
+from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
+from compress.stages.distill.tying import Tying
+from compress.stages.shared.corpora import corpus_batches, corpus_validation
+from compress.stages.shared.stage import (
+    Finished,
+    Outline,
+    Prepared,
+    StageContext,
+    TaskData,
+    check_same_labels,
+    folder_meta,
+    require_folder,
+    spread,
+    task_choice,
+    task_max_length,
+    task_validation,
+)
+from compress.training.module import StageModule
+from compress.training.schedule import total_steps
+
+
+class Stage:
+    """A teacher folder and text → a student that answers as the teacher does."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        recipe, corpus = self.context.recipe, self.spec.level == "corpus"
+        donor = general if corpus else teacher
+        where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)
+        if donor is None or block is None:
+            return None
+        check_length(block.max_length, donor.positions, where=where)
+        self._check_augmentation(general)
+        if self.spec.student is not None:
+            made = birth.outlined(self.spec.student, donor)
+        elif start is None:
+            return None
+        else:
+            check_length(block.max_length, start.positions, where=where)
+            made = start
+        if self.spec.quantize is not None:
+            if made.config is not None:
+                refuse_quantized(made.config, "quantizing it again", "the student")
+            made = dataclasses.replace(made, config=None)
+        if None not in (made.vocabulary, donor.vocabulary) and made.vocabulary != donor.vocabulary:
+            named = self.spec.student and self.spec.student.model
+            student = named or "the student of the stage before"
+            check_comparable(self.spec, self._built(), student, "the teacher of this stage")
+        return made
+
+    def _check_augmentation(self, general: Outline | None) -> None:
+        """Raise UserError, before any stage has run, for a model that cannot say what else a word could be."""
+        asked = self.spec.augmentation
+        if asked is None:
+            return
+        if asked.model is not None:
+            model_folder(asked, None, None)
+        elif asked.method == "masked-lm" and (general is None or not general.masked_lm):
+            raise no_masked_lm("that of the teacher")
+
+    def plan(self) -> list[str]:
+        s, t = self.spec, self.spec.training
+        if s.student is None:
+            born = "the student of the stage before"
+        else:
+            born = s.student.sentence()
+        losses = " + ".join(f"{row.weight:g} {row.kind}" for row in s.objectives)
+        a = s.augmentation
+        more = "" if a is None else f"; up to {a.copies} copies of each text, {a.rate:.0%} of the words by {a.method}"
+        if s.quantize is not None:
+            born += f", quantized by {s.quantize.scheme or 'rules'}"
+        return [f"distil on the {s.level}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
+
+    def prepare(self) -> Prepared:
+        return self._corpus() if self.spec.level == "corpus" else self._task()
+
+    def control(self, steps: int) -> Spec | None:
+        """The twin that shows what the teacher brought: same start, hard labels alone, `steps` steps.
+
+        None when the recipe asks for no control.
+        """
+        if self.spec.control is False or self.spec.level == "corpus":
+            return None
+        hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
+        plan = self.spec.training.model_copy(update={"steps": steps, "epochs": None})
+        changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan, "cache": None}
+        changes["checks"] = "off"  # the student was told of already
+        if self.spec.augmentation is not None and not self.spec.augmentation.keep_labels:
+            changes["augmentation"] = None  # its rows have no labels
+        return self.spec.model_copy(update=changes)
+
+    # --- on a corpus ------------------------------------------------------------------------------------------
+
+    def _corpus(self) -> Prepared:
+        c, spec = self.context, self.spec
+        reads = spec.reads_vocabulary()
+        what = "a pretrained encoder as teacher" + (", with a masked-LM head" if reads else "")
+        folder = require_folder(c.general_teacher, what, "--general-teacher", "distill")
+        teacher = load_model(folder, require={"mlm"} if reads else (), device=c.device)
+        head = "mlm" if "mlm" in teacher.heads else None
+        if head is None:
+            c.say("the general teacher has no masked-LM head: nothing is validated, the student's last weights count")
+        begun = birth.origin(spec.student, c, teacher, head)
+        self._is_alien(begun, teacher)
+        tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
+        tokenizer.check_fits(teacher.config.vocabulary, where=str(folder))
+        corpus = c.corpus()
+        assert c.recipe.corpus is not None
+        length = c.recipe.corpus.max_length
+        check_length(length, teacher.config.max_positions, where="corpus.max_length")
+        masking = spec.masking_or_default()
+
+        def batches(split: str) -> BatchSource:
+            return corpus_batches(
+                c, tokenizer, split, masking, spec.training, block_length=length, noise=spec.noise, mask_seed=masks
+            )
+
+        # What is kept of the teacher is kept for one text: runs of all seeds hide the same pieces then.
+        masks = None if spec.cache is None else 0
+        source = batches("train")
+        student = birth.born(begun, c, head, lambda: self._sample(source))
+        student = with_dropout(rounded(student, spec, c, lambda: self._first(source)), spec.dropout)
+        objectives = self._objectives(student, teacher.model, source, begun.copied)
+        fingerprint = modelfolder.fingerprint(folder)
+        live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
+        taught = self._teaching(teacher, fingerprint, objectives, source, tokenizer.vocabulary_sha, length, live)
+        tying = Tying(spec, student, c)
+        prepared = Prepared(
+            finish=lambda: Finished(
+                tying.kept(),
+                begun.tokenizer_files,
+                self._noted(folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus), student),
+            ),
+            module=StageModule(student, objectives, taught.teacher, [*tying.companions, Ranges(student, spec)]),
+            opening=taught.opening,
+            source=source,
+            plan=spec.training,
+            validate=None if head is None else tying.validating(corpus_validation(batches("validation"), c)),
+            select=None if head is None else ("mlm_loss", "min"),
+            identity={
+                "corpus": corpus.fingerprint,
+                "tokenizer": tokenizer.vocabulary_sha,
+                "teacher": fingerprint,
+            },
+            params=self._params(student),
+            closing=tying.closing,
+        )
+        if head is None:
+            return prepared
+        asked = taught.teacher if spec.cache is None else live(c.precision)
+        return diagnosed_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, asked)
+
+    # --- on the task ------------------------------------------------------------------------------------------
+
+    def _task(self) -> Prepared:
+        c, spec = self.context, self.spec
+        folder = require_folder(c.teacher, "a teacher with a task head", "--teacher", "distill")
+        teacher = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
+        table = c.table()
+        check_same_labels(teacher, table)
+        begun = birth.origin(spec.student, c, teacher, "task")
+        alien = self._is_alien(begun, teacher)
+        if alien:
+            check_answers_rows(table, self._built(), str(begun.folder))
+        parents = begun.parents() | ({"teacher": folder} if c.ensemble is None else c.ensemble.parents())
+        more = None
+        if spec.augmentation is not None:
+            source_of_words = model_folder(spec.augmentation, folder, c.general_teacher)
+            more = augmented(spec.augmentation, table, c, source_of_words)
+            parents |= {"words of the augmentation": source_of_words}
+        reader = begun.donor if alien else teacher
+        data = TaskData.encode(table, reader, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
+        source = data.source(spec.training, c.seed)
+        labelled = len(table.split("train"))
+        student = birth.born(begun, c, "task", lambda: birth.first_rows(data.train, labelled, c))
+        student = rounded(student, spec, c, lambda: spread(data.train, labelled, self._calibration_rows(), c))
+        student = with_dropout(student, spec.dropout)
+        objectives = self._objectives(student, teacher.model, source, begun.copied)
+        both = None
+        if alien and self._asks_teacher():
+            both = TwoTokenizers(table, reader, teacher, objectives, c)
+            paired = both.paired(data.rows, data.train)
+            both.tell(paired)
+            source = PairedBatches(source, paired)
+        fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
+        live = functools.cache(lambda precision: self._task_teacher(teacher, precision, aligned=both is not None))
+        length = task_max_length(c.recipe)
+        taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
+        tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
+        prepared = Prepared(
+            finish=lambda: Finished(
+                tying.kept(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
+            ),
+            module=kind(student, objectives, taught.teacher, [*tying.companions, Ranges(student, spec)]),
+            opening=taught.opening,
+            source=source,
+            plan=spec.training,
+            validate=tying.validating(task_validation(data.validation, table, c)),
+            select=task_choice(table),
+            identity={
+                "data": table.fingerprint,
+                "tokenizer": data.vocabulary_sha,
+                "teacher": fingerprint,
+            },
+            params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
+            closing=tying.closing,
+        )
+        asked = taught.teacher if spec.cache is None else live(c.precision)
+        return diagnosed_task(spec, c, prepared, table, reader, asked, None if both is None else both.carried)
+
+    def _task_teacher(self, teacher: LoadedModel, precision: Precision, aligned: bool) -> Teacher:
+        """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead.
+
+        aligned: it reads batches of its own beside the student's.
+        """
+        made = self._together(teacher, precision)
+        return AlignedTeacher(made) if aligned else made
+
+    def _together(self, teacher: LoadedModel, precision: Precision) -> Teacher:
+        ensemble = self.context.ensemble
+        lead = prepare_teacher(teacher.model, precision)
+        if ensemble is None:
+            return lead
+        self.context.say(ensemble.sentence())
+        others = [
+            (prepare_teacher(load_model(m.folder, keep={"task"}, device=self.context.device).model, precision), places)
+            for m, places in zip(ensemble.members, members_in_order(ensemble), strict=True)
+            if m is not ensemble.leader
+        ]
+        return EnsembleTeacher(ensemble, teacher.heads["task"], lead, others)
+
+    # --- both -------------------------------------------------------------------------------------------------
+
+    def _teaching(
+        self,
+        teacher: LoadedModel,
+        fingerprint: str,
+        objectives: Mapping[str, tuple[float, nn.Module]],
+        source: BatchSource,
+        tokenizer: str,
+        max_length: int,
+        live: Callable[[Precision], Teacher],
+    ) -> Teaching:
+        """Whom the objectives ask: the live teacher, or what the recipe's cache holds of it."""
+        spec = self.spec
+        passes = total_steps(spec.training, source) / source.steps(0)
+        lesson = Lesson(spec.level, source, tokenizer, max_length, passes)
+        parts = [objective for _, objective in objectives.values()]
+        return teaching(spec.cache, self.context, teacher.model, fingerprint, parts, lesson, live)
+
+    def _is_alien(self, begun: birth.Origin, teacher: LoadedModel) -> bool:
+        """Whether the student reads other pieces than its teacher. Raises UserError where these could not be
+        compared."""
+        if begun.folder is None or modelfolder.same_vocabulary(begun.folder, teacher.path):
+            return False
+        check_comparable(self.spec, self._built(), str(begun.folder), str(teacher.path))
+        return True
+
+    def _asks_teacher(self) -> bool:
+        return any(cast(Objective, o).teacher_needs is not None for _, o in self._built().values())
+
+    def _objectives(
+        self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None
+    ) -> dict[str, tuple[float, nn.Module]]:
+        built = self._built()
+        self._tell_of_maps(built)
+        bound = [o for _, o in built.values() if hasattr(o, "bind")]
+        if not bound:
+            return built
+        pair = ModelPair(student.config, teacher.config, ())
+        if any(isinstance(o, Layerwise) for o in bound):  # the others read no map, and measuring one costs
+            pair = self._mapped(student, teacher, source, copied)
+        for objective in bound:
+            objective.bind(pair)  # pyright: ignore[reportCallIssue]
+            objective.to(self.context.device)
+        return built
+
+    def _tell_of_maps(self, built: Mapping[str, tuple[float, nn.Module]]) -> None:
+        """Fused kernels never hold attention maps: what reads them has them computed by plain products."""
+        needs = {name: cast(Objective, objective).student_needs for name, (_, objective) in built.items()}
+        reading = [name for name, n in needs.items() if n.attentions or n.attention_scores]
+        if reading:
+            self.context.say(
+                f"{' and '.join(reading)} reads attention maps, which the fused attention kernels never hold: "
+                "attention is computed by plain products, slower, its memory growing with the square of the length"
+            )
+
+    def _mapped(self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None) -> ModelPair:
+        """The models with the layers that are compared, which are told."""
+        spec = self.spec
+        pair = layers.compared(spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source))
+        self.context.say(layers.comparison(pair, spec.layer_map))
+        return pair
+
+    def _sample(self, source: BatchSource) -> Iterator[Batch]:
+        """Real input in the order of the first epoch."""
+        for index in range(source.steps(0)):
+            yield from (batch.to(self.context.device) for batch in source.step(0, index))
+
+    def _calibration_rows(self) -> int:
+        return 0 if self.spec.quantize is None else self.spec.quantize.rows
+
+    def _first(self, source: BatchSource) -> Iterator[Batch]:
+        """Real input, as many rows as ranges are observed on."""
+        left = self._calibration_rows()
+        for batch in self._sample(source):
+            if left <= 0:
+                return
+            left -= batch.rows
+            yield batch
+
+    @staticmethod
+    def _noted(meta: FolderMeta, student: Model) -> FolderMeta:
+        """meta, with a word about rounding."""
+        if student.config.quantization is None:
+            return meta
+        return meta.model_copy(
+            update={"notes": (*meta.notes, "trained with its numbers rounded, as they are deployed")}
+        )
+
+    def _built(self) -> dict[str, tuple[float, nn.Module]]:
+        built: dict[str, tuple[float, nn.Module]] = {}
+        for row in self.spec.objectives:
+            name = row.kind
+            while name in built:  # the same objective twice, say at two temperatures
+                name += "_again"
+            built[name] = (row.weight, registry.build("compress.objectives", row))
+        return built
+
+    @staticmethod
+    def _params(student: Model) -> dict[str, int]:
+        return {"student.layers": student.config.depth, "student.hidden": student.config.hidden}

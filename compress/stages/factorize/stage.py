@@ -1,0 +1,160 @@
+"""Split the matrices of an encoder's layers in two thin ones (low rank).
+
+It saves bytes more than time: two thin products run slower for each operation than one whole product does. What it
+costs in quality is won back by distilling the model as it was into what it became, in a stage after this one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from compress import registry
+from compress.contracts import FactorMethod
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.low_rank import refuse_low_rank
+from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.sharing import refuse_apart
+from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.infer import statistics
+from compress.encoder.modules.model import Model
+from compress.errors import UserError
+from compress.stages.factorize import allocation, conversion, sensitivity, timing
+from compress.stages.factorize.allocation import Candidate, Ranks
+from compress.stages.factorize.spec import Spec
+from compress.stages.shared.originals import Original, outlined
+from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.tracking import TrackedRun
+
+METHODS = "compress.stages.factorize.methods"
+BATCH_ROWS = 32
+RANKS = "ranks.json"
+
+
+class Stage:
+    """A trained model and real text → the same model with thin matrices."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        return outlined(self.spec.level, start, teacher, general, self._check)
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        if s.rank is not None:
+            goal = f"rank {s.rank}"
+        elif s.ratio is not None:
+            goal = f"{100 * s.ratio:g} % of their numbers"
+        else:
+            goal = f"{s.megabytes:g} MB in all"
+        ranks = "" if s.rank is not None else f", ranks by {s.allocation}"
+        ranks = ", ranks alike" if ranks and s.allocation == "uniform" else ranks
+        return [f"split the layers' matrices by {s.method.kind} to {goal}{ranks}"]
+
+    def prepare(self) -> Prepared:
+        c, s = self.context, self.spec
+        original = Original.of(c, s.level, "factorize")
+        model, where = original.loaded.model, str(original.folder)
+        self._check(model.config, where)
+        method: FactorMethod = registry.build(METHODS, s.method)
+        inputs, fisher = {}, {}
+        if method.reads == "inputs":
+            inputs = statistics.inputs(model, original.batches(BATCH_ROWS))
+        if method.reads == "gradients":
+            fisher = statistics.fisher(model, original.objective(), original.batches(1))
+        found = conversion.factored(model, method, inputs=inputs, fisher=fisher, stop=c.workshop.stop)
+        known = conversion.candidates(model, found)
+        if s.rank is None and s.allocation == "sensitivity":
+            on, rows = original.heads, original.batches(BATCH_ROWS)
+            with c.workshop.progress("what each matrix costs", len(known)) as progress:
+                told = progress.update
+                known = sensitivity.felt(model, found, known, inputs, rows, on, c.workshop.stop, told)
+        ranks = self._ranks(known, model)
+        if s.only_faster:
+            ranks = self._faster(ranks, known, model)
+        made = conversion.convert(model, found, ranks, inputs).eval()
+        return self._prepared(original, made, ranks, known)
+
+    def _prepared(self, original: Original, made: Model, ranks: Ranks, known: Mapping[str, Candidate]) -> Prepared:
+        c, s, loaded = self.context, self.spec, original.loaded
+        share = allocation.counted(known, ranks) / sum(one.whole for one in known.values())
+        notes = (
+            f"matrices of its layers split by {s.method.kind}, {100 * share:.1f} % of their numbers kept",
+            "low rank saves bytes more than time",
+        )
+        meta = original.meta(*notes)
+        before, after = (config.count_parameters() for config in (loaded.config, made.config))
+        c.say(f"{before:,} parameters became {after:,} (heads apart), {100 * share:.1f} % of those in the matrices")
+        return Prepared(
+            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+            params={
+                "student.layers": made.config.depth,
+                "student.hidden": made.config.hidden,
+                "factorize.method": s.method.kind,
+                "factorize.allocation": "rank" if s.rank is not None else s.allocation,
+                "factorize.kept": round(share, 4),
+                "factorize.whole": sum(name not in ranks for name in known),
+            },
+            told=functools.partial(self._tell, ranks, known),
+        )
+
+    def _check(self, config: EncoderConfig, where: str) -> None:
+        """What can be told before anything is computed."""
+        refuse_quantized(config, "factorizing it", where)
+        refuse_low_rank(config, "factorizing it", where, "start from the model that it was made of")
+        refuse_sparse(
+            config, "factorizing it", where, "start from the model that it was made of: one of both is possible"
+        )
+        refuse_apart(config, where, "a product would have to be shared as well", "factorize")
+
+    # --- ranks ------------------------------------------------------------------------------------------------
+
+    def _ranks(self, known: Mapping[str, Candidate], model: Model) -> Ranks:
+        """Raises UserError for a target that the matrices cannot meet."""
+        s = self.spec
+        if s.rank is not None:
+            return allocation.same_rank(known, s.rank)
+        whole, least = sum(one.whole for one in known.values()), allocation.least(known)
+        if s.ratio is not None:
+            budget, key = int(s.ratio * whole), "ratio"
+            said, smallest = f"{100 * s.ratio:g} % of the layers' numbers", f"{least / whole:.3g}"
+        else:
+            assert s.megabytes is not None
+            numbers = sum(p.numel() for p in model.parameters())
+            budget, key = int(s.megabytes * 1e6 / 4) - (numbers - whole), "megabytes"
+            said, smallest = f"{s.megabytes:g} MB", f"{(numbers - whole + least) * 4 / 1e6:.3g}"
+            if budget >= whole:
+                raise UserError(
+                    f"{said} are more than the model takes", where=key,
+                    why=f"it takes {numbers * 4 / 1e6:.3g} MB", do="name fewer",
+                )  # fmt: skip
+        if budget < least:
+            raise UserError(
+                f"{said} cannot be met by thinner matrices alone", where=key,
+                why=f"with rank 1 everywhere it is {smallest}",
+                do="allow more, or cut layers, width, embeddings or the vocabulary first",
+            )  # fmt: skip
+        return (allocation.uniform if s.allocation == "uniform" else allocation.spread)(known, budget)
+
+    def _faster(self, ranks: Ranks, known: Mapping[str, Candidate], model: Model) -> Ranks:
+        """Without the matrices whose thin products are not faster here. Raises UserError where none is."""
+        plan = self.context.recipe.evaluation.latency
+        tokens = plan.batch * min(plan.length, model.config.max_positions)
+        slower = timing.slower(ranks, known, tokens, self.context.device, plan)
+        kept = {name: rank for name, rank in ranks.items() if name not in slower}
+        self.context.say(f"{len(slower)} of {len(ranks)} matrices stay whole: their thin products are not faster here")
+        if not kept:
+            raise UserError(
+                "no matrix would be faster as two thin ones on this device", where="only_faster",
+                do="allow less of the numbers (ratio), or leave it out, for bytes alone",
+            )  # fmt: skip
+        return kept
+
+    def _tell(self, ranks: Ranks, known: Mapping[str, Candidate], log: TrackedRun) -> None:
+        names = list(dict.fromkeys(name.split(".", 1)[1] for name in known))
+        groups = list(dict.fromkeys(name.split(".", 1)[0] for name in known))
+        columns = ("layer", *names)
+        rows = [(group, *allocation.told(ranks, [f"{group}.{name}" for name in names])) for group in groups]
+        self.context.show("rank of each matrix", columns, rows)
+        log.table(self.context.folder / RANKS, columns, rows)

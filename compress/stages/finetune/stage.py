@@ -1,0 +1,54 @@
+"""Fine-tune an encoder with a task head on labelled text (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+from compress.data.text.tokenizer import check_length
+from compress.objectives.hard_labels import Objective as HardLabels
+from compress.stages.finetune.spec import Spec
+from compress.stages.shared.stage import (
+    Finished,
+    Outline,
+    Prepared,
+    StageContext,
+    TaskData,
+    folder_meta,
+    load_for_task,
+    require_folder,
+    task_choice,
+    task_max_length,
+    task_validation,
+)
+from compress.training.module import StageModule
+
+
+class Stage:
+    """A model folder (pretrained or fine-tuned) and labelled rows → a model with a task head."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        if start is not None:
+            check_length(task_max_length(self.context.recipe), start.positions, where="data.max_length")
+        return start
+
+    def plan(self) -> list[str]:
+        t = self.spec.training
+        return [f"fine-tune for {t.length} of {t.batch_rows} rows, learning rate {t.learning_rate:g}"]
+
+    def prepare(self) -> Prepared:
+        c, spec = self.context, self.spec
+        folder = require_folder(c.model, "a model to start from", "--model", "finetune")
+        table = c.table()
+        loaded = load_for_task(folder, table, c, dropout=spec.dropout, new_head=spec.new_head)
+        data = TaskData.encode(table, loaded, c, noise=spec.noise)
+        return Prepared(
+            finish=lambda: Finished(loaded.model, loaded.tokenizer_files, folder_meta(c, {"start": folder}, table)),
+            module=StageModule(loaded.model, {"hard_labels": (1.0, HardLabels())}),
+            source=data.source(spec.training, c.seed),
+            plan=spec.training,
+            validate=task_validation(data.validation, table, c),
+            select=task_choice(table),
+            identity={"data": table.fingerprint, "tokenizer": data.vocabulary_sha},
+            params={"student.layers": loaded.config.depth, "student.hidden": loaded.config.hidden},
+        )

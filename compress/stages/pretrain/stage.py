@@ -1,0 +1,102 @@
+"""Pretrain an encoder from random weights: masked LM (Devlin et al. 2019), with NSP, SOP (Lan et al. 2020) or none."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from compress.data.batches.batches import CorpusBatches
+from compress.data.text.noise import EachEpoch
+from compress.data.text.tokenizer import Tokenizer, check_length
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
+from compress.objectives.masked_lm import Objective as MaskedLM
+from compress.objectives.sentence_pair import Objective as SentencePair
+from compress.stages.pretrain.spec import Spec
+from compress.stages.shared.corpora import corpus_batches, corpus_validation, mask_overfitting
+from compress.stages.shared.stage import (
+    Finished,
+    Outline,
+    Prepared,
+    StageContext,
+    folder_meta,
+    require_folder,
+)
+from compress.training.module import StageModule
+
+OTHER_MASKS = 1 << 32
+"""Added to a seed, which is smaller: masks that no training has seen."""
+
+
+class Stage:
+    """A tokenizer folder and a corpus → an encoder with a masked-LM head (and a pair head)."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        e = self.spec.encoder
+        check_length(self._length(), e.max_positions, where="corpus.max_length")
+        return Outline(e.layers, e.max_positions)
+
+    def plan(self) -> list[str]:
+        e, t = self.spec.encoder, self.spec.training
+        pairs = "" if self.spec.sentence_pairs == "none" else f" + {self.spec.sentence_pairs.upper()}"
+        return [
+            f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.feed_forward})"
+            f"{'' if e.groups is None else f' in {e.groups} groups of {e.inner}'}"
+            f" with {self.spec.masking.strategy} masked LM{pairs} for {t.length} of {t.batch_rows} blocks"
+        ]
+
+    def prepare(self) -> Prepared:
+        c, spec = self.context, self.spec
+        folder = require_folder(c.tokenizer, "a tokenizer", "--tokenizer", "pretrain")
+        tokenizer = Tokenizer.load(folder)
+        corpus = c.corpus()
+        length = self._length()
+        heads = {"mlm": HeadConfig(kind="masked_lm")}
+        objectives: dict[str, tuple[float, nn.Module]] = {"masked_lm": (1.0, MaskedLM())}
+        if spec.sentence_pairs != "none":
+            heads["pair"] = HeadConfig(kind="sentence_pair", labels=2)
+            objectives["sentence_pair"] = (1.0, SentencePair())
+        shape = spec.encoder.model_dump(exclude={"groups", "inner"})
+        config = EncoderConfig.uniform(
+            vocabulary=tokenizer.vocabulary_size,
+            pad_id=tokenizer.pad_id,
+            attention_dropout=shape["dropout"],
+            layer_groups=spec.encoder.layer_groups(),
+            **shape,
+        )
+        model = Model(config, heads).initialize(c.seed)
+        held_out = self._batches(tokenizer, "validation", length)
+        source = self._batches(tokenizer, "train", length)
+        return Prepared(
+            finish=lambda: Finished(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
+            module=StageModule(model, objectives),
+            source=source,
+            plan=spec.training,
+            validate=corpus_validation(held_out, c),
+            select=("mlm_loss", "min"),
+            identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},
+            params={"student.layers": config.depth, "student.hidden": config.hidden},
+            closing=mask_overfitting(source, source.masked_otherwise(OTHER_MASKS + c.seed), c),
+        )
+
+    def _length(self) -> int:
+        """Pieces of one block."""
+        corpus = self.context.recipe.corpus
+        assert corpus is not None
+        return self.spec.block_length or corpus.max_length
+
+    def _batches(self, tokenizer: Tokenizer, split: str, length: int) -> CorpusBatches | EachEpoch:
+        s = self.spec
+        return corpus_batches(
+            self.context,
+            tokenizer,
+            split,
+            s.masking,
+            s.training,
+            block_length=length,
+            pairs=s.sentence_pairs,
+            across_documents=s.across_documents,
+            noise=s.noise,
+        )

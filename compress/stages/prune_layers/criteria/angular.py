@@ -1,0 +1,31 @@
+"""Angular distance: the run of neighbours that turns its input least goes (Gromov et al., arXiv 2403.17887)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compress.contracts import LayerChoice
+from compress.stages.prune_layers.criteria._common import left, undefined
+
+
+class Criterion:
+    """Mean angle between the input of the first and the output of the last of n neighbouring layers, as a share of π;
+    the n that go are always neighbours."""
+
+    reads_text = True
+    reads_labels = False
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        n = study.depth - keep
+        angles = study.angles().angles()
+        runs = {
+            left(study.depth, range(start, start + n)): float(angles[start, start + n])
+            for start in range(study.depth - n + 1)
+            if not protected & set(range(start, start + n))
+        }
+        if not runs:
+            raise undefined("angular", f"no {n} neighbouring layers are free of protected ones")
+        best = min(runs, key=lambda kept: (runs[kept], kept))
+        gone = [layer for layer in range(study.depth) if layer not in best]
+        why = f"layers {gone[0]} to {gone[-1]} turn their input by {runs[best]:.3f} π, the least of {len(runs)} runs"
+        return LayerChoice(best, dict.fromkeys(gone, why), of_sets=runs, score="angle over the run, share of π")

@@ -1,0 +1,20 @@
+"""Block influence: layers that turn their input least go (Men et al., arXiv 2403.03853)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compress.contracts import LayerChoice
+from compress.stages.prune_layers.criteria._common import lowest_go
+
+
+class Criterion:
+    """1 − mean cosine of a layer's input and output, token by token, in the whole model."""
+
+    reads_text = True
+    reads_labels = False
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        cosines = study.angles().cosines()
+        scores = {layer: float(1 - cosines[layer, layer + 1]) for layer in range(study.depth)}
+        return lowest_go(scores, keep, protected, score="block influence")

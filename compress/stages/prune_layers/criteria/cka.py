@@ -1,0 +1,59 @@
+"""Greedy CKA: repeatedly the layer goes whose output is most like that of the kept layer before it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from compress.contracts import LayerChoice
+from compress.stages.prune_layers.criteria._common import before, called, left, undefined
+
+SCORE = "CKA with the kept layer before it"
+
+
+class Criterion:
+    """Debiased CKA of outputs, the embeddings' counting as kept; of equal ones the later layer goes.
+
+    on: tokens (every real token), cls (the first of each text), mean (each text's mean).  kernel: linear, or rbf of
+    bandwidth times each layer's median distance.  dynamic: measure anew after each removal, on the model that is left,
+    not on the whole one.
+    """
+
+    reads_text = True
+    reads_labels = False
+
+    def __init__(
+        self,
+        *,
+        on: Literal["tokens", "cls", "mean"] = "tokens",
+        kernel: Literal["linear", "rbf"] = "linear",
+        bandwidth: Annotated[float, Field(gt=0)] = 1.0,
+        dynamic: bool = False,
+    ) -> None:
+        self.on, self.kernel, self.bandwidth, self.dynamic = on, kernel, bandwidth, dynamic
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        reasons: dict[int, str] = {}
+        scores: dict[int, float] = {}
+        kept = list(range(study.depth))
+        while len(kept) > keep:
+            found = self._likeness(study, kept)
+            scores = {**scores, **found} if reasons else dict(found)
+            free = {layer: value for layer, value in found.items() if layer not in protected and np.isfinite(value)}
+            if not free:
+                raise undefined("cka", "no layer that may go has a CKA with the one before it: outputs are constant")
+            gone = max(free, key=lambda layer: (free[layer], layer))
+            reasons[gone] = f"CKA {free[gone]:.3f} with {called(before(kept, gone))}, the highest of those left"
+            kept.remove(gone)
+        return LayerChoice(left(study.depth, list(reasons)), reasons, scores, score=SCORE)
+
+    def _likeness(self, study: Any, kept: list[int]) -> dict[int, float]:
+        """Kept layer → CKA with the one before it; NaN where it is undefined."""
+        among = kept if self.dynamic else range(study.depth)
+        instrument = study.cka(self.on, keep=among, kernel=self.kernel, bandwidth=self.bandwidth)
+        matrix = instrument.matrix().filled(np.nan)
+        row = {layer: place + 1 for place, layer in enumerate(among)}
+        sources = [0, *(row[layer] for layer in kept)]
+        return {layer: float(matrix[sources[i], sources[i + 1]]) for i, layer in enumerate(kept)}

@@ -1,0 +1,34 @@
+"""Measured loss, greedily: again and again the layer goes whose absence costs least in what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compress.contracts import LayerChoice
+from compress.stages.prune_layers.criteria._common import left
+
+
+class Criterion:
+    """Loss on the labels after each further removal; a pass for every layer that is left, at every step."""
+
+    reads_text = True
+    reads_labels = True
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        gone: list[int] = []
+        reasons: dict[int, str] = {}
+        scores: dict[int, float] = {}
+        now = study.loss(range(study.depth))
+        while study.depth - len(gone) > keep:
+            free = [layer for layer in left(study.depth, gone) if layer not in protected]
+            without = {layer: left(study.depth, [*gone, layer]) for layer in free}
+            found = study.losses(without.values())
+            losses = {layer: found[kept] for layer, kept in without.items()}
+            best = min(losses, key=lambda layer: (losses[layer], -layer))
+            scores |= {layer: loss - now for layer, loss in losses.items()}
+            reasons[best] = f"loss {losses[best] - now:+.4f} without it, the least of {len(losses)} layers left"
+            now = losses[best]
+            gone.append(best)
+        return LayerChoice(
+            left(study.depth, gone), reasons, scores, score="rise of the loss when last tried without it"
+        )

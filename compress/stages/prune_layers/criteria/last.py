@@ -1,0 +1,18 @@
+"""Baseline: the bottom layers go (Sajjad et al., arXiv 2004.03844)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compress.contracts import LayerChoice
+from compress.stages.prune_layers.criteria._common import fixed
+
+
+class Criterion:
+    """The last layers stay; no text is read."""
+
+    reads_text = False
+    reads_labels = False
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        return fixed(range(study.depth - keep, study.depth), study.depth, protected, f"not among the last {keep}")

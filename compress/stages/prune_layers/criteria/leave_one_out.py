@@ -1,0 +1,22 @@
+"""Measured loss without each layer alone: those whose absence costs least go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compress.contracts import LayerChoice
+from compress.stages.prune_layers.criteria._common import left, lowest_go
+
+
+class Criterion:
+    """Loss on the labels of the model without the layer, less that of the whole model; one pass a layer."""
+
+    reads_text = True
+    reads_labels = True
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        whole = tuple(range(study.depth))
+        without = {layer: left(study.depth, [layer]) for layer in whole}
+        losses = study.losses([whole, *without.values()])
+        scores = {layer: losses[kept] - losses[whole] for layer, kept in without.items()}
+        return lowest_go(scores, keep, protected, score="rise of the loss without it", form="{:+.4f}")

@@ -1,0 +1,21 @@
+"""Baseline: a coin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compress.contracts import LayerChoice
+from compress.stages.prune_layers.criteria._common import fixed
+
+
+class Criterion:
+    """Layers drawn by the run's seed; no text is read. What a criterion must beat to be worth its time."""
+
+    reads_text = False
+    reads_labels = False
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        drawn = np.random.default_rng([study.seed, keep]).choice(study.depth, keep, replace=False)
+        return fixed(sorted(map(int, drawn)), study.depth, protected, f"not drawn (seed {study.seed})")

@@ -1,0 +1,21 @@
+"""First-order Taylor: how much the loss should rise without a layer (Molchanov et al., arXiv 1906.10771)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compress.contracts import LayerChoice
+from compress.stages.prune_layers.criteria._common import lowest_go
+
+
+class Criterion:
+    """Minus the derivative of the mean loss by the layer's gate, which is what closing it would cost if the loss were
+    linear; below 0 where it should fall."""
+
+    reads_text = True
+    reads_labels = True
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        values = -study.gradients().double().mean(1)
+        scores = {layer: float(values[layer]) for layer in range(study.depth)}
+        return lowest_go(scores, keep, protected, score="rise of the loss to first order", form="{:+.3g}")

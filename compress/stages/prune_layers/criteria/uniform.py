@@ -1,0 +1,20 @@
+"""Baseline: layers spread evenly, the last among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compress.contracts import LayerChoice
+from compress.encoder.config import layer_maps as layermaps
+from compress.stages.prune_layers.criteria._common import fixed
+
+
+class Criterion:
+    """Every so-manieth layer, counted so that the last stays; no text is read."""
+
+    reads_text = False
+    reads_labels = False
+
+    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+        kept = [layer for _, layer in layermaps.resolve("uniform", keep, study.depth)]
+        return fixed(kept, study.depth, protected, "not among the layers spread evenly up to the last")

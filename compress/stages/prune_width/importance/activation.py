@@ -1,0 +1,35 @@
+"""Activation-aware: how much it writes on real text (Wanda, Sun et al., arXiv 2306.11695; of whole heads, neurons)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compress.contracts import WidthScores
+from compress.encoder.modules.layers import Attention, FeedForward
+from compress.encoder.modules.tied import dense_weight
+from compress.encoder.reshape.basis import plain
+from compress.stages.prune_width.importance._common import by_unit, readers
+
+
+class Importance:
+    """Root mean square of what a head or a neuron adds to the hidden states; of a channel, of what is read of it."""
+
+    reads_text, reads_labels, in_loss, rearranges, refits = True, False, False, False, False
+
+    def __call__(self, study: Any) -> WidthScores:
+        moments = study.moments
+
+        def of_heads(unit: int, module: Attention) -> Tensor:
+            output = plain(dense_weight(module.output)).unflatten(1, (module.heads, -1)).transpose(0, 1)  # (H, D, K)
+            return torch.einsum("hdk,hkl,hdl->h", output, moments.heads[unit], output).clamp_min(0).sqrt()
+
+        def of_neurons(unit: int, module: FeedForward) -> Tensor:
+            return (plain(dense_weight(module.down)).square().sum(0) * moments.neurons[unit]).sqrt()
+
+        return by_unit(study.model, of_heads, of_neurons)
+
+    def hidden(self, study: Any) -> Tensor:
+        return (readers(study.model) * study.moments.stream).sqrt()

@@ -1,0 +1,42 @@
+"""Fisher information of masks (Kwon et al., "A Fast Post-Training Pruning Framework for Transformers", arXiv
+2204.09656, without its rearrangement and reconstruction)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor
+
+from compress.contracts import WidthScores
+from compress.stages.prune_width.importance._common import scores, together
+
+
+class Importance:
+    """Half the mean square, over rows, of the derivative of a row's loss by a gate: the rise of the loss to second
+    order, where its slope is zero. How many stay in a layer is weighed by the rise with all that goes gone together.
+
+    on: "labels"; "answers", drawn from the model's own probabilities, which needs no labels.
+    """
+
+    reads_text, in_loss, rearranges, refits = True, True, False, False
+
+    def __init__(self, *, on: Literal["labels", "answers"] = "labels") -> None:
+        self.on: Literal["labels", "answers"] = on
+
+    @property
+    def reads_labels(self) -> bool:
+        return self.on == "labels"
+
+    def __call__(self, study: Any) -> WidthScores:
+        gradients = study.gradients(self.on)
+        found = scores(gradients, _information)
+        single = (*found.heads, *found.neurons)
+        lost = [together(g, x) for g, x in zip(gradients.all, single, strict=True)]
+        return WidthScores(found.heads, found.neurons, lost)
+
+    def hidden(self, study: Any) -> Tensor:
+        return _information(study.stream_gradients(self.on))
+
+
+def _information(x: Tensor) -> Tensor:
+    return x.square().mean(0) / 2

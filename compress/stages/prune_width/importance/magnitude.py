@@ -1,0 +1,36 @@
+"""Magnitude: the norm of the weights that belong to it (Han et al., arXiv 1506.02626, of whole rows and columns).
+
+Measured no better than random for heads and neurons; here as the floor that others must beat.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from compress.contracts import WidthScores
+from compress.encoder.modules.layers import Attention, FeedForward
+from compress.encoder.modules.tied import dense_weight
+from compress.encoder.reshape.basis import plain
+from compress.stages.prune_width.importance._common import by_unit, incoming, readers, writers
+
+
+class Importance:
+    """Root of the sum of squares of the rows and columns that go with a head, a neuron, a channel."""
+
+    reads_text, reads_labels, in_loss, rearranges, refits = False, False, False, False, False
+
+    def __call__(self, study: Any) -> WidthScores:
+        def of_heads(_: int, module: Attention) -> Tensor:
+            rows = [plain(dense_weight(part)).square().sum(1) for part in (module.query, module.key, module.value)]
+            columns = plain(dense_weight(module.output)).square().sum(0)
+            return (sum(rows) + columns).view(module.heads, -1).sum(1).sqrt()
+
+        def of_neurons(_: int, module: FeedForward) -> Tensor:
+            return (incoming(module) + plain(dense_weight(module.down)).square().sum(0)).sqrt()
+
+        return by_unit(study.model, of_heads, of_neurons)
+
+    def hidden(self, study: Any) -> Tensor:
+        return (readers(study.model) + writers(study.model)).sqrt()

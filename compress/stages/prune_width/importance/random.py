@@ -1,0 +1,30 @@
+"""Random: a baseline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compress.contracts import WidthScores
+from compress.encoder.reshape.cut import Kept
+
+
+class Importance:
+    """Uniform numbers, drawn from the run's seed."""
+
+    reads_text, reads_labels, in_loss, rearranges, refits = False, False, False, False, False
+
+    def __call__(self, study: Any) -> WidthScores:
+        generator = torch.Generator().manual_seed(study.seed)
+        whole = Kept.everything(study.model.config)
+        drawn = [[_drawn(len(n), generator) for n in part] for part in (whole.heads, whole.neurons)]
+        return WidthScores(*drawn)
+
+    def hidden(self, study: Any) -> Tensor:
+        return _drawn(study.model.config.hidden, torch.Generator().manual_seed(study.seed))
+
+
+def _drawn(count: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(count, generator=generator, dtype=torch.float64)

@@ -1,0 +1,212 @@
+"""Make an encoder narrower: heads, feed-forward neurons, channels of heads and of the hidden states go for good.
+
+What is left is an ordinary model of smaller matrices: nothing is masked, so its size and its speed are what they seem.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from compress.contracts import WidthScores
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.infer.statistics import collect
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.narrow import narrow
+from compress.errors import ExitCode, UserError
+from compress.stages.prune_width import latency, selection, targets
+from compress.stages.prune_width.costs import Costs, Counts
+from compress.stages.prune_width.dependency import cut_channels
+from compress.stages.prune_width.refit import refit
+from compress.stages.prune_width.report import Report, Tried
+from compress.stages.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
+from compress.stages.prune_width.subject import Subject, check
+from compress.stages.shared.divergence import divergence
+from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext, folder_meta
+from compress.stages.shared.timing import timed
+
+ATTEMPTS = 6
+"""Sizes that are timed on the way to a latency."""
+
+
+class Stage:
+    """The model before it (or the teacher), and labelled rows → the same model, narrower."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        made = start or teacher
+        if made is None or made.config is None:
+            return made
+        check(self.spec, made.config, made.config)
+        return dataclasses.replace(made, config=None)
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        asked = [f"{name} {_said(getattr(s, name))}" for name in (*COUNTS, *WIDTHS, *BUDGETS) if getattr(s, name)]
+        how = "each layer its own numbers" if s.uneven else "all layers alike"
+        part = "" if s.way == 1 else f", {100 * s.way:.0f} % of the way"
+        return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
+
+    def prepare(self) -> Prepared:
+        subject = Subject.of(self.spec, self.context)
+        with self.context.workshop.progress("which parts are needed", None) as bar:
+            subject.study.told = lambda done, steps: bar.update(done, of=steps)
+            counts, made, kept = self._cut(subject)
+        made = self._narrowed(made, subject, counts)
+        before, after = (subject.costs(c, "operations").most for c in (subject.config, made.config))
+        self.context.workshop.stop()
+        moved = divergence(prepare(made), prepare(subject.loaded.model), subject.validation)
+        report = Report(
+            kind=self.spec.importance.kind,
+            before=subject.config,
+            after=made.config,
+            kept=kept,
+            scores=subject.scores,
+            moved=moved,
+            rows=sum(batch.rows for batch in subject.validation),
+            operations=(before, after),
+            tried=subject.tried,
+            context=self.context,
+        )
+        meta = folder_meta(self.context, {"parent": subject.folder}, self.context.table())
+        note = f"made narrower by {self.spec.importance.kind}: {'; '.join(report.sentences())}"
+        meta = meta.model_copy(update={"notes": (*meta.notes, note)})
+        config = made.config
+        return Prepared(
+            finish=lambda: Finished(made, subject.loaded.tokenizer_files, meta),
+            params={
+                "student.layers": config.depth,
+                "student.hidden": config.hidden,
+                "prune.importance": self.spec.importance.kind,
+                "prune.heads": _listed([s.heads for s in config.layers]),
+                "prune.feed_forward": _listed([s.feed_forward for s in config.layers]),
+            },
+            told=report.tell,
+        )
+
+    # --- heads and neurons ------------------------------------------------------------------------------------
+
+    def _cut(self, subject: Subject) -> tuple[Counts, Model, Kept | None]:
+        model, config = subject.loaded.model, subject.config
+        if not targets.asks_counts(self.spec):
+            return Counts.of(config), model, None
+        subject.scores = subject.importance(subject.study)
+        self.context.workshop.stop()
+        if self.spec.target_latency is not None:
+            return self._within(self.spec.target_latency, subject, subject.scores)
+        counts = self._counts(subject, subject.scores)
+        return counts, *self._made(subject, counts)
+
+    def _made(self, subject: Subject, counts: Counts) -> tuple[Model, Kept]:
+        """The model with so many heads and neurons, which the importance chooses."""
+        scores, importance = subject.scores, subject.importance
+        assert scores is not None
+        kept = selection.highest(scores, counts)
+        if importance.rearranges:
+            kept = selection.rearranged(kept, subject.study.gradients(getattr(importance, "on", "labels")))
+        made = cut(subject.study.trained or subject.loaded.model, kept)
+        if self.spec.refit if self.spec.refit is not None else importance.refits:
+            refit(made, subject.loaded.model, kept, subject.study.batches, self.context.workshop.stop)
+        return made, kept
+
+    def _counts(self, subject: Subject, scores: WidthScores) -> Counts:
+        s, config = self.spec, subject.config
+        in_loss = subject.importance.in_loss
+        if s.ratio is not None:
+            costs = subject.costs(config, "operations")
+            counts = targets.ratio_counts(s, config, subject.origin, scores, costs, in_loss)
+        elif s.target_params is not None or s.target_flops is not None:
+            key = "target_params" if s.target_params is not None else "target_flops"
+            counts = targets.budget_counts(s, config, scores, *subject.budget(), key, in_loss)
+        else:
+            counts = targets.kept_counts(s, config, subject.origin, scores)
+        if counts == Counts.of(config) and not self._narrows(subject):
+            raise UserError("nothing would go", where="prune_width", do="ask for less, or leave this stage out")
+        return counts
+
+    # --- a latency --------------------------------------------------------------------------------------------
+
+    def _within(self, target: float, subject: Subject, scores: WidthScores) -> tuple[Counts, Model, Kept]:
+        """As much as a latency allows, planned by the table of blocks and proved by timing what was made."""
+        c, s, config = self.context, self.spec, subject.config
+        plan = c.recipe.evaluation.latency
+        wide = targets.narrowed(s, config, subject.origin)
+        table, path = latency.table(wide, subject.loaded.heads, plan, c.device)
+        c.say(f"latency of building blocks: {path}" + ("; the machine was busy when it was measured" * table.busy))
+        costs = table.costs(wide)
+        limit = target
+        if s.way < 1:
+            whole = timed([subject.loaded.model], plan, c.device)[0].p50
+            limit = max(target, targets.budget_of(target, whole, s.way) if target > 1 else target)
+        budget = limit
+        for _ in range(ATTEMPTS):
+            budget = max(budget, costs.least)
+            if limit >= costs.most:
+                raise self._already(limit, costs)
+            if budget <= costs.least:
+                counts = Counts((1,) * len(scores.heads), (1,) * len(scores.neurons))
+            else:
+                in_loss = subject.importance.in_loss
+                counts = targets.budget_counts(s, config, scores, costs, budget, "target_latency", in_loss)
+            made, kept = self._made(subject, counts)
+            proof = self._narrowed(made, subject, counts)
+            ours, theirs = (x.p50 for x in timed([proof, subject.loaded.model], plan, c.device))
+            tried = Tried(proof.config.count_parameters(), costs.of(counts), ours, theirs, ours <= limit)
+            subject.tried.append(tried)
+            if tried.met:
+                return counts, made, kept
+            if budget <= costs.least:
+                break
+            budget *= 0.98 * limit / ours
+        best = min(subject.tried, key=lambda t: t.ms)
+        raise UserError(
+            f"{limit:g} ms is below what the structure allows here",
+            where="target_latency",
+            why=f"the best that was measured is {best.ms:.2f} ms, of {best.whole:.2f} ms as it was",
+            do="allow more time, make hidden smaller, drop layers, or shorten evaluation.latency.length",
+            code=ExitCode.REFUSED,
+        )
+
+    @staticmethod
+    def _already(limit: float, costs: Costs) -> UserError:
+        return UserError(
+            f"{limit:g} ms is not less than there is",
+            where="target_latency",
+            why=f"the model takes {costs.most:.2f} ms here",
+            do="ask for less",
+        )
+
+    # --- channels ---------------------------------------------------------------------------------------------
+
+    def _narrows(self, subject: Subject) -> bool:
+        return targets.narrowed(self.spec, subject.config, subject.origin) != subject.config
+
+    def _narrowed(self, made: Model, subject: Subject, counts: Counts) -> Model:
+        """`made` with narrower heads and hidden states, where they are asked for."""
+        s = self.spec
+        config = targets.narrowed(s, made.config, subject.origin)
+        width = targets.stock_heads(s, made.config, counts.heads)
+        if width is not None:
+            layers = tuple(dataclasses.replace(shape, head_width=width) for shape in config.layers)
+            config = dataclasses.replace(config, layers=layers)
+        if config == made.config:
+            return made
+        self.context.workshop.stop()
+        if config.hidden != made.config.hidden and s.stream == "channels":
+            made = cut_channels(made, selection.top(subject.importance.hidden(subject.study), config.hidden))
+            config = dataclasses.replace(made.config, layers=config.layers)
+            if config == made.config:
+                return made
+        return narrow(made, config, "svd", statistics=collect(made, subject.study.batches))
+
+
+def _said(value: Any) -> str:
+    return _listed(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))

@@ -1,0 +1,166 @@
+"""Quantize a fine-tuned encoder without training it (PTQ), and say what that does to each of its modules.
+
+What comes out keeps its float weights and rounds them wherever they are used, so that training goes on from it: a stage
+of kind distill after this one is quantization-aware training (QAT).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from compress import registry
+from compress.contracts import Batch
+from compress.encoder.config.quantization import PACKAGE, PartQuantization, Quantization, refuse_quantized
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.modules.model import Model
+from compress.modelfolder.folder import LoadedModel, load_model
+from compress.objectives.hard_labels import Objective as HardLabels
+from compress.stages.quantize.report import Report
+from compress.stages.quantize.sensitivity import Damage, Scan, Tried, fewest_back
+from compress.stages.quantize.spec import Spec
+from compress.stages.shared.stage import (
+    Finished,
+    Outline,
+    Prepared,
+    StageContext,
+    TaskData,
+    check_same_labels,
+    folder_meta,
+    require_folder,
+    spread,
+    task_choice,
+    task_validation,
+)
+from compress.training.module import StageModule
+
+
+class Stage:
+    """The model before it (or the teacher), and labelled rows → the same model, quantized."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        # Rounding is measured in the precision that it is deployed in.
+        self.spec, self.context = spec, dataclasses.replace(context, precision="fp32")
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        made = start or teacher
+        if made is None:
+            return None
+        if made.config is not None:
+            refuse_quantized(made.config, "quantizing it again", "the model")
+        return dataclasses.replace(made, config=None)
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        rules = f"{len(s.rules)} rule{'s' * (len(s.rules) != 1)}" if s.rules else ""
+        how = " and ".join(part for part in (f"scheme {s.scheme}" if s.scheme else "", rules) if part)
+        bound = (
+            ""
+            if s.max_drop is None
+            else f"; modules fall back to {s.fall_back} until it costs {s.max_drop:g} points at most"
+        )
+        return [f"quantize by {how}, ranges observed on {s.rows:,} training texts{bound}"]
+
+    def prepare(self) -> Prepared:
+        c, s = self.context, self.spec
+        folder = require_folder(c.model or c.teacher, "a fine-tuned model to quantize", "MODEL", "quantize")
+        loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
+        refuse_quantized(loaded.config, "quantizing it again", str(folder))
+        quantization = planned(s, loaded.model)
+        table = c.table()
+        check_same_labels(loaded, table)
+        data = TaskData.encode(table, loaded, c)
+        labelled = len(data.train)
+        batches = spread(data.train, labelled, s.rows, c)
+        made = quantized(loaded.model, quantization, str(folder)).eval()
+        read = calibrate(made, batches, c.workshop.stop)
+        parts = quantized_modules(made)
+        observed = f", ranges observed on {read:,} training texts" if read else ""
+        c.say(f"{len(parts)} of the model's matrices and tables are quantized{observed}")
+        few = spread(data.train, labelled, min(s.scan_rows, s.rows), c)
+        damage, back, tried = self._looked_at(loaded.model, made, quantization, data, few)
+        if back:
+            made = fallen_back(loaded.model, made, quantization, back, s.fall_back)
+        report = Report(list(parts), damage, back, tried, c, made, s.fall_back)
+        return self._prepared(folder, loaded, made, back, report)
+
+    def _prepared(
+        self, folder: Path, loaded: LoadedModel, made: Model, back: frozenset[str], report: Report
+    ) -> Prepared:
+        c, s = self.context, self.spec
+        meta = folder_meta(c, {"parent": folder}, c.table())
+        scheme = s.scheme or "the recipe's rules"
+        notes = [f"quantized by {scheme}, without training"]
+        if back:
+            notes.append(f"back in {s.fall_back}: {', '.join(sorted(back))}")
+        meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
+        return Prepared(
+            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+            params={
+                "student.layers": made.config.depth,
+                "student.hidden": made.config.hidden,
+                "quantize.scheme": scheme,
+                "quantize.modules": len(quantized_modules(made)),
+                "quantize.fallen_back": len(back),
+            },
+            told=report.tell,
+        )
+
+    def _looked_at(
+        self, source: Model, made: Model, quantization: Quantization, data: TaskData, few: list[Batch]
+    ) -> tuple[Damage | None, frozenset[str], list[Tried]]:
+        """(what each module alone costs, modules that fall back, all tried). No module is looked at where nobody
+        asked and the bound holds with all of them."""
+        s = self.spec
+        if s.max_drop is None:
+            return self._damage(made, few) if s.sensitivity else None, frozenset(), []
+        cost = self._cost(source, made, quantization, data)
+        if not s.sensitivity and (points := cost(frozenset())) <= s.max_drop:
+            return None, frozenset(), [Tried(0, points, True)]
+        damage = self._damage(made, few)
+        return damage, *fewest_back(damage.worst_first, cost, s.max_drop)
+
+    def _damage(self, made: Model, few: list[Batch]) -> Damage:
+        scan = Scan(made, few, self.context.workshop.stop)
+        with self.context.workshop.progress("what each module costs", len(quantized_modules(made))) as progress:
+            return scan.damage(lambda done: progress.update(done))
+
+    def _cost(
+        self, source: Model, made: Model, quantization: Quantization, data: TaskData
+    ) -> Callable[[frozenset[str]], float]:
+        """Modules fallen back → points that the model costs on validation; of each set measured once."""
+        metric, _ = task_choice(self.context.table())
+        validate = task_validation(data.validation, self.context.table(), self.context)
+
+        def value(model: Model) -> float:
+            self.context.workshop.stop()
+            with torch.no_grad():  # prepared: matrices are packed once, and rounded once
+                return validate(StageModule(prepare(model).model, {"hard_labels": (1.0, HardLabels())}))[metric]
+
+        @functools.cache
+        def cost(names: frozenset[str]) -> float:
+            return 100 * (
+                whole - value(fallen_back(source, made, quantization, names, self.spec.fall_back) if names else made)
+            )
+
+        whole = value(source)
+        return cost
+
+
+def fallen_back(
+    source: Model, made: Model, quantization: Quantization, back: frozenset[str], to: Literal["16-bit", "float"]
+) -> Model:
+    """`made`, which is `source` quantized, with the modules `back` in 16 bits or in float."""
+    wide = PartQuantization(registry.schema(PACKAGE, "per_channel").model_validate({"kind": "per_channel", "bits": 16}))
+    other = quantization.without(back) if to == "float" else quantization.with_part(back, wide)
+    fewer = quantized(source, other).eval()
+    known = made.state_dict()
+    fewer.load_state_dict({name: known[name] for name in fewer.state_dict()})
+    return fewer

@@ -1,0 +1,25 @@
+"""The attention parts alone are shared; ALBERT's ablation (1909.11942, table 4) finds that this costs nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from compress.contracts import LayerEvidence, LayerGroups
+from compress.encoder.config.sharing import contiguous
+
+
+class Pattern:
+    """Each layer keeps its own feed-forward part.
+
+    groups: runs of neighbouring layers that share the attention part; 1: all of them.
+    """
+
+    def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)] = 1) -> None:
+        self.groups = groups
+
+    def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
+        """The groups of `depth` layers. Raises UserError for more groups than layers."""
+        shared, own = contiguous(depth, self.groups, "pattern.groups"), tuple(range(depth))
+        return LayerGroups(shared, own)

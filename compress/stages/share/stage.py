@@ -1,0 +1,192 @@
+"""Share the layers of a trained encoder and factorize its embeddings (ALBERT, 1909.11942, from a trained BERT).
+
+Sharing buys storage, not time: every layer is still computed. What it costs in quality is won back by distilling the
+model as it was into what it became, in a stage after this one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from compress import registry
+from compress.contracts import Batch, LayerEvidence, LayerGroups, SharedStart
+from compress.encoder.config.low_rank import refuse_low_rank
+from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.sharing import check_rank
+from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.infer import statistics
+from compress.encoder.modules.model import Model
+from compress.encoder.modules.tied import check_tied
+from compress.stages.share import calibration, factorization
+from compress.stages.share.conversion import Known, check_joins, convert, refuse_shared, told, unshared
+from compress.stages.share.factorization import Factorization
+from compress.stages.share.spec import Spec
+from compress.stages.shared.divergence import ReferenceAnswers
+from compress.stages.shared.originals import Original
+from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.tracking import TrackedRun
+
+PATTERNS, STARTS = "compress.stages.share.patterns", "compress.stages.share.starts"
+BATCH_ROWS = 32
+JUDGED = 8
+"""Batches of real input that a pattern compares answers on."""
+ERRORS = "embedding-error.json"
+
+
+class Stage:
+    """A trained model and real text → the same model with shared layers and factorized tables."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        made = start or (general if self.spec.level == "corpus" else teacher)
+        if made is None:
+            return None
+        # What a pattern will measure is not known yet; whether it fits so many layers is.
+        self._groups(made.depth, LayerEvidence(lambda: np.eye(made.depth), lambda groups: 0.0))
+        if made.config is not None:
+            self._check_sizes(made.config, "the model")
+        return made if made.config is None else dataclasses.replace(made, config=None)
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        own = "norms and biases of their own" if s.own_vectors else "norms and biases shared"
+        kept = f", residuals of rank {s.residual_rank}" if s.residual_rank else ""
+        options = ", ".join(f"{k} {v}" for k, v in s.pattern.options().items())
+        line = f"share layers by {s.pattern.kind}{f' ({options})' if options else ''}, starting from {s.start.kind}"
+        e = s.embedding
+        tables = ""
+        if e is not None:
+            size = f"width {e.size}" if e.size else f"error {e.error:g}" if e.error else f"{e.megabytes:g} MB"
+            tables = f"; embeddings factorized to {size}, rows weighted by {e.weighting}"
+        return [f"{line}, {own}{kept}{tables}"]
+
+    def prepare(self) -> Prepared:
+        c, s = self.context, self.spec
+        original = Original.of(c, s.level, "share")
+        where, model = str(original.folder), original.loaded.model
+        self._check_sizes(model.config, where)
+        if not s.again:
+            refuse_shared(model.config, where)
+        batches = functools.partial(original.batches, BATCH_ROWS)
+        own = unshared(model) if s.again else model
+        c.workshop.stop()
+        start: SharedStart = registry.build(STARTS, s.start)
+        known = self._known(start, own, original)
+
+        def shared(groups: LayerGroups) -> Model:
+            c.workshop.stop()
+            return convert(own, groups, start, own_vectors=s.own_vectors, residual_rank=s.residual_rank, known=known)
+
+        @functools.cache
+        def reference() -> ReferenceAnswers:
+            few = list(itertools.islice(batches(), JUDGED))
+            return ReferenceAnswers(own.eval(), few, original.heads)
+
+        evidence = LayerEvidence(
+            similarity=lambda: calibration.similarity(own, batches()),
+            damage=lambda groups: reference().divergence(shared(groups).eval()),
+        )
+        groups = self._groups(own.config.depth, evidence)
+        if s.again:
+            check_joins(model.config, groups, where)
+        made = shared(groups)
+        c.say(f"groups of layers: {told(groups)}")
+        factors = None
+        if s.embedding is not None:
+            c.workshop.stop()
+            factors = self._factorize(made, batches)
+            made = factorization.apply(made, factors)
+        check_tied(made, Model(made.config, made.head_configs), where)
+        return self._prepared(original, made.eval(), groups, factors)
+
+    def _prepared(
+        self, original: Original, made: Model, groups: LayerGroups, factors: Factorization | None
+    ) -> Prepared:
+        c, s, loaded = self.context, self.spec, original.loaded
+        notes = [f"layers that share: {told(groups)}, started from {s.start.kind}"]
+        if factors is not None:
+            notes.append(f"embeddings factorized to width {factors.size}, error {100 * factors.error:.1f} %")
+        notes.append("sharing saves bytes, not time: every layer is still computed")
+        meta = original.meta(*notes)
+        count = made.config.count_parameters()
+        c.say(f"{loaded.config.count_parameters():,} parameters became {count:,} (heads apart)")
+        return Prepared(
+            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+            params={
+                "student.layers": made.config.depth,
+                "student.hidden": made.config.hidden,
+                "share.pattern": s.pattern.kind,
+                "share.groups": len(set(groups.attention) | set(groups.feed_forward)),
+                "share.start": s.start.kind,
+                "share.residual_rank": s.residual_rank,
+                "share.embedding": made.config.width,
+            },
+            told=functools.partial(self._tell, factors),
+        )
+
+    def _groups(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
+        return registry.build(PATTERNS, self.spec.pattern)(depth, evidence)
+
+    def _known(self, start: SharedStart, model: Model, original: Original) -> Known:
+        if start.reads == "inputs":
+            return Known(inputs=statistics.inputs(model, original.batches(BATCH_ROWS)))
+        if start.reads == "gradients":
+            return Known(fisher=statistics.fisher(model, original.objective(), original.batches(1)))
+        return Known()
+
+    # --- embeddings -------------------------------------------------------------------------------------------
+
+    def _check_sizes(self, config: Any, where: str) -> None:
+        """What can be told before anything is computed."""
+        s = self.spec
+        refuse_quantized(config, "sharing its layers", where)
+        if s.pattern.kind != "none":
+            refuse_low_rank(config, "sharing its layers", where)
+            refuse_sparse(config, "sharing its layers", where)
+        check_rank(s.residual_rank, config, "residual_rank")
+        if s.embedding is None:
+            return
+        factorization.refuse_factorized(config, where)
+        if s.embedding.size is not None:
+            factorization.check_size(s.embedding.size, config, "embedding.size")
+        if s.embedding.megabytes is not None:
+            factorization.size_for(config, s.embedding.megabytes, "embedding.megabytes")
+
+    def _factorize(self, model: Model, batches: Callable[[], Iterator[Batch]]) -> Factorization:
+        e = self.spec.embedding
+        assert e is not None
+        counts = factorization.count(model.config, batches())
+        size, where = e.size, "embedding.size"
+        if e.megabytes is not None:
+            size, where = (
+                factorization.size_for(model.config, e.megabytes, "embedding.megabytes"),
+                "embedding.megabytes",
+            )
+        if e.error is not None:
+            where = "embedding.error"
+        weights = counts if e.weighting == "frequency" else None
+        made = factorization.factorize(model, weights, size=size, error=e.error, where=where)
+        made = dataclasses.replace(made, bands=factorization.bands(model, made, counts))
+        self.context.say(
+            f"embeddings factorized from width {model.config.hidden} to {made.size}: relative squared error"
+            f" {100 * made.error:.2f} %, rows weighted by {e.weighting}"
+        )
+        return made
+
+    def _tell(self, factors: Factorization | None, log: TrackedRun) -> None:
+        if factors is None:
+            return
+        columns = ("pieces used in the training text", "pieces", "of its tokens", "relative squared error")
+        rows = [(b.name, f"{b.rows:,}", f"{100 * b.share:.1f} %", f"{100 * b.error:.2f} %") for b in factors.bands]
+        self.context.show("error of the factorized embeddings", columns, rows)
+        log.metrics({"share/embedding_error": factors.error, "share/embedding_size": float(factors.size)})
+        log.metrics({f"share/embedding_error_{b.key}": b.error for b in factors.bands})
+        log.table(self.context.folder / ERRORS, columns, rows)

@@ -1,0 +1,513 @@
+"""What the verbs share: what a stage is given, what it prepares, and how it validates while training.
+
+A stage turns model folders into a model folder. `prepare` builds the student, the data and what to minimise; the
+training loop runs; `finish` says what to write. The pipeline drives all stages alike, so each can be resumed, cached
+and started from a folder of the user's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import nn
+
+from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, Progress, TrainingPlan
+from compress.data.batches.batches import TaskBatches, evaluation_batches, in_order
+from compress.data.batches.examples import Examples, join
+from compress.data.batches.randomness import stream
+from compress.data.reading.corpus import Corpus
+from compress.data.reading.places import is_generated
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import Rows, Table
+from compress.data.task import METRIC
+from compress.data.tasks import for_head, task_of
+from compress.data.text.noise import EachEpoch, noisy_rows
+from compress.data.text.tokenizer import Tokenizer, check_length
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.modules.model import Model
+from compress.errors import UserError, printable, without_folders
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.ensemble import Ensemble
+from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, LoadedModel, Parent, RecipeNote
+from compress.objectives.hard_labels import Objective as HardLabels
+from compress.recipe import Recipe
+from compress.tracking import TrackedRun
+from compress.training.precision import autocast
+from compress.training.schedule import total_steps
+
+VALIDATION_TOKENS = 8192
+SPREAD_TOKENS = 4096
+"""Real tokens that are read at once where nothing is trained."""
+FINDINGS = "findings.json"
+"""What a stage's diagnosis found, in its folder: a table as MLflow shows it."""
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What a stage may read.
+
+    folder: the stage's work folder.  model, tokenizer: folders from an earlier stage or a flag.  teacher: the folder
+    whose task head teaches; general_teacher: the one whose masked-LM head teaches.  ensemble: who teaches a task
+    together, `teacher` among them as their lead; None: `teacher` alone.  table, corpus: opened on first use.  workshop:
+    for long work while a stage is prepared.  show: (title, columns, rows) of a table to the terminal.
+    """
+
+    recipe: Recipe
+    folder: Path
+    seed: int
+    device: str
+    precision: Literal["fp32", "bf16"]
+    table: Callable[[], Table]
+    corpus: Callable[[], Corpus]
+    model: Path | None = None
+    tokenizer: Path | None = None
+    teacher: Path | None = None
+    general_teacher: Path | None = None
+    ensemble: Ensemble | None = None
+    say: Callable[[str], None] = lambda _: None
+    workshop: Workshop = field(default_factory=lambda: Workshop(_unwatched, lambda: None))
+    show: Callable[[str, Sequence[str], Sequence[Sequence[object]]], None] = lambda title, columns, rows: None
+
+
+@dataclass
+class Finished:
+    """What to write as the stage's model folder: a model with its meta, or bare files (a tokenizer).
+
+    files: of the tokenizer.  beside: other files of the model's folder, by name.
+    """
+
+    model: Model | None
+    files: Mapping[str, bytes]
+    meta: FolderMeta | None = None
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where a stage works before its first step. progress: (label, how many) → a context that is told of progress.
+
+    stop: raises Stopped where a signal asked for it.
+    """
+
+    progress: Callable[[str, int | None], AbstractContextManager[Progress]]
+    stop: Callable[[], None]
+
+
+class _Unwatched:
+    def update(self, done: int, **figures: float | str) -> None:
+        """Nobody looks on."""
+
+
+def _unwatched(label: str, total: int | None) -> AbstractContextManager[Progress]:
+    return nullcontext(_Unwatched())
+
+
+Opening = Callable[[], Mapping[str, float]]
+"""What is done before the first step → figures about it."""
+
+
+@dataclass
+class Prepared:
+    """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
+
+    identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
+    opening: work before the first step, which may be long.  told: tells the run what `prepare` found.
+    closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
+    """
+
+    finish: Callable[[], Finished]
+    module: nn.Module | None = None
+    source: BatchSource | None = None
+    plan: TrainingPlan | None = None
+    validate: Callable[[nn.Module], Mapping[str, float]] | None = None
+    select: tuple[str, Literal["max", "min"]] | None = None
+    identity: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    opening: Opening | None = None
+    told: Callable[[TrackedRun], None] | None = None
+    closing: Callable[[nn.Module, int], Mapping[str, float]] | None = None
+    diagnosis: Diagnosis | None = None
+
+    def total_steps(self) -> int:
+        """Optimizer steps from start to end."""
+        assert self.source is not None
+        assert self.plan is not None
+        return total_steps(self.plan, self.source)
+
+
+class Diagnosis(Protocol):
+    """Looks on while a stage trains, and tells what is wrong."""
+
+    def begin(self, log: TrackedRun) -> None:
+        """Training begins; this is its journal."""
+        ...
+
+    def observe(self, module: nn.Module, history: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """A validation was made: see `TrainingContext.observe`."""
+        ...
+
+    def close(self, folder: Path) -> None:
+        """Training has ended; what was found is written to FINDINGS in the stage's folder."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
+    masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown."""
+
+    depth: int
+    positions: int
+    vocabulary: str | None = None
+    masked_lm: bool = True
+    config: EncoderConfig | None = None
+
+
+def outline_of(folder: Path) -> Outline:
+    """The outline of a model that is there."""
+    info = modelfolder.inspect(folder)
+    digest = modelfolder.vocabulary_digest(folder)
+    return Outline(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config)
+
+
+class Stage(Protocol):
+    """One kind of stage; found by the registry as `compress/<kind>/stage.py`."""
+
+    def __init__(self, spec: Any, context: StageContext) -> None: ...
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        """What this stage will make of the model before it (`start`), told before any stage runs.
+
+        Raises UserError for lengths, layers and vocabularies that cannot fit. None: unknown.
+        """
+        ...
+
+    def plan(self) -> list[str]:
+        """What would be done, in lines, reading no weights: `--dry-run`."""
+        ...
+
+    def prepare(self) -> Prepared: ...
+
+
+def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
+    """`path`, or a UserError that says which flag or stage gives it."""
+    if path is None:
+        raise UserError(f"stage {stage} needs {what}", where=flag, do=f"give {flag} FOLDER, or a recipe that makes one")
+    return path
+
+
+# --- data -------------------------------------------------------------------------------------------------------
+
+
+def open_table_of(
+    recipe: Recipe, model: FolderInfo | None = None, others: Sequence[str] = (), *, bare: bool = False
+) -> Table:
+    """The recipe's labelled data. model: one whose answers it is for: the table takes the order of its labels.
+    others: columns that rows are told apart by.  bare: there may be no labels."""
+    d = recipe.data
+    if d is None:
+        raise UserError(f"recipe {recipe.name} names no data", where="data", do="give --data")
+    named = {
+        "train": d.train_split,
+        "validation": d.validation_split,
+        "test": d.test_split,
+        "unlabelled": d.unlabelled_split,
+    }
+    return open_table(
+        d.source,
+        task=d.task,
+        text_column=d.text_column,
+        text_pair_column=d.text_pair_column,
+        label_column=d.label_column,
+        splits={split: name for split, name in named.items() if name is not None} or None,
+        labels=d.labels,
+        expect_labels=(model.label_names or None) if model else None,
+        expect_head=head_of(model.heads["task"]) if model and "task" in model.heads else None,
+        bad_tags=d.bad_tags,
+        bad_rows=d.bad_rows,
+        limit=d.limit,
+        settings={**_judged_by(model), **settings_asked(recipe)},
+        others=others,
+        bare=bare,
+    )
+
+
+def _judged_by(model: FolderInfo | None) -> dict[str, Any]:
+    """The metric that a model was made by goes on deciding, unless a person chooses another."""
+    return {k: v for k, v in model.meta.task_settings.items() if k == METRIC} if model is not None else {}
+
+
+def settings_asked(recipe: Recipe) -> dict[str, Any]:
+    """The settings of the task that the recipe names; `settings_for` a table those that models are measured with."""
+    assert recipe.data is not None
+    names = ("stride", "no_answer_threshold", "long_text", "pooling", "metric")
+    said = {name: getattr(recipe.data, name) for name in names}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def settings_for(recipe: Recipe, table: Table) -> dict[str, Any]:
+    """In place of the settings that models have of their own: what the recipe names, and one metric for all of them."""
+    return {**settings_asked(recipe), **decided_by(table)}
+
+
+def decided_by(table: Table) -> dict[str, Any]:
+    """The setting that one metric judges all models on these rows by, whatever theirs is."""
+    return {METRIC: table.settings.get(METRIC)}
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A table, encoded for one model. train: labelled rows, then the unlabelled and the augmented ones that are asked
+    for.
+
+    mistyped: epoch → the same rows as `train` with that epoch's noise.  rows: what `train` was made of, in its order.
+    """
+
+    train: Examples
+    validation: Examples
+    vocabulary_sha: str
+    mistyped: Callable[[int], Examples] | None = None
+    rows: Sequence[Rows] = ()
+
+    @classmethod
+    def encode(
+        cls,
+        table: Table,
+        loaded: LoadedModel,
+        context: StageContext,
+        *,
+        unlabelled: bool = False,
+        augmented: Rows | None = None,
+        noise: NoiseSpec | None = None,
+    ) -> TaskData:
+        """augmented: more rows to learn from.  noise: of all texts but the validation's, anew for each epoch.
+
+        Raises UserError when the lengths or the tokenizer do not fit the model, or there are no unlabelled rows.
+        """
+        where = str(loaded.path)
+        tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=where)
+        tokenizer.check_fits(loaded.config.vocabulary, where=where)
+        length = task_max_length(context.recipe)
+        check_length(length, loaded.config.max_positions, where="data.max_length")
+        task = task_of(table.task, table.settings)
+        sources = [table.split("train"), *([table.split("unlabelled")] if unlabelled else [])]
+        sources += [] if augmented is None else [augmented]
+        train = join(*(task.encode(tokenizer, rows, max_length=length) for rows in sources))
+        if train.cut:
+            context.say(f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were cut")
+        for note in train.notes:
+            context.say(f"training: {note}")
+        validation = task.encode(tokenizer, table.split("validation"), max_length=length)
+        if noise is None:
+            return cls(train, validation, tokenizer.vocabulary_sha, rows=sources)
+
+        def mistyped(epoch: int) -> Examples:
+            random = stream("task-noise", context.seed, epoch)
+            noisy = [noisy_rows(rows, noise, random) for rows in sources]
+            return join(*(task.encode(tokenizer, rows, max_length=length) for rows in noisy))
+
+        return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources)
+
+    def source(self, plan: TrainingPlan, seed: int) -> BatchSource:
+        """Training batches in an order that depends on the seed alone."""
+        mistyped = self.mistyped
+        if mistyped is None:
+            return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
+        made = lambda epoch: TaskBatches(mistyped(epoch), plan.batch_rows, plan.max_tokens, seed)  # noqa: E731
+        return EachEpoch(made, self.train.fingerprint)
+
+
+def spread(examples: Examples, labelled: int, rows: int, context: StageContext) -> list[Batch]:
+    """So many rows of the first `labelled` ones, evenly spaced, on the device of `context`, for ranges."""
+    places = torch.linspace(0, labelled - 1, min(rows, labelled)).round().long().unique()
+    few = evaluation_batches(examples.take(places.numpy()), SPREAD_TOKENS)
+    return [batch.to(context.device) for batch in few]
+
+
+def task_max_length(recipe: Recipe) -> int:
+    """Most pieces of one text of the labelled data."""
+    assert recipe.data is not None
+    return recipe.data.max_length
+
+
+# --- models -----------------------------------------------------------------------------------------------------
+
+
+def load_for_task(
+    folder: Path, table: Table, context: StageContext, *, dropout: float | None, new_head: bool
+) -> LoadedModel:
+    """A model with a task head for the table's labels: its own when it answers the same task and labels, else a new
+    one. dropout: of the whole model, None for its own.
+
+    Raises UserError when it has a head for another task or other labels and `new_head` does not say to replace it.
+    """
+    info = modelfolder.inspect(folder)
+    names, task = list(table.label_names), task_of(table.task)
+    fresh = None
+    if new_head or "task" not in info.heads:
+        kind, problem = task.head
+        outputs = task.count_outputs(names)
+        wanted = HeadConfig(kind=kind, labels=outputs, problem=problem)
+        fresh = {"task": info.new_head(wanted)}
+        if "task" in info.heads:
+            context.say(f"the model's task head ({_told(info.heads['task'], info.label_names)}) is thrown away")
+    elif head_of(info.heads["task"]) != task.head:
+        raise UserError(
+            "the model's task head is for another task than the data",
+            where=str(folder),
+            why=f"it has {_told(info.heads['task'], info.label_names)}, the data is for {task.kind}",
+            do="use --new-head to replace it",
+        )
+    elif list(info.label_names) != names:
+        raise UserError(
+            "the model's task head answers other labels than the data has",
+            where=str(folder),
+            why=f"{_listed(info.label_names)} against {_listed(names)}",
+            do="use --new-head to replace it",
+        )
+    keep = set() if fresh else {"task"}
+    loaded = modelfolder.load_model(
+        folder, keep=keep, new_heads=fresh, dropout=dropout, seed=context.seed, device=context.device
+    )
+    for note in loaded.notes:
+        context.say(note)
+    guess = task.first_guess(table.split("train").labels) if fresh else None
+    if guess is not None:
+        last = [module for module in loaded.model.heads["task"].modules() if isinstance(module, nn.Linear)][-1]
+        with torch.no_grad():
+            last.bias.copy_(torch.as_tensor(guess, dtype=last.bias.dtype))
+    return loaded
+
+
+def check_same_labels(teacher: LoadedModel, table: Table) -> None:
+    """Raise UserError unless the teacher answers the table's task and labels, in their order (3 against 1 would
+    broadcast)."""
+    check_same_task(teacher.heads["task"], teacher.label_names, table.task, str(teacher.path))
+    if list(teacher.label_names) != list(table.label_names):
+        raise UserError(
+            "teacher and data have different labels",
+            where=str(teacher.path),
+            why=f"{_listed(teacher.label_names)} against {_listed(table.label_names)}",
+            do="name the data's labels in the teacher's order with --set 'data.labels=[...]'",
+        )
+
+
+def check_same_task(head: HeadConfig, names: Sequence[str], kind: str, where: str) -> None:
+    """Raise UserError unless a model's task head is one for tasks of this kind."""
+    if head_of(head) != task_of(kind).head:
+        raise UserError(
+            f"the model does not answer the task of the data, {kind}",
+            where=where,
+            why=f"it has {_told(head, names)}",
+            do="use data or a model of the other kind, or say what the data is for with --task",
+        )
+
+
+def head_of(head: HeadConfig) -> tuple[str, str]:
+    """What decides whether a head is one for a task."""
+    return head.kind, head.problem
+
+
+def _told(head: HeadConfig, names: Sequence[str]) -> str:
+    return f"a head for {for_head(head_of(head)).kind} with {_listed(names)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return printable("[" + ", ".join(names[:6]) + (", …" if len(names) > 6 else "") + f"] ({len(names)})", 200)
+
+
+# --- what is written about a model ------------------------------------------------------------------------------
+
+
+def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table | None, corpus: Corpus | None = None):
+    """Lineage, recipe and data of a stage's result. parents: role (teacher, start) → folder."""
+    recipe = context.recipe
+    if table is not None:
+        data = data_note(table)
+    elif corpus is not None:
+        data = DataNote(name=without_folders(corpus.name), fingerprint=corpus.fingerprint)
+    else:
+        data = None
+    above = [modelfolder.inspect(folder) for folder in parents.values()]
+    block = recipe.data if table is not None else recipe.corpus
+    generated = block is not None and is_generated(block.source)
+    return FolderMeta(
+        family=above[0].family if above else "",
+        language=next((one.meta.language for one in above if one.meta.language), ("en",) if generated else ()),
+        task=table.task if table is not None else None,
+        label_names=tuple(table.label_names) if table is not None else (),
+        task_settings=dict(table.settings) if table is not None else {},
+        method=recipe.method or None,
+        max_length=task_max_length(recipe) if table is not None else None,
+        lineage=tuple(
+            Parent(role=role, name=folder.name, fingerprint=modelfolder.fingerprint(folder))
+            for role, folder in parents.items()
+        ),
+        recipe=RecipeNote(
+            name=recipe.name,
+            sha256=recipe.hash(),
+            stage=context.folder.name,
+            resolved=_for_others(recipe.model_dump(mode="json")),
+        ),
+        data=data,
+    )
+
+
+def data_note(table: Table) -> DataNote:
+    """What a model was made on, without the folders of this machine."""
+    rows = {split: len(rows) for split, rows in table.splits.items()}
+    return DataNote(name=table.called, fingerprint=table.fingerprint, rows=rows)
+
+
+def _for_others(value: Any) -> Any:
+    """A recipe's values without the folders of this machine; the run's own recipe.yaml keeps them."""
+    if isinstance(value, str):
+        return without_folders(value, parts=2)
+    if isinstance(value, dict):
+        return {key: _for_others(one) for key, one in value.items()}
+    return [_for_others(one) for one in value] if isinstance(value, list) else value
+
+
+# --- validation while training ----------------------------------------------------------------------------------
+
+
+def task_validation(examples: Examples, table: Table, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
+    """The task's main metric, and the loss on the labels, of the student on the table's validation rows, encoded."""
+    batches = [b.to(context.device) for b in evaluation_batches(examples, VALIDATION_TOKENS)]
+    task, names, rows = task_of(table.task, table.settings), table.label_names, table.split("validation")
+    metric = task.metrics_of(names)[0]
+
+    def validate(module: nn.Module) -> dict[str, float]:
+        loss, count, hard, parts = 0.0, 0, HardLabels(), []
+        for batch, output in outputs_of(module, batches, Needs(logits=True), context):
+            assert output.logits is not None
+            terms = hard.count(batch)
+            loss, count = loss + float(hard(output, None, batch)) * terms, count + terms
+            parts.append((batch.row_ids.cpu().numpy(), output.logits.float().cpu().numpy()))
+        value = task.score(in_order(examples, parts), names, examples, rows).value(metric)
+        # A student that gives every row the same answer has no correlation: none, to choose the best weights by.
+        return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, count)}
+
+    return validate
+
+
+def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:
+    """What the best weights are chosen by."""
+    return task_of(table.task, table.settings).metrics_of(table.label_names)[0], "max"
+
+
+def outputs_of(
+    module: nn.Module, batches: Sequence[Batch], needs: Needs, context: StageContext
+) -> Iterator[tuple[Batch, EncoderOutput]]:
+    """What the student of a stage computes, batch by batch, in the precision of the training."""
+    student = module.student
+    assert isinstance(student, Model)
+    with autocast(context.precision, torch.device(context.device)):
+        for batch in batches:
+            yield batch, student(batch, needs)

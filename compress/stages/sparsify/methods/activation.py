@@ -1,0 +1,16 @@
+"""Wanda (Sun et al. 2023, arXiv 2306.11695): weights that read large inputs count more; what stays is not changed."""
+
+from __future__ import annotations
+
+from compress.contracts import Seen, Zeroed
+from compress.encoder.modules.masks import largest
+
+
+class Method:
+    """By |w| times the root mean square of what it is multiplied with."""
+
+    def __call__(self, seen: Seen) -> Zeroed:
+        """Of the matrix (out, in)."""
+        assert seen.inputs is not None
+        size = seen.inputs.diagonal().clamp(min=0).sqrt()
+        return Zeroed(seen.weight * largest(seen.weight.abs() * size))

@@ -1,0 +1,49 @@
+"""Train a tokenizer on the corpus; its output is a folder that `AutoTokenizer` loads."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokens import LONGEST
+from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.stages.tokenizer.spec import Spec
+
+SAMPLE = 2000  # held-out texts that are looked at for unknown pieces
+
+
+class Stage:
+    """corpus → tokenizer files."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.spec, self.context = spec, context
+
+    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        return start
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        case = "lower case" if s.lowercase else "cased"
+        return [f"train a {s.model} tokenizer of {s.vocabulary_size:,} pieces, {case}"]
+
+    def prepare(self) -> Prepared:
+        s = self.spec
+        corpus = self.context.corpus()
+        tokenizer = Tokenizer.train(
+            corpus.texts("train"),
+            kind=s.model,
+            vocabulary_size=s.vocabulary_size,
+            lowercase=s.lowercase,
+            min_frequency=s.min_frequency,
+            tokenize_chinese_chars=s.tokenize_chinese_chars,
+        )
+        unknown = _unknown(tokenizer, list(islice(corpus.texts("validation"), SAMPLE)))
+        known = f"; {100 * unknown:.2f} % of the held-out text is [UNK] to it" if unknown else ""
+        self.context.say(f"tokenizer: {tokenizer.vocabulary_size:,} pieces from {corpus.name}{known}")
+        return Prepared(finish=lambda: Finished(model=None, files=tokenizer.files()))
+
+
+def _unknown(tokenizer: Tokenizer, texts: list[str]) -> float:
+    """Share of the pieces of some texts that the vocabulary does not know."""
+    ids = tokenizer.encode_plain([text[:LONGEST] for text in texts], words=False).ids
+    return float((ids == tokenizer.unk_id).mean()) if len(ids) else 0.0

@@ -1,0 +1,165 @@
+"""Names that a person types about rows: filters, order, columns; and what stands in cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from compare_rows import row
+
+from compress.compare import run
+from compress.compare.frontier import judge, require_like
+from compress.compare.query import check_key, kept, ordered
+from compress.compare.table import as_csv, cells, columns, document, heads
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, UserError
+from compress.onnx import model_file as deployed
+
+A = row("a", 180, 40.0, 8.0)
+B = row("b", 176, 10.0, 4.0, facts={"method": "quantize"})
+C = row("c", None, 20.0, None)
+ROWS = [A, B, C]
+
+
+def names(rows) -> list[str]:
+    return [r.name for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("filters", "left"),
+    [
+        (["size/disk_mb<20"], "b"),
+        (["size/disk_mb <= 20"], "bc"),
+        (["quality>0.89"], "a"),
+        (["method=quantize"], "b"),
+        (["method != quantize", "size/disk_mb>=40"], "a"),
+        (["student.layers==3.0"], "abc"),
+        (["name=c"], "c"),
+        ([], "abc"),
+    ],
+)
+def test_filters(filters, left) -> None:
+    assert names(kept(ROWS, filters)) == list(left)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("size", "--filter 'size': not a filter; write KEY<NUMBER, KEY>=NUMBER, KEY=TEXT or KEY!=TEXT"),
+        ("size/disk_mg<3", "--filter 'size/disk_mg<3': no row has a 'size/disk_mg'; did you mean 'size/disk_mb'?"),
+        ("disk_mb<3", "--filter 'disk_mb<3': no row has a 'disk_mb'; did you mean 'size/disk_mb'?"),
+        ("method<3", "--filter 'method<3': only numbers are less or more: found 'distill'; write = or !="),
+        ("size/disk_mb<x", "--filter 'size/disk_mb<x': only numbers are less or more: 'x' is no number; write = or !="),
+        ("size/disk_mb<1", "--filter: none of 3 rows is left; ask for less"),
+    ],
+)
+def test_bad_filters(text, line) -> None:
+    with pytest.raises(UserError) as caught:
+        kept(ROWS, [text])
+    assert caught.value.line() == line
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        ("quality", "abc"), ("size/disk_mb", "bca"), ("-size/disk_mb", "acb"), ("speed/latency_p50_ms", "bac"),
+        ("name", "abc"), ("-name", "cba"), ("method", "acb"), ("student.layers", "abc"),
+    ],
+)  # fmt: skip
+def test_the_best_comes_first_and_what_lacks_the_figure_last(key, order) -> None:
+    assert names(ordered(ROWS, key)) == list(order)
+
+
+def test_an_unknown_column_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"--columns: no row has a 'metod'; did you mean 'method'\?"):
+        check_key("metod", ROWS, "--columns")
+
+
+def test_cells_and_what_is_missing() -> None:
+    judged, notes = judge(ROWS)
+    keys = columns(ROWS, [])
+    assert keys == ["pareto", "name", "quality", "size/disk_mb", "speed/latency_p50_ms"]
+    assert heads(keys, ROWS) == ["Pareto", "model", "accuracy", "MB", "p50, ms"]
+    assert cells(judged[2], keys) == ["—", "c", "—", "20.00", "—"]
+    assert cells(judged[1], keys)[:2] == ["yes", "b"]
+    assert "1 row without a figure, shown as —: c (quality, latency)" in notes
+
+
+def test_a_dominated_row_says_by_which_and_json_how() -> None:
+    worse, better = row("worse", 160, 40.0, 8.0), row("better", 180, 10.0, 4.0)
+    judged, _ = judge([worse, better])
+    assert cells(judged[0], ["pareto", "name"]) == ["no: better", "worse"]
+    first, second = document(judged, [])["rows"]
+    assert (first["frontier"], first["by"], first["paired"]) == ("dominated", "better", True)
+    assert (second["frontier"], second["by"], second["paired"]) == ("on it", None, None)
+
+
+def test_rows_without_resamples_are_compared_by_unpaired_intervals_and_said() -> None:
+    judged, notes = judge([row("worse", 178, 40.0, 8.0, paired=False), row("better", 180, 10.0, 4.0)])
+    assert (judged[0].place, judged[0].by) == ("undecided", "better")
+    assert cells(judged[0], ["pareto"]) == ["maybe: better"]
+    assert any(line.startswith("1 row compared with some others by unpaired intervals") for line in notes)
+
+
+def test_six_digits_of_the_store_are_the_same_quality() -> None:
+    whole = row("measured", 177, 10.0, 4.0)
+    stored = row("stored", 177, 10.0, 4.0)
+    values = {**stored.values, "quality/accuracy": stored.values["quality/accuracy"] - 1e-7}
+    judged, _ = judge([whole, replace(stored, values=values)])
+    assert [j.place for j in judged] == ["on it", "on it"]
+
+
+def test_csv_has_numbers_and_nothing_that_a_spreadsheet_computes() -> None:
+    judged, _ = judge([row("=1+1", 180), C])
+    first, second = csv.DictReader(io.StringIO(as_csv(judged, ["pareto", "name", "quality", "size/disk_mb"])))
+    assert first["name"] == "'=1+1"
+    assert float(first["quality"]) == 0.9
+    assert float(first["quality_low"]) < 0.9 < float(first["quality_high"])
+    assert (second["quality"], second["size/disk_mb"], second["pareto"]) == ("", "20.0", "not judged")
+
+
+def test_latencies_of_unlike_conditions_are_refused_and_never_ranked() -> None:
+    here, there = row("here", 160, 40.0, 8.0), row("there", 190, 10.0, 4.0, context={"threads": "4"})
+    require_like([here, C])
+    with pytest.raises(UserError) as caught:
+        require_like([here, there, here])
+    assert caught.value.code == 3
+    assert caught.value.line() == (
+        "latencies were measured under 2 different conditions (threads): 2 rows 1; 1 row 4; choose with "
+        "--filter 'threads=1', measure again in one run, or show them with --mixed-conditions"
+    )
+    judged, notes = judge([here, there])
+    assert [j.place for j in judged] == ["on it", "on it"]
+    assert "latencies of 2 conditions are shown and not ranked against each other" in notes
+
+
+def test_quality_on_other_data_is_not_ranked() -> None:
+    judged, notes = judge([row("x", 100, 40.0), row("y", 190, 10.0, context={"dataset_digest": "other"})])
+    assert [j.place for j in judged] == ["on it", "on it"]
+    assert any("different data or by different metrics" in line for line in notes)
+
+
+def test_simulated_integers_have_no_latency_and_say_so() -> None:
+    values = {"fake_quantized/accuracy": 0.9, "fake_quantized/accuracy_low": 0.88, "fake_quantized/accuracy_high": 0.92}
+    simulated = row("int8", None, 5.0, None, values=values)
+    judged, notes = judge([simulated, row("float", 170, 20.0)])
+    assert cells(judged[0], ["quality"]) == ["90.00 % [88.00, 92.00] (simulated)"]
+    assert [j.place for j in judged] == ["on it", "on it"]
+    assert "simulated integers, so no latency and no place by it: int8" in notes
+
+
+def test_models_of_unlike_runtimes_are_refused_before_they_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("float", "int8"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(deployed, "usual_runtime", lambda folder: "torch" if folder.name == "float" else "onnxruntime")
+    with pytest.raises(UserError) as error:
+        run.compare(run.Asked(("float", "int8")), RunOptions())
+    assert error.value.code == ExitCode.REFUSED
+    assert "cannot be compared: float in torch, int8 in onnxruntime; name one with --runtime" in str(error.value)

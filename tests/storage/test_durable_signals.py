@@ -1,0 +1,205 @@
+"""The stop flag: one signal asks, a second one leaves; children and nohup are left in peace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from compress.storage import signals
+from compress.storage.signals import OUT_OF_TIME, SIGNALS, StopFlag
+
+HEAD = "import os, signal, sys, time\nfrom compress.storage.signals import StopFlag\n"
+
+
+def start(body: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(signals.__file__).parents[2])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEAD + textwrap.dedent(body)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_sets_the_flag_and_the_handlers_come_back(number: signal.Signals) -> None:
+    before = [signal.getsignal(n) for n in SIGNALS]
+    with StopFlag() as flag:
+        assert flag.requested is None
+        os.kill(os.getpid(), number)
+        assert flag.requested == number.name
+    assert [signal.getsignal(n) for n in SIGNALS] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_the_first_reason_stays_and_two_at_once_are_one_request() -> None:
+    with StopFlag() as flag:
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)  # the kernel and the shell, when a terminal closes
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+        assert flag.requested == "SIGHUP"
+
+
+def test_a_flag_is_up_from_a_moment_on_as_long_as_that_is_asked_for() -> None:
+    with StopFlag() as outer, StopFlag() as inner:
+        with outer.until(time.monotonic() + 60):
+            assert inner.requested is None
+        with outer.until(time.monotonic()):
+            assert inner.requested == OUT_OF_TIME
+            outer.request("SIGINT")
+            assert inner.requested == "SIGINT", "a signal is told first"
+    with StopFlag() as flag, flag.until(None):
+        assert flag.requested is None
+
+
+def test_an_inner_flag_shows_what_the_outer_is_told() -> None:
+    with StopFlag() as outer:
+        with StopFlag() as inner:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert inner.requested == outer.requested == "SIGTERM"
+        with StopFlag() as later:
+            assert later.requested == "SIGTERM"
+    with StopFlag() as fresh:
+        assert fresh.requested is None
+
+
+def test_another_thread_may_use_it_without_handlers() -> None:
+    seen: list[str | None] = []
+
+    def work() -> None:
+        with StopFlag() as flag:
+            seen.append(flag.requested)
+            flag.request("time is over")
+            seen.append(flag.requested)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [None, "time is over"]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_second_signal_leaves_at_once_with_75(number: signal.Signals) -> None:
+    body = """
+        with StopFlag() as flag:
+            print("ready", flush=True)
+            while flag.requested is None:
+                time.sleep(0.01)
+            print("asked", flush=True)
+            time.sleep(60)
+    """
+    with start(body) as process:
+        process.send_signal(number)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asked\n"
+        time.sleep(0.4)
+        begun = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(10) == 75
+        assert time.monotonic() - begun < 2
+        assert process.stderr is not None
+        assert process.stderr.read() == "\nstopped at once; the last checkpoint stands\n"
+
+
+def test_it_leaves_even_out_of_a_long_computation() -> None:
+    body = """
+        import hashlib
+        data = bytes(1 << 20)
+        with StopFlag() as flag:
+            print("ready", flush=True)
+            hashlib.pbkdf2_hmac("sha256", b"x", b"y", 1_000_000_000)
+    """
+    with start(body) as process:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.4)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 75
+
+
+def test_what_the_caller_ignores_stays_ignored() -> None:
+    body = """
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with StopFlag() as flag:
+            print("ready", flush=True)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGHUP)
+                time.sleep(0.3)
+            print(flag.requested, signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
+    """
+    with start(body) as process:
+        assert process.communicate(timeout=20)[0] == "None True\n"
+
+
+def test_forked_workers_die_of_sigterm_and_leave_ctrl_c_to_the_parent() -> None:
+    body = """
+        with StopFlag() as flag:
+            pids = []
+            for _ in range(2):
+                pid = os.fork()
+                if pid == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                pids.append(pid)
+            print("ready", flush=True)
+            os.kill(pids[0], signal.SIGTERM)
+            os.kill(pids[1], signal.SIGINT)
+            time.sleep(0.4)
+            os.kill(pids[1], signal.SIGINT)
+            time.sleep(0.2)
+            first = os.waitpid(pids[0], 0)[1]
+            second = os.waitpid(pids[1], os.WNOHANG)
+            print(os.waitstatus_to_exitcode(first), second, flag.requested, flush=True)
+            os.kill(pids[1], signal.SIGKILL)
+            os.waitpid(pids[1], 0)
+        print("left", flush=True)
+    """
+    with start(body) as process:
+        out, err = process.communicate(timeout=20)
+        assert out == "-15 (0, 0) None\nleft\n", err
+
+
+def test_a_worker_killed_right_after_its_fork_dies_too() -> None:
+    body = """
+        with StopFlag() as flag:
+            print("ready", flush=True)
+            for _ in range(300):
+                pid = os.fork()
+                if pid == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                os.kill(pid, signal.SIGTERM)
+                assert os.waitpid(pid, 0)[1] == signal.SIGTERM
+            print(flag.requested)
+    """
+    with start(body) as process:
+        out, err = process.communicate(timeout=50)
+        assert out == "None\n", err
+
+
+def test_leaving_does_not_wait_for_a_child_that_holds_the_pipe() -> None:
+    body = """
+        with StopFlag() as flag:
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(60)
+                os._exit(0)
+            print("ready", flush=True)
+        print("left", flush=True)
+        os.kill(pid, signal.SIGKILL)
+    """
+    with start(body) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == "left\n"  # communicate() would miss what came with the line before
