@@ -40,17 +40,26 @@ SHARED_BY = 5
 
 PARTS = {
     "compress.objectives": "What a student or a pretrained encoder minimises: rows of `objectives:`.",
-    "compress.stages.prune_layers.criteria": "What chooses the layers that stay: `criterion:` of prune_layers.",
+    "compress.stages.prune_layers.criteria": "How the layers that stay are chosen: `criterion:` of prune_layers.",
     "compress.stages.prune_width.importance": "How much each head and neuron matters: `importance:` of prune_width.",
-    "compress.stages.share.patterns": "Which layers become one: `pattern:` of share.",
-    "compress.stages.share.starts": "Where shared weights start from: `start:` of share.",
-    "compress.stages.factorize.methods": "How a matrix is split in two: `method:` of factorize.",
+    "compress.stages.share.patterns": "Which layers share parameters: `pattern:` of share.",
+    "compress.stages.share.starts": "How shared weights are initialized: `start:` of share.",
+    "compress.stages.factorize.methods": "How a matrix becomes two low-rank factors: `method:` of factorize.",
     "compress.stages.sparsify.methods": "Which two of every four weights go: `method:` of sparsify.",
     "compress.quantizers": "How numbers become integers: `rules:` of quantize.",
     "compress.data.tasks": "What a row asks: `data.task`.",
     "compress.modelfolder.families": "Which model folders are read and written, by their `model_type`.",
 }
-"""Folders of parts, in the order in which they are told."""
+"""Folders of parts, in the order in which they are listed."""
+TITLES = {
+    "compress.stages.prune_layers.criteria": "Layer criteria",
+    "compress.stages.prune_width.importance": "Importances",
+    "compress.stages.share.patterns": "Sharing patterns",
+    "compress.stages.share.starts": "Initialization of shared weights",
+    "compress.stages.factorize.methods": "Factorization methods",
+    "compress.stages.sparsify.methods": "Sparsification methods",
+    "compress.modelfolder.families": "Model families",
+}
 
 
 def pages() -> dict[str, str]:
@@ -321,10 +330,8 @@ HEAD = ["key", "value", "default", "meaning"]
 
 
 def title(package: str) -> str:
-    plural = package.rpartition(".")[2]
-    return {"importance": "Importances", "starts": "Starts of shared weights", "methods": "Ways to split a matrix"}.get(
-        plural, plural.capitalize()
-    )
+    """The heading of a folder of parts; its folder's name where TITLES says nothing better."""
+    return TITLES.get(package) or package.rpartition(".")[2].capitalize()
 
 
 def parts() -> str:
