@@ -136,3 +136,11 @@ def test_a_dropped_in_verb_folder_is_found(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "stages" / "newverb" / "spec.py").write_text("")
     monkeypatch.setattr(registry, "ROOT", tmp_path)
     assert registry.stages.__wrapped__() == {"newverb": "compress.stages.newverb"}
+
+
+def test_the_service_that_registered_models_import_is_still_found() -> None:
+    """MLflow models that version 0.1 registered hold `from compress.serving import Service`."""
+    from compress.predict import service
+    from compress.serving import Service
+
+    assert Service is service.Service

@@ -29,7 +29,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
 from compress.modelfolder.folder import load_model
-from compress.onnx import model_file as deployed
+from compress.onnx import model_file
 from compress.onnx.precision import precision_of
 from compress.onnx.runtimes import COMPILED, IN_TORCH, TORCHAO, Runtime
 
@@ -100,7 +100,7 @@ class Predictor:
         if self.runtime in COMPILED:
             return prepare_compiled(self._own, self.precision, PRODUCTS[self.runtime])
         if self.runtime != "torch":
-            return deployed.open_session(self.folder, self.runtime, precision=self.precision)
+            return model_file.open_session(self.folder, self.runtime, precision=self.precision)
         return prepare(self._own, self.precision)
 
     @property
@@ -138,7 +138,7 @@ class Predictor:
             return self.precision
         if self.runtime == "torch-int8":
             return precision_of(self._own)
-        return str(deployed.read_record(self.folder).get("precision", self.precision))
+        return str(model_file.read_record(self.folder).get("precision", self.precision))
 
     @property
     def reference(self) -> Model:
@@ -182,7 +182,7 @@ class Predictor:
     @property
     def files(self) -> list[Path]:
         """What it needs on the disk: folders whose weights it reads, or the exported file."""
-        return [self.folder] if self.runtime in IN_TORCH else [self.folder / deployed.FILE]
+        return [self.folder] if self.runtime in IN_TORCH else [self.folder / model_file.FILE]
 
 
 def fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
@@ -230,7 +230,7 @@ class EnsemblePredictor(Predictor):
 
 
 def _usual_runtime(folder: Path, device: str) -> Runtime:
-    return deployed.usual_runtime(folder) if device == "cpu" else "torch"
+    return model_file.usual_runtime(folder) if device == "cpu" else "torch"
 
 
 def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:

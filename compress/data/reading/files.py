@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from compress.data.reading import text_files as textfiles
+from compress.data.reading import text_files
 from compress.data.reading.frame import Frame
 from compress.errors import UserError, nearest, printable
 
@@ -51,9 +51,9 @@ def read_file(path: Path, notes: list[str]) -> Frame:
     if kind in ("parquet", "arrow"):
         frame = _read_binary(path, kind, head)
     elif kind == "csv":
-        frame = textfiles.read_csv(path, notes)
+        frame = text_files.read_csv(path, notes)
     else:
-        frame = textfiles.read_jsonl(path) if kind == "jsonl" else textfiles.read_json(path)
+        frame = text_files.read_jsonl(path) if kind == "jsonl" else text_files.read_json(path)
     if frame.rows == 0:
         columns = (
             "a header only: " + ", ".join(frame.columns) if frame.columns else "nothing but blank lines or brackets"

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from compress import registry
-from compress.data.reading import files
-from compress.data.reading import text_files as textfiles
+from compress.data.reading import files, text_files
 from compress.data.reading.places import path_of
 from compress.errors import UserError, printable
 
@@ -54,7 +53,7 @@ class Segmenter:
             words = found.split() if isinstance(found, str) else list(found)
             solid = ["".join(word.split()) for word in words]
         except Exception as error:  # the user's function may raise anything, or return anything
-            why = f"{type(error).__name__}: {printable(str(error), 120)}, at {textfiles.show(text)}"
+            why = f"{type(error).__name__}: {printable(str(error), 120)}, at {text_files.show(text)}"
             raise UserError("the segmenter broke on a text", where=self.where, why=why) from error
         at = np.array([i for i, c in enumerate(text) if not c.isspace()], dtype=np.int64)
         given, got = "".join(text.split()), "".join(solid)
@@ -114,10 +113,10 @@ def word_list(name: str) -> Segmenter:
 @cache
 def _word_list(path: Path, changed: int, size: int) -> Segmenter:
     words = set[str]()
-    for number, line in textfiles.lines(path):
+    for number, line in text_files.lines(path):
         word = line.strip()
         if len(word.split()) > 1:
-            why = f"found {textfiles.show(word)}"
+            why = f"found {text_files.show(word)}"
             raise UserError("a word with white space in it", where=f"{path}:{number}", why=why, do="one word a line")
         if word:
             words.add(word)
