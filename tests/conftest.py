@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from compress.storage import signals
+
 if TYPE_CHECKING:
     from compress.encoder.config.encoder import EncoderConfig
     from compress.encoder.modules.model import Model
@@ -68,6 +70,13 @@ def no_network() -> Iterator[None]:
         patch.setattr(socket.socket, method, _guarded(getattr(socket.socket, method)))
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def no_stop_flag_is_left() -> Iterator[None]:
+    """A flag that a test leaves up would see the next test's signal as the second one, and end the whole worker."""
+    yield
+    assert signals._active is None
 
 
 def _guarded(real: Any) -> Any:
