@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from compress.contracts import EncoderOutput, VocabularyOutput
+from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 
 IGNORED = -100
 """The label of a row or token that has none."""
+
+
+class Base(nn.Module):
+    """An objective whose rows do not depend on each other, and which nothing of the two models' shapes changes."""
+
+    coupled: ClassVar[bool] = False
+    """Whether the value of a row depends on the other rows of its batch."""
+
+    def bind(self, pair: ModelPair) -> None:
+        """Nothing depends on the models."""
 
 
 def field(output: EncoderOutput, name: str, kind: str, whose: str = "student") -> Tensor:

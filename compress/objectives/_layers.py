@@ -13,12 +13,12 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.modules.layout import PackedLayout
 from compress.errors import UserError
-from compress.objectives._common import wide
+from compress.objectives._common import Base, wide
 
 Projection = Literal["auto", "none", "shared", "per-layer"]
 
 
-class Layerwise(nn.Module):
+class Layerwise(Base):
     """Base of objectives with a layer map: `bind` before training, `total` over the map in `forward`."""
 
     kind = ""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
-from compress.objectives._common import nothing, teacher_of, wide
+from compress.objectives._common import Base, nothing, teacher_of, wide
 from compress.objectives._layers import end_layer, of_layers, runs
 
 ROLES = ("queries", "keys", "values")
 
 
-class OneLayer(nn.Module):
+class OneLayer(Base):
     """Base of objectives that relate the tokens of one layer of each model; what they compare is in `compare`."""
 
     kind = ""

@@ -7,17 +7,17 @@ from typing import Annotated, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
-from compress.objectives._common import nothing, positive, teacher_of, wide
+from compress.objectives._common import Base, nothing, positive, teacher_of, wide
 from compress.objectives._layers import Projections, rows_of
 
 _KIND = "contrastive"
 
 
-class Objective(nn.Module):
+class Objective(Base):
     """Cross entropy of finding the teacher's representation of a row among those of the whole micro-batch.
 
     InfoNCE with in-batch negatives, between student and teacher as in contrastive distillation (Tian et al., arXiv

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cosine_embedding_loss
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
-from compress.objectives._common import nothing, teacher_of, wide
+from compress.objectives._common import Base, nothing, teacher_of, wide
 from compress.objectives._layers import Projection, Projections
 
 _KIND = "cosine_hidden"
 
 
-class Objective(nn.Module):
+class Objective(Base):
     """1 − cos(student, teacher) of the last hidden state, mean over all real tokens.
 
     The `cos` part of DistilBERT's loss (Sanh et al., arXiv 1910.01108), where both models have the same width.

@@ -7,16 +7,16 @@ from typing import Annotated
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
-from compress.objectives._common import IGNORED, field, nothing, positive, required, same_shape, teacher_of, wide
+from compress.objectives._common import IGNORED, Base, field, nothing, positive, required, same_shape, teacher_of, wide
 
 _KIND = "decoupled_kd"
 
 
-class Objective(nn.Module):
+class Objective(Base):
     """T²·(alpha·KL of right-or-wrong + beta·KL among the wrong classes), mean over labelled rows.
 
     Decoupled knowledge distillation (Zhao et al., arXiv 2203.08679). With two classes the second part is zero.

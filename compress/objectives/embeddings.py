@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
-from compress.objectives._common import nothing, teacher_of
+from compress.objectives._common import Base, nothing, teacher_of
 from compress.objectives._layers import Projection, Projections, states
 
 _KIND = "embeddings"
 
 
-class Objective(nn.Module):
+class Objective(Base):
     """Squared difference of the embedding outputs after a learned projection, mean over real tokens and channels.
 
     TinyBERT's embedding loss (Jiao et al., arXiv 1909.10351).

@@ -7,17 +7,17 @@ from typing import Annotated
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
 from compress.objectives import _spans
-from compress.objectives._common import IGNORED, field, is_score, is_several, required, wide
+from compress.objectives._common import IGNORED, Base, field, is_score, is_several, required, wide
 
 _KIND = "hard_labels"
 
 
-class Objective(nn.Module):
+class Objective(Base):
     """What the labels ask for: cross entropy of classes and of tags (a token each), squared error of scores, and binary
     cross entropy of labels that apply or not, mean over a row's labels.
 

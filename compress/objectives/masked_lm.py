@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
-from compress.objectives._common import nothing, required, vocabulary
+from compress.objectives._common import Base, nothing, required, vocabulary
 from compress.objectives._vocabulary import cross_entropy, logits_at
 
 _KIND = "masked_lm"
 
 
-class Objective(nn.Module):
+class Objective(Base):
     """Cross entropy of the original pieces at the masked positions, mean over those positions.
 
     BERT's masked language modelling (Devlin et al., arXiv 1810.04805), and the `mlm` part of DistilBERT's loss

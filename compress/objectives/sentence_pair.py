@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.objectives._common import IGNORED, field, required, wide
+from compress.objectives._common import IGNORED, Base, field, required, wide
 
 _KIND = "sentence_pair"
 
 
-class Objective(nn.Module):
+class Objective(Base):
     """Cross entropy of the pair head, mean over the rows that are pairs (label ≥ 0).
 
     Next-sentence prediction of BERT (arXiv 1810.04805) or sentence order of ALBERT (arXiv 1909.11942): the data's

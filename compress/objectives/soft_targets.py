@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
 from compress.objectives import _spans
 from compress.objectives._common import (
+    Base,
     field,
     is_several,
     nothing,
@@ -29,7 +30,7 @@ from compress.objectives._vocabulary import logits_at
 _KIND = "soft_targets"
 
 
-class Objective(nn.Module):
+class Objective(Base):
     """T²·divergence of probabilities softened by a temperature T (Hinton et al., arXiv 1503.02531).
 
     on: "task" reads the task head, "vocabulary" the masked-LM head (the `ce` part of DistilBERT, arXiv 1910.01108).

@@ -161,7 +161,7 @@ def test_an_empty_batch_counts_nothing_and_gives_zero(kind: str, options: dict[s
 def test_micro_batches_add_up_to_the_batch(kind: str, options: dict[str, Any]) -> None:
     """Means weighed by counts are the mean of the whole: what the loop relies on."""
     objective = build(kind, options)
-    if getattr(objective, "coupled", False):
+    if objective.coupled:
         assert "micro-batch" in inspect.getdoc(objective), "a loss of whole micro-batches says so"
         return
     student, _ = output(FULL, Needs(True, True, True, True, False, True, True, "all"), 0.3)

@@ -298,14 +298,11 @@ class Stage:
     ) -> dict[str, tuple[float, nn.Module]]:
         built = self._built()
         self._tell_of_maps(built)
-        bound = [o for _, o in built.values() if hasattr(o, "bind")]
-        if not bound:
-            return built
         pair = ModelPair(student.config, teacher.config, ())
-        if any(isinstance(o, Layerwise) for o in bound):  # the others read no map, and measuring one costs
+        if any(isinstance(o, Layerwise) for _, o in built.values()):  # the others read no map, and measuring one costs
             pair = self._mapped(student, teacher, source, copied)
-        for objective in bound:
-            objective.bind(pair)  # pyright: ignore[reportCallIssue]
+        for _, objective in built.values():
+            cast(Objective, objective).bind(pair)
             objective.to(self.context.device)
         return built
 

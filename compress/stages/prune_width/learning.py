@@ -11,14 +11,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from compress.contracts import Batch, Teacher, WidthScores
+from compress.contracts import Batch, Teacher, WidthScores, WidthStudy
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.gates import Widths, gated, stream_gated
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, inner_axis, unit_modules
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.objectives.soft_targets import Objective as SoftTargets
-from compress.stages.prune_width.study import ANSWERS, Target, WidthStudy
+from compress.stages.prune_width.study import ANSWERS, Target
 
 On = Literal["labels", "teacher", "both"]
 """What is learned from: the labels; the answers of the model as it was (or of the one that teaches it), at temperature

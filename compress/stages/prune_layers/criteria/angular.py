@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.stages.prune_layers.criteria._common import left, undefined
 
 
@@ -15,7 +13,7 @@ class Criterion:
     reads_text = True
     reads_labels = False
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         n = study.depth - keep
         angles = study.angles().angles()
         runs = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.stages.prune_layers.criteria._common import before, called, left, undefined
 
 SCORE = "CKA with the kept layer before it"
@@ -32,9 +32,10 @@ class Criterion:
         bandwidth: Annotated[float, Field(gt=0)] = 1.0,
         dynamic: bool = False,
     ) -> None:
-        self.on, self.kernel, self.bandwidth, self.dynamic = on, kernel, bandwidth, dynamic
+        self.on: Literal["tokens", "cls", "mean"] = on
+        self.kernel, self.bandwidth, self.dynamic = kernel, bandwidth, dynamic
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         reasons: dict[int, str] = {}
         scores: dict[int, float] = {}
         kept = list(range(study.depth))
@@ -49,7 +50,7 @@ class Criterion:
             kept.remove(gone)
         return LayerChoice(left(study.depth, list(reasons)), reasons, scores, score=SCORE)
 
-    def _likeness(self, study: Any, kept: list[int]) -> dict[int, float]:
+    def _likeness(self, study: LayerStudy, kept: list[int]) -> dict[int, float]:
         """Kept layer → CKA with the one before it; NaN where it is undefined."""
         among = kept if self.dynamic else range(study.depth)
         instrument = study.cka(self.on, keep=among, kernel=self.kernel, bandwidth=self.bandwidth)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.stages.prune_layers.criteria._common import called, undefined
 
 
@@ -22,9 +22,9 @@ class Criterion:
     reads_labels = False
 
     def __init__(self, *, on: Literal["tokens", "cls", "mean"] = "tokens") -> None:
-        self.on = on
+        self.on: Literal["tokens", "cls", "mean"] = on
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         matrix = study.cka(self.on).matrix().filled(np.nan)
         blocks = [[place] for place in range(study.depth + 1)]  # 0 is the embeddings, layer l is l + 1
         held = {0, *(layer + 1 for layer in protected)}

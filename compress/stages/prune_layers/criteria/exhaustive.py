@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import comb
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.errors import UserError
 
 
@@ -21,7 +21,7 @@ class Criterion:
     def __init__(self, *, limit: Annotated[int, Field(gt=0, le=1_000_000)] = 1000) -> None:
         self.limit = limit
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         free = [layer for layer in range(study.depth) if layer not in protected]
         count = comb(len(free), keep - len(protected))
         if count > self.limit:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.stages.prune_layers.criteria._common import lowest_go
 
 
@@ -14,7 +12,7 @@ class Criterion:
     reads_text = True
     reads_labels = True
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         values = study.gradients().double().square().mean(1)
         scores = {layer: float(values[layer]) for layer in range(study.depth)}
         return lowest_go(scores, keep, protected, score="Fisher information of its gate", form="{:.3g}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.stages.prune_layers.criteria._common import fixed
 
 
@@ -14,5 +12,5 @@ class Criterion:
     reads_text = False
     reads_labels = False
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         return fixed(range(study.depth - keep, study.depth), study.depth, protected, f"not among the last {keep}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
 
-from compress.contracts import LayerChoice, Needs
+from compress.contracts import LayerChoice, LayerStudy, Needs
 from compress.encoder.modules.gates import frozen
 from compress.encoder.modules.hard_concrete import OPEN, chance, draw
 from compress.stages.prune_layers.criteria._common import lowest_go
@@ -33,7 +33,7 @@ class Criterion:
     ) -> None:
         self.steps, self.learning_rate, self.pressure = steps, learning_rate, pressure
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         device = study.steps[0].input_ids.device
         generator = torch.Generator("cpu").manual_seed(study.seed)
         logits = torch.full((study.depth,), OPEN, requires_grad=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.stages.prune_layers.criteria._common import left, lowest_go
 
 
@@ -14,7 +12,7 @@ class Criterion:
     reads_text = True
     reads_labels = True
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         whole = tuple(range(study.depth))
         without = {layer: left(study.depth, [layer]) for layer in whole}
         losses = study.losses([whole, *without.values()])

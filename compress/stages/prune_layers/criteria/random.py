@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.stages.prune_layers.criteria._common import fixed
 
 
@@ -16,6 +14,6 @@ class Criterion:
     reads_text = False
     reads_labels = False
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         drawn = np.random.default_rng([study.seed, keep]).choice(study.depth, keep, replace=False)
         return fixed(sorted(map(int, drawn)), study.depth, protected, f"not drawn (seed {study.seed})")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, LayerStudy
 from compress.encoder.config import layer_maps as layermaps
 from compress.stages.prune_layers.criteria._common import fixed
 
@@ -15,6 +13,6 @@ class Criterion:
     reads_text = False
     reads_labels = False
 
-    def __call__(self, study: Any, keep: int, protected: frozenset[int]) -> LayerChoice:
+    def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         kept = [layer for _, layer in layermaps.resolve("uniform", keep, study.depth)]
         return fixed(kept, study.depth, protected, "not among the layers spread evenly up to the last")

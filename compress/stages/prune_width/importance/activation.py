@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.tied import dense_weight
 from compress.encoder.reshape.basis import plain
@@ -19,7 +17,7 @@ class Importance:
 
     reads_text, reads_labels, in_loss, rearranges, refits = True, False, False, False, False
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         moments = study.moments
 
         def of_heads(unit: int, module: Attention) -> Tensor:
@@ -31,5 +29,5 @@ class Importance:
 
         return by_unit(study.model, of_heads, of_neurons)
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         return (readers(study.model) * study.moments.stream).sqrt()

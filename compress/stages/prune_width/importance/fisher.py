@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 from compress.stages.prune_width.importance._common import scores, together
 
 
@@ -27,14 +27,14 @@ class Importance:
     def reads_labels(self) -> bool:
         return self.on == "labels"
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         gradients = study.gradients(self.on)
         found = scores(gradients, _information)
         single = (*found.heads, *found.neurons)
         lost = [together(g, x) for g, x in zip(gradients.all, single, strict=True)]
         return WidthScores(found.heads, found.neurons, lost)
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         return _information(study.stream_gradients(self.on))
 
 

@@ -3,11 +3,9 @@ from the model's own answers, by Gauss and Newton as in the paper."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 
 
 class Importance:
@@ -19,9 +17,9 @@ class Importance:
 
     reads_text, reads_labels, in_loss, rearranges, refits = True, False, True, False, False
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         found = study.curvatures()
         return WidthScores([x / 2 for x in found.heads], [x / 2 for x in found.neurons])
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         return study.stream_curvatures() / 2

@@ -3,13 +3,13 @@ al., arXiv 2204.00408; gates of Louizos et al., arXiv 1712.01312)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.modules.hard_concrete import OPEN, chance, draw, settled
 from compress.stages.prune_width.learning import Learning, On
 
@@ -49,14 +49,14 @@ class Importance:
     def reads_labels(self) -> bool:
         return self.on == "labels"
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         learning = Learning(study, self.on, self.learning_rate, stream=False)
         logits = self._trained(learning)
         learning.fold([settled(x) for x in logits])
         study.trained = learning.model
         return learning.scores([chance(x) for x in logits])
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         (logits,) = self._trained(Learning(study, self.on, self.learning_rate, stream=True))
         return chance(logits).double().cpu()
 

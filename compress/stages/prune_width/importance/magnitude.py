@@ -5,11 +5,9 @@ Measured no better than random for heads and neurons; here as the floor that oth
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.tied import dense_weight
 from compress.encoder.reshape.basis import plain
@@ -21,7 +19,7 @@ class Importance:
 
     reads_text, reads_labels, in_loss, rearranges, refits = False, False, False, False, False
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         def of_heads(_: int, module: Attention) -> Tensor:
             rows = [plain(dense_weight(part)).square().sum(1) for part in (module.query, module.key, module.value)]
             columns = plain(dense_weight(module.output)).square().sum(0)
@@ -32,5 +30,5 @@ class Importance:
 
         return by_unit(study.model, of_heads, of_neurons)
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         return (readers(study.model) + writers(study.model)).sqrt()

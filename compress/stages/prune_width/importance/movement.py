@@ -4,13 +4,13 @@ as nn_pruning's blocks, Lagunas et al., arXiv 2109.04838)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 from compress.stages.prune_width.learning import Learning, On
 
 RAMP = (0.1, 0.7)
@@ -45,13 +45,13 @@ class Importance:
     def reads_labels(self) -> bool:
         return self.on == "labels"
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         learning = Learning(study, self.on, self.learning_rate, stream=False)
         scores = learning.scores(self._moved(learning))
         study.trained = learning.model
         return WidthScores(_from_least(scores.heads), _from_least(scores.neurons))
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         return _from_least(self._moved(Learning(study, self.on, self.learning_rate, stream=True)))[0]
 
     def _moved(self, learning: Learning) -> list[Tensor]:

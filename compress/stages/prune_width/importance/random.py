@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.reshape.cut import Kept
 
 
@@ -16,13 +14,13 @@ class Importance:
 
     reads_text, reads_labels, in_loss, rearranges, refits = False, False, False, False, False
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         generator = torch.Generator().manual_seed(study.seed)
         whole = Kept.everything(study.model.config)
         drawn = [[_drawn(len(n), generator) for n in part] for part in (whole.heads, whole.neurons)]
         return WidthScores(*drawn)
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         return _drawn(study.model.config.hidden, torch.Generator().manual_seed(study.seed))
 
 

@@ -4,12 +4,12 @@ Kronecker factors (arXiv 2312.17244). Measured the best of all here before recov
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.modules.layers import Attention
 from compress.encoder.modules.tied import dense_weight
 from compress.encoder.reshape.basis import plain
@@ -35,7 +35,7 @@ class Importance:
     def reads_labels(self) -> bool:
         return self.on == "labels"
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         given = study.factors(self.on)
         found: dict[str, list[Tensor]] = {part: [] for part in OUTPUTS}
         for part, name in OUTPUTS.items():
@@ -49,5 +49,5 @@ class Importance:
                 found[part].append(eliminated(torch.stack(matrices[unit]).mean(0), given[part, unit], widths[unit]))
         return WidthScores(found["attention"], found["feed_forward"])
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         return study.stream_curvatures() / 2

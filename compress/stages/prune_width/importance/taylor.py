@@ -3,11 +3,11 @@ al., arXiv 1905.10650)."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
-from compress.contracts import WidthScores
+from compress.contracts import WidthScores, WidthStudy
 from compress.stages.prune_width.importance._common import scores
 
 
@@ -27,10 +27,10 @@ class Importance:
     def reads_labels(self) -> bool:
         return self.on == "labels"
 
-    def __call__(self, study: Any) -> WidthScores:
+    def __call__(self, study: WidthStudy) -> WidthScores:
         return scores(study.gradients(self.on), _mean_size)
 
-    def hidden(self, study: Any) -> Tensor:
+    def hidden(self, study: WidthStudy) -> Tensor:
         return _mean_size(study.stream_gradients(self.on))
 
 

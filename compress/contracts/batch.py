@@ -1,0 +1,222 @@
+"""What goes into an encoder and what comes out of it.
+
+Shape letters: B batch (sequences), L length, T packed tokens (sum of the real lengths), D hidden, H heads,
+K head width, F feed-forward, V vocabulary, E embedding, C classes, M positions whose vocabulary logits a loss reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One packed micro-batch: real tokens only, sequences laid end to end.
+
+    input_ids, segment_ids, position_ids: (T,) int64.  cu_seqlens: (B+1,) int64, starts with 0, ends with T.
+    max_length: longest sequence.  row_ids: (B,) int64, row numbers in the data set (for reports of bad rows).
+    labels: classes (B,) int64; scores (B,) float32; several labels a row (B, C) float32; tags (T,) int64 with -100 on
+        the rest; answer spans (B, 2) int64, positions of their first and last token in the row.
+    answered: of a task that answers words, (T,) bool: where it does, the first piece of each word; None for the others.
+    mlm_positions: (M,) int64 indices into T whose original piece was masked; mlm_labels: (M,) int64 the originals.
+    pair_labels: (B,) int64 of NSP (0 = is next) or SOP (0 = in order).
+    special_mask: (T,) bool, true on [CLS], [SEP] and the like.
+    extra: whatever a task or an augmentation needs beside; what of it has a `to` moves along.
+    """
+
+    input_ids: Tensor
+    segment_ids: Tensor
+    position_ids: Tensor
+    cu_seqlens: Tensor
+    max_length: int
+    row_ids: Tensor
+    labels: Tensor | None = None
+    mlm_positions: Tensor | None = None
+    mlm_labels: Tensor | None = None
+    pair_labels: Tensor | None = None
+    special_mask: Tensor | None = None
+    answered: Tensor | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return int(self.cu_seqlens.shape[0]) - 1
+
+    @property
+    def tokens(self) -> int:
+        return int(self.input_ids.shape[0])
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on `device` (itself when it is already there)."""
+        import dataclasses
+
+        import torch as _torch
+
+        moved = {
+            f.name: value.to(device, non_blocking=True)
+            for f in dataclasses.fields(self)
+            if isinstance(value := getattr(self, f.name), _torch.Tensor)
+        }
+        extra = {name: x.to(device) if hasattr(x, "to") else x for name, x in self.extra.items()}
+        return dataclasses.replace(self, **moved, extra=extra)
+
+
+Layers = bool | frozenset[int]
+"""Of which layers something is read: of none, of all, or of these, counted from 0."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a caller reads of the encoder's output; nothing else need be computed or kept.
+
+    hidden_states: of layers, -1 the embedding output.  last_hidden: an encoder gives it unasked; who answers from
+    memory keeps it only when it is named.
+    mlm: vocabulary logits: None (none), "masked" (at batch.mlm_positions) or "all" (every real token).
+    temperatures: at which the probabilities of those logits are read, where that is known.
+    """
+
+    hidden_states: Layers = False
+    attentions: Layers = False
+    attention_scores: Layers = False
+    projections: Layers = False  # queries, keys, values
+    pooled: bool = False
+    logits: bool = False  # the task head
+    pair_logits: bool = False  # the NSP/SOP head
+    mlm: str | None = None
+    replaced: bool = False  # the replaced-token head
+    last_hidden: bool = False
+    temperatures: frozenset[float] = frozenset()
+
+    def __or__(self, other: Needs) -> Needs:
+        mlm = "all" if "all" in (self.mlm, other.mlm) else self.mlm or other.mlm
+        return Needs(
+            _either(self.hidden_states, other.hidden_states),
+            _either(self.attentions, other.attentions),
+            _either(self.attention_scores, other.attention_scores),
+            _either(self.projections, other.projections),
+            self.pooled or other.pooled,
+            self.logits or other.logits,
+            self.pair_logits or other.pair_logits,
+            mlm,
+            self.replaced or other.replaced,
+            self.last_hidden or other.last_hidden,
+            self.temperatures | other.temperatures,
+        )
+
+
+def _either(first: Layers, second: Layers) -> Layers:
+    if isinstance(first, bool) or isinstance(second, bool):
+        return True if True in (first, second) else first or second
+    return first | second
+
+
+@dataclass
+class VocabularyOutput:
+    """The masked-LM head before the last matrix, so that a loss can compute logits in chunks and only where read.
+
+    features: (M, E) output of the head's transform.  weight: (V, E), tied to the embedding table.  bias: (V,).
+    positions: (M,) indices into T, or None for all T tokens in order.
+    """
+
+    features: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    positions: Tensor | None = None
+    _shared: Tensor | None = field(default=None, init=False, repr=False, compare=False)
+
+    def logits(self) -> Tensor:
+        """(M, V)."""
+        import torch.nn.functional as F
+
+        return F.linear(self.features, self.weight.to(self.features.dtype), _cast(self.bias, self.features))
+
+    def shared_logits(self) -> Tensor:
+        """(M, V), computed at the first call and kept: several losses of one step read the same product."""
+        import torch
+
+        kept = self._shared
+        if kept is None or (torch.is_grad_enabled() and self.features.requires_grad and not kept.requires_grad):
+            kept = self._shared = self.logits()
+        return kept
+
+
+@dataclass
+class LikeliestPieces:
+    """The k largest vocabulary logits of a position, and how much all others weigh together.
+
+    ids: (M, k) int64.  logits: (M, k), less the position's largest.  tails: temperature t → (M,) log of the sum of
+    exp(logit / t) over all other pieces, less the position's largest logit / t; -inf where k is the whole vocabulary.
+    positions: as in VocabularyOutput.  vocabulary: V.
+    """
+
+    ids: Tensor
+    logits: Tensor
+    tails: Mapping[float, Tensor]
+    vocabulary: int
+    positions: Tensor | None = None
+
+
+def _cast(bias: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if bias is None else bias.to(like.dtype)
+
+
+@dataclass
+class EncoderOutput:
+    """What a model computed, by name. A field that was not asked for is None.
+
+    last_hidden: (T, D).  hidden_states: N+1 tensors (T, D), the embedding output first.
+    attentions: per layer, a list of B tensors (H, l, l) of probabilities; attention_scores the same before softmax.
+    queries, keys, values: per layer (T, H, K).  pooled: (B, D).
+    logits: (B, C), or (T, C) for token tasks.  pair_logits: (B, 2).  replaced: (T,).
+    vocabulary: of the masked-LM head; `likeliest` stands in its place where only the largest logits were kept.
+    """
+
+    last_hidden: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[list[Tensor], ...] | None = None
+    attention_scores: tuple[list[Tensor], ...] | None = None
+    queries: tuple[Tensor, ...] | None = None
+    keys: tuple[Tensor, ...] | None = None
+    values: tuple[Tensor, ...] | None = None
+    pooled: Tensor | None = None
+    logits: Tensor | None = None
+    pair_logits: Tensor | None = None
+    vocabulary: VocabularyOutput | None = None
+    replaced: Tensor | None = None
+    likeliest: LikeliestPieces | None = None
+
+
+class Teacher(Protocol):
+    """A frozen model: called without gradient, in evaluation mode, possibly in another precision."""
+
+    def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput: ...
+
+
+class BatchSource(Protocol):
+    """Batches whose order is a pure function of (seed, epoch): any position can be rebuilt without replay."""
+
+    fingerprint: str  # sha256 of data, tokenizer, encoding, order rule
+
+    def steps(self, epoch: int) -> int:
+        """Optimizer steps in this epoch."""
+        ...
+
+    def step(self, epoch: int, index: int) -> Sequence[Batch]:
+        """The micro-batches of one optimizer step; masking and augmentation depend on (seed, epoch, index) alone."""
+        ...
+
+
+SPECIAL_TOKENS: Mapping[str, Sequence[str]] = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""Role → the names that its token goes by, most usual first."""

@@ -1,0 +1,252 @@
+"""Blocks of a recipe, and what the flags of a command say. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+T = TypeVar("T")
+ListOf = Annotated[tuple[T, ...], Field(strict=False)]
+"""A list in a recipe, a tuple in Python. (Everything else is strict: "3" is not a number, true is not 1.)"""
+
+
+class Frozen(BaseModel):
+    """A block of a recipe: unknown keys are refused, values are not converted, nothing changes afterwards."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        """Found here rather than by `extra`, since only here the legal keys are at hand for the message."""
+        if isinstance(data, Mapping):
+            for key in data:
+                if key not in cls.model_fields:
+                    raise PydanticCustomError("unknown_key", "unknown key", {"key": key, "known": [*cls.model_fields]})
+        return data
+
+
+class StageSpec(Frozen):
+    """One stage of a recipe, discriminated by `kind`, the name of its folder.
+
+    A verb folder's `spec.py` holds a subclass `Spec` whose `kind` is a Literal; it must not import torch.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({"data"})
+    """Blocks of the recipe without which no stage of this kind can work."""
+
+    milestone: ClassVar[str | None] = None
+    """What its model is called where it is measured beside the result of a later stage; None: it is not measured."""
+
+    trained: ClassVar[str | None] = None
+    """What a model is called that a later stage trained on from this one's; None: as its run is."""
+
+    kind: Any  # each kind narrows it to its own Literal
+
+    def needs(self) -> frozenset[str]:
+        """Blocks of the recipe that this very row reads: they must be there, and its result depends on them."""
+        return self.reads
+
+
+class PartRow(Frozen):
+    """One part of a stage: `kind` is a file of a folder of parts, the other keys its constructor's keywords."""
+
+    kind: str
+
+    def options(self) -> dict[str, Any]:
+        """The keywords for the constructor."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in ("kind", "weight")}
+
+
+class ObjectiveRow(PartRow):
+    """One objective of a stage: a file of compress/objectives, and its weight among the others."""
+
+    weight: float = Field(default=1.0, ge=0)
+    """Factor of this objective in the total."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """A value that replaces one of the recipe's. origin: what an error blames, e.g. `--seed 1.5`.
+
+    path: keys and list positions joined by dots; `*` stands for every item of a list.
+    required: whether a path that leads nowhere is an error.
+    """
+
+    path: str
+    value: Any
+    origin: str
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class ChainOptions:
+    """How `compress run` goes through the stages of a recipe.
+
+    until: the last one that runs; begin: the first one that is made anew, those before it having been made already;
+    both as a person names a stage, None: not asked for.  cached: whether a stage that an earlier run made of the same
+    input in the same way is taken from there.
+    """
+
+    until: str | None = None
+    begin: str | None = None
+    cached: bool = True
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a person asked for on the command line, beside the recipe's own values.
+
+    recipe: a name or a path, None when the command has its own default.  overrides: in the order given; they hold
+    --set and every flag that is a recipe value (--seed, --data, --teacher ...).  device: "cpu" or "cuda", present.
+    runtime: what computes a finished model's answers; None: as its folder is meant to be run.  onnx: whether quantized
+    results get their file; None: where it can be written.  chain: of a run of all stages, each of them measured; None:
+    of other commands.
+    """
+
+    recipe: str | None = None
+    overrides: tuple[Override, ...] = ()
+    device: str = "cpu"
+    precision: str = "auto"
+    runtime: Literal[
+        "torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime",
+        "openvino", "auto",
+    ] | None = None  # fmt: skip
+    onnx: bool | None = None
+    threads: int | None = None
+    output: Path | None = None
+    resume: bool = False
+    dry_run: bool = False
+    json: bool = False
+    quiet: bool = False
+    debug: bool = False
+    tracking_uri: str | None = None
+    experiment: str | None = None
+    chain: ChainOptions | None = None
+
+
+class TrainingPlan(Frozen):
+    """How long and how to train: the `training:` block of every stage, and what the loop is given."""
+
+    epochs: float | None = Field(default=None, gt=0, le=10_000)
+    """Passes over the data; give this or `steps`."""
+    steps: int | None = Field(default=None, gt=0)
+    """Optimizer steps; give this or `epochs`."""
+    batch_rows: int = Field(default=32, gt=0)
+    """Sequences per optimizer step."""
+    max_tokens: int = Field(default=8192, gt=0)
+    """Most real tokens in one micro-batch; a step with more is split and its gradients are added exactly."""
+    learning_rate: float = Field(default=5e-5, gt=0, lt=1)
+    """At its peak, after the warm-up."""
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """adamw: 1711.05101.  lamb: each matrix moves in proportion to its own size (1904.00962), for large batches."""
+    betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
+    """Of the optimizer: decay of the mean and of the square of the gradient."""
+    eps: float = Field(default=1e-8, gt=0)
+    """Of the optimizer: added to the denominator."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """Not applied to biases and norms."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the steps with a linearly rising learning rate."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """How the learning rate falls after the warm-up."""
+    clip_norm: float | None = Field(default=1.0, gt=0)
+    """Largest norm of the whole gradient; null: not clipped."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of the matrix products; weights and optimizer stay fp32. auto: bf16 where the device computes in it."""
+    validate_every: int | None = Field(default=None, gt=0)
+    """Steps between validations; null: at the end of every epoch."""
+    validate_start: bool = False
+    """Also validate before the first step, so that training from good weights cannot end with worse ones."""
+    keep_best: bool = True
+    """Finish with the weights of the best validation instead of the last."""
+    checkpoint_every: int = Field(default=500, gt=0)
+    """Steps between checkpoints."""
+    keep_checkpoints: int = Field(default=2, gt=0)
+    """How many of the newest stay until the stage is done."""
+    log_every: int = Field(default=10, gt=0)
+    """Steps between the points of the training curves."""
+    max_bad_steps: int = Field(default=3, ge=0)
+    """Steps with a non-finite loss or gradient that are skipped before the run stops."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> TrainingPlan:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give exactly one of epochs and steps")
+        return self
+
+    @property
+    def length(self) -> str:
+        """`500 steps` or `3 epochs`, for people."""
+        return f"{self.steps:,} steps" if self.steps else f"{self.epochs:g} epochs"
+
+
+class MaskingSpec(Frozen):
+    """Which pieces of a text masked-LM hides: the `masking:` block of the stages that read a corpus."""
+
+    strategy: Literal["dynamic", "static", "distilbert"] = "dynamic"
+    """dynamic: drawn anew each epoch.  static: drawn once.  distilbert: whole batch, rare pieces more often."""
+    whole_word: bool = False
+    """Hide all pieces of a chosen word."""
+    ngrams: int = Field(default=1, ge=1, le=16)
+    """With whole_word: runs of up to so many words are hidden together, n of them with probability in proportion to 1/n
+    (ALBERT, 1909.11942: 3)."""
+    word_list: str | None = Field(default=None, min_length=1)
+    """With whole_word, for text without spaces: a file with one word a line; the longest one found is a word."""
+    segmenter: str | None = Field(default=None, min_length=1)
+    """With whole_word: a function of yours that cuts a text into words, `module:function`, e.g. jieba:lcut."""
+    probability: float = Field(default=0.15, gt=0, lt=1)
+    """Share of the pieces that are chosen."""
+    mask: float = Field(default=0.8, ge=0, le=1)
+    """Share of the chosen that becomes [MASK]."""
+    random: float = Field(default=0.1, ge=0, le=1)
+    """Share of the chosen that becomes another piece."""
+    keep: float = Field(default=0.1, ge=0, le=1)
+    """Share of the chosen that stays as it is."""
+
+    @model_validator(mode="after")
+    def _shares(self) -> MaskingSpec:
+        if abs(self.mask + self.random + self.keep - 1) > 1e-6:
+            raise ValueError(f"mask + random + keep is {self.mask + self.random + self.keep:g}, it must be 1")
+        if self.whole_word and self.strategy == "distilbert":
+            raise ValueError("strategy distilbert chooses pieces, not whole words; set whole_word to false")
+        if self.ngrams > 1 and not self.whole_word:
+            raise ValueError("ngrams are of whole words, which are not asked for; set whole_word to true")
+        given = [name for name in ("word_list", "segmenter") if getattr(self, name) is not None]
+        if len(given) == 2:
+            raise ValueError("words come from word_list or from segmenter; leave one out")
+        if given and not self.whole_word:
+            raise ValueError(f"{given[0]} is of whole words, which are not asked for; set whole_word to true")
+        return self
+
+    def check_noise(self, noise: NoiseSpec | None) -> None:
+        """Raise ValueError for noise in text whose hidden pieces are drawn once."""
+        if noise is not None and self.strategy == "static":
+            raise ValueError("static masking hides the same pieces in every epoch, and noise gives each epoch others")
+
+
+NOISE_KINDS = ("swap", "drop", "insert", "keyboard")
+
+
+class NoiseSpec(Frozen):
+    """Typing mistakes in the training text, drawn anew each epoch: the `noise:` block of a stage."""
+
+    kinds: Annotated[ListOf[Literal["swap", "drop", "insert", "keyboard"]], Field(min_length=1)] = NOISE_KINDS
+    """swap: two neighbours.  drop: a character lost.  insert: one too many.  keyboard: the key beside it."""
+    rate: float = Field(default=0.05, ge=0, le=1)
+    """Share of the letters and digits that are mistyped."""
+
+    @field_validator("kinds")
+    @classmethod
+    def _once(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        for kind in kinds:
+            if kinds.count(kind) > 1:
+                raise ValueError(f"{kind} is named twice")
+        return kinds

@@ -1,0 +1,62 @@
+"""What stages and measurements leave, and who is told of them while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What a finished stage leaves: the folder of its model, and what is worth telling."""
+
+    folder: Path
+    steps: int
+    seconds: float
+    best: Mapping[str, float] = field(default_factory=dict)
+    start: Mapping[str, float] = field(default_factory=dict)
+    """What validation gave before the first step, where it was asked."""
+    source: Path | None = None
+    """The folder of the earlier run that it was taken from, where it was."""
+
+
+FAKE = "fake_quantized/"
+"""Begins the name of what a model answers whose integers are computed in floats: no figure of a deployed file."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One model, measured. values: flat names as logged to MLflow (`quality/accuracy`, `speed/latency_p50_ms` ...).
+
+    context: device, threads, runtime, precision, batch shape, data set and digest, package versions: without these
+    a figure must not be compared.
+    """
+
+    values: Mapping[str, float]
+    context: Mapping[str, str]
+    predictions: Path | None = None
+
+
+class RunLog(Protocol):
+    """One tracked run as the pipeline sees it: every call appends to a local journal and returns at once."""
+
+    def params(self, values: Mapping[str, Any]) -> None: ...
+
+    def tags(self, values: Mapping[str, str]) -> None: ...
+
+    def metrics(self, values: Mapping[str, float], step: int | None = None) -> None: ...
+
+    def artifact(self, path: Path, folder: str = "") -> None: ...
+
+    def note(self, markdown: str) -> None: ...
+
+
+class Progress(Protocol):
+    """Told about long work. `update` is cheap enough to call every step."""
+
+    def update(self, done: int, **figures: float | str) -> None: ...
