@@ -307,7 +307,11 @@ def recipes() -> str:
         "## Shipped recipes\n\n"
     )
     text += table(
-        ["recipe", "method", "what it does"], [[f"`{e.name}`", e.method, e.description] for e in list_recipes()]
+        ["recipe", "method", "what it does"],
+        [
+            [f"`{e.name}`", e.method, f"{'Experimental: ' if e.experimental else ''}{e.description}"]
+            for e in list_recipes()
+        ],
     )
     blocks, done = Blocks(), 0
     text += "\n## Keys\n\n" + table(HEAD, blocks.rows(Recipe))

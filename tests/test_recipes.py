@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compress import registry
-from compress.recipe import load_recipe
+from compress.recipe import list_recipes, load_recipe
 from compress.recipe.library import folder, names
 
 REQUIRED = {"teacher", "distilbert", "distilbert-task", "smoke"}
@@ -107,3 +107,17 @@ def test_the_wheel_ships_the_recipes() -> None:
 
 def _same_source(one, other) -> bool:
     return one.data.source == other.data.source
+
+
+def test_what_no_measurement_supports_is_marked_and_listed_last() -> None:
+    entries = list_recipes()
+    marked = [entry.name for entry in entries if entry.experimental]
+    assert [entry.name for entry in entries][-len(marked) :] == marked
+    unmeasured = {"contrastive", "decoupled", "geometry", "self-distill", "q8bert", "share-general", "share-gradual"}
+    assert unmeasured | {"share-pull", "prune-width-l0", "prune-width-movement"} == set(marked)
+
+
+def test_the_mark_changes_no_hash() -> None:
+    """Runs that were made before a recipe was marked go on."""
+    recipe = load_recipe("geometry")
+    assert recipe.hash() == recipe.model_copy(update={"experimental": False}).hash()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -34,16 +35,15 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON document.")
 @debug_option
 def list_(as_json: bool) -> None:
-    """List the shipped recipes."""
+    """List the shipped recipes; experimental ones, without a measured gain, come last."""
     from compress.console import Console
     from compress.recipe import list_recipes
 
     entries = list_recipes()
     console = Console(json=as_json)
-    console.table("", ["recipe", "method", "what it does"], [[e.name, e.method, e.description] for e in entries])
-    console.document(
-        [{"name": e.name, "method": e.method, "description": e.description, "path": str(e.path)} for e in entries]
-    )
+    rows = [[e.name, e.method, f"{'experimental: ' if e.experimental else ''}{e.description}"] for e in entries]
+    console.table("", ["recipe", "method", "what it does"], rows)
+    console.document([{**dataclasses.asdict(e), "path": str(e.path)} for e in entries])
 
 
 @command.command()

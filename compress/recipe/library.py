@@ -20,6 +20,7 @@ class Entry:
     path: Path
     description: str
     method: str
+    experimental: bool = False
 
 
 @cache
@@ -36,16 +37,22 @@ def names() -> list[str]:
 
 
 def list_recipes() -> list[Entry]:
-    """The shipped recipes with what they say about themselves, not validated."""
+    """The shipped recipes with what they say about themselves, not validated; experimental ones last."""
     from compress.recipe.compose import compose
 
     entries = []
     for name in names():
         said = compose(name).plain()
         entries.append(
-            Entry(name, folder() / f"{name}.yaml", str(said.get("description", "")), str(said.get("method", "")))
+            Entry(
+                name,
+                folder() / f"{name}.yaml",
+                str(said.get("description", "")),
+                str(said.get("method", "")),
+                said.get("experimental") is True,
+            )
         )
-    return entries
+    return sorted(entries, key=lambda entry: entry.experimental)
 
 
 def is_path(name: str) -> bool:

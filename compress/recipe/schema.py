@@ -18,7 +18,7 @@ from compress.registry import RowOf, parts
 HASH_VERSION = "recipe-1"
 """Part of every hash: raised when equal recipes no longer give equal results."""
 
-PROSE = ("name", "description", "method", "paper", "prerequisites", "expected")
+PROSE = ("name", "description", "method", "paper", "prerequisites", "expected", "experimental")
 """Fields that tell people something and change no result."""
 
 MAX_RUNS = 200
@@ -152,6 +152,8 @@ class Recipe(Frozen):
     """What must be there before it runs."""
     expected: Any = None
     """The figures that a run reached, and on what: text or a mapping."""
+    experimental: bool = False
+    """Whether no measurement has shown a gain yet: the list of recipes shows it last, and a run says so."""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Of data order, masking and new weights."""
     model: Text | None = None

@@ -67,6 +67,8 @@ class Run(Measuring):
     def _go(self, path: Path) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
         self._told_where()
+        if self.recipe.experimental:
+            self.console.note(f"the recipe {self.recipe.name} is experimental: no measurement has shown a gain yet")
         exports = any(self.recipe.stages[i].kind == "export" for i in self.indices)
         require_writer(exports or self.options.onnx)
         self._open_data()

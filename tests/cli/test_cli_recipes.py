@@ -31,7 +31,8 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == names()
+    assert sorted(row["name"] for row in rows) == names()
+    assert [row["experimental"] for row in rows] == sorted(row["experimental"] for row in rows)
     assert all(Path(row["path"]).is_file() for row in rows)
 
 
