@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 from compress.contracts import Progress
@@ -29,6 +30,19 @@ PLAIN_SECONDS = 5.0
 
 WIDE = 10_000
 """Columns of a table that no terminal shows: nothing is cut or wrapped in a file or a pipe."""
+
+
+_collected: ContextVar[list[Any] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collected_documents() -> Iterator[list[Any]]:
+    """A list that takes the documents of `Console.document` while the block runs, in place of stdout."""
+    token = _collected.set(documents := [])
+    try:
+        yield documents
+    finally:
+        _collected.reset(token)
 
 
 class Console:
@@ -76,6 +90,9 @@ class Console:
         """The result for machines: one JSON document on stdout; left out without --json."""
         if self.json:
             text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+            if (collected := _collected.get()) is not None:
+                collected.append(json.loads(text))
+                return
             print(text, file=self.out, flush=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

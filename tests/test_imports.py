@@ -17,9 +17,9 @@ VERBS = tuple(sorted(p.parent.name for p in (ROOT / "compress" / "stages").glob(
 
 # Top to bottom; a room imports only rooms that stand below it. `serving`: an old name that registered models import.
 ROOMS = (
-    "__main__", "cli", "commands", "experiments", "fit", "compare", "analyze", "run", "measure", "stages", "serving",
-    "predict", "onnx", "report", "modelfolder", "data", "recipe", "tracking", "training", "objectives", "encoder",
-    "quantizers", "storage", "console", "registry", "contracts", "errors", "__init__",
+    "__main__", "api", "cli", "commands", "experiments", "fit", "compare", "analyze", "run", "measure", "stages",
+    "serving", "predict", "onnx", "report", "modelfolder", "data", "recipe", "tracking", "training", "objectives",
+    "encoder", "quantizers", "storage", "console", "registry", "contracts", "errors", "__init__",
 )  # fmt: skip
 HEIGHT = {room: -number for number, room in enumerate(ROOMS)}
 
@@ -107,6 +107,8 @@ def test_imports_go_down_only_never_sideways() -> None:
                 continue
             there = found.name.split(".")[1]
             there = "__init__" if there == "__version__" else there
+            if here == "__init__" and there in ("api", "errors"):
+                continue  # the front door: it imports when a name is asked for
             if there != here and HEIGHT.get(there, 1) >= HEIGHT[here]:
                 wrong.append(str(found))
     assert not wrong, "\n".join(wrong)

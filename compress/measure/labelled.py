@@ -37,7 +37,7 @@ def measure_models(
         kept = [s for s in subjects if len(folders) == 1 or s.folder.resolve() != parent.resolve()]
         subjects = [Subject(model_label(parent), parent, "teacher"), *kept]
     info = modelfolder.inspect(folders[0])
-    recipe, table = open_labelled(info, options, console, columns_of(sliced or ()))
+    recipe, table = open_labelled(info, options, console, columns_of(sliced or ()), measured=split)
     assert recipe.data is not None
     return measure(
         subjects,
@@ -65,11 +65,12 @@ def open_labelled(
     others: Sequence[str] = (),
     *,
     bare: bool = False,
+    measured: str | None = None,
 ) -> tuple[Recipe, Table]:
     """The labelled data that the options name, read as the model needs it; what was noticed is told. others: columns
-    that rows are told apart by.  bare: there may be no labels."""
+    that rows are told apart by.  bare: there may be no labels.  measured: a split that is enough."""
     recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
-    table = open_table_of(recipe, info, others, bare=bare)
+    table = open_table_of(recipe, info, others, bare=bare, measured=measured)
     for note in table.notes:
         console.note(note)
     return recipe, table

@@ -7,6 +7,7 @@ what was missed.
 
 from compress.tracking.records import FAILED, FINISHED, KILLED, RUNNING
 from compress.tracking.run import Ending, Parent, TrackedRun, experiment, open_asked, open_run
+from compress.tracking.state import stored_run_id
 from compress.tracking.store import Store, resolve_store
 from compress.tracking.sync import Synced, sync
 from compress.tracking.view import deep_link, ui_lines
@@ -26,6 +27,7 @@ __all__ = [
     "open_asked",
     "open_run",
     "resolve_store",
+    "stored_run_id",
     "sync",
     "ui_lines",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compress.storage.atomic import write_json
+from compress.tracking.records import state_path
 
 VERSION = 1
 
@@ -54,3 +55,9 @@ def read_state(path: Path) -> SendState | None:
         return SendState(**raw)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def stored_run_id(folder: Path) -> str | None:
+    """The id that the store gave the run of `folder`; None where nothing was tracked, or nothing arrived yet."""
+    state = read_state(state_path(folder))
+    return None if state is None else state.run_id

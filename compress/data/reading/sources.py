@@ -44,6 +44,7 @@ def open_table(
     settings: Mapping[str, Any] | None = None,
     bare: bool = False,
     others: Sequence[str] = (),
+    measured: str | None = None,
 ) -> Table:
     """Open a labelled data set.
 
@@ -53,7 +54,8 @@ def open_table(
     that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
     limit: most rows of each split.  seed: of what is cut.  settings: of the task, as a person chose them.  others:
     columns that no model reads and rows are told apart by; those that usually say where a row is from are always kept.
-    bare: there may be no column of labels; then every row is an unlabelled one.
+    bare: there may be no column of labels; then every row is an unlabelled one.  measured: a split that is enough where
+    there is no train split.
     Raises UserError for everything that is wrong with the data.
     """
     notes: list[str] = []
@@ -88,6 +90,8 @@ def open_table(
         rows[split] = _rows(
             kind, frame, roles, labelled, read.names, f"{source.name}: {split}", bad_rows, notes, told_apart
         )
+    if measured is not None and measured in rows and "train" not in rows:
+        needed = (measured,)
     rows = splitting.complete(rows, needed, seed, source.name, notes)
     texts.note_oddities(rows, notes)
     texts.note_repeats(rows, notes)

@@ -206,10 +206,16 @@ def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
 
 
 def open_table_of(
-    recipe: Recipe, model: FolderInfo | None = None, others: Sequence[str] = (), *, bare: bool = False
+    recipe: Recipe,
+    model: FolderInfo | None = None,
+    others: Sequence[str] = (),
+    *,
+    bare: bool = False,
+    measured: str | None = None,
 ) -> Table:
     """The recipe's labelled data. model: one whose answers it is for: the table takes the order of its labels.
-    others: columns that rows are told apart by.  bare: there may be no labels."""
+    others: columns that rows are told apart by.  bare: there may be no labels.  measured: a split that is enough where
+    there is no train split."""
     d = recipe.data
     if d is None:
         raise UserError(f"recipe {recipe.name} names no data", where="data", do="give --data")
@@ -235,6 +241,7 @@ def open_table_of(
         settings={**_judged_by(model), **settings_asked(recipe)},
         others=others,
         bare=bare,
+        measured=measured,
     )
 
 

@@ -1,0 +1,116 @@
+"""A command called from Python: keyword arguments become its flags, its `--json` document becomes the result.
+
+So a command and its function have the same names, checks and messages, and one implementation.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike, fspath
+from typing import Any
+
+import click
+
+from compress import registry
+from compress.console import collected_documents
+from compress.errors import UserError, did_you_mean, printable
+
+FOLDER = "compress.cli"
+OWN = ("json", "debug", "help", "quiet", "dry_run")
+"""Flags that only mean something in a terminal; `quiet` is a keyword of every function."""
+EARLIER = {"recover": "heal", "max_mb": "mb", "embedding_max_mb": "embedding_mb", "init": "start"}
+"""Keyword → what the flag is called where it does not have that name yet."""
+
+
+def call(name: str, values: Mapping[str, Any], *positional: str, quiet: bool = False) -> dict[str, Any]:
+    """Run `compress NAME` and return the document that it prints under `--json`.
+
+    name: of the command's file, such as "prune_layers".  values: the long names of flags, underscored → what they are
+    given; None: not given.  quiet: without notes and progress on stderr; warnings stay.
+    Raises UserError for an unknown keyword or a value that the flag does not take, and what the command raises.
+    """
+    command: click.Command = registry.module(FOLDER, name).command
+    shown = name.replace("_", "-")
+    words = [*positional, *_words(command, values, f"compress.{name}")]
+    how = ["--json", *(["--quiet"] if quiet else [])]
+    with _as_typed(["compress", shown, *words]), collected_documents() as documents:
+        try:
+            with command.make_context(f"compress {shown}", [*words, *how]) as context:
+                command.invoke(context)
+        except click.ClickException as error:
+            raise _complaint(error, name) from None
+    return documents[-1] if documents else {}
+
+
+def _words(command: click.Command, values: Mapping[str, Any], where: str) -> Iterator[str]:
+    known = _keywords(command)
+    for keyword, value in values.items():
+        if keyword not in known:
+            raise UserError(f"unknown keyword '{printable(keyword, 60)}'", where=where, do=did_you_mean(keyword, known))
+        if value is not None:
+            yield from _flag(*known[keyword], value, f"{where}: {keyword}")
+
+
+def _keywords(command: click.Command) -> dict[str, tuple[click.Option, bool]]:
+    """keyword → its flag, and whether True means that the flag is given: `recover` is the opposite of --no-recover."""
+    found: dict[str, tuple[click.Option, bool]] = {}
+    for option in command.params:
+        if not isinstance(option, click.Option):
+            continue
+        for name in (flag[2:].replace("-", "_") for flag in option.opts if flag.startswith("--")):
+            if name not in OWN:
+                found[name] = (option, True)
+                if option.is_flag and name.startswith("no_"):
+                    found.setdefault(name.removeprefix("no_"), (option, False))
+    return {**{name: found[old] for name, old in EARLIER.items() if old in found}, **found}
+
+
+def _flag(option: click.Option, straight: bool, value: Any, where: str) -> Iterator[str]:
+    name = next(flag for flag in option.opts if flag.startswith("--"))
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise UserError(f"{value!r} is neither True nor False", where=where)
+        if value is straight:
+            yield name
+        elif option.secondary_opts:
+            yield option.secondary_opts[0]
+    elif name == "--set":
+        if not isinstance(value, Mapping):
+            raise UserError("not a dictionary", where=where, do="e.g. set={'stages.0.training.steps': 100}")
+        yield from (f"--set={path}={json.dumps(one, default=fspath)}" for path, one in value.items())
+    elif option.multiple and isinstance(value, list | tuple):
+        yield from (f"{name}={_text(one)}" for one in value)
+    else:
+        yield f"{name}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    """As it is typed: a list of plain values with commas between, anything nested as YAML."""
+    if isinstance(value, str | PathLike):
+        return fspath(value)
+    if isinstance(value, list | tuple) and not any(isinstance(one, list | tuple | Mapping) for one in value):
+        return ",".join(map(_text, value))
+    return json.dumps(value, default=str)
+
+
+@contextmanager
+def _as_typed(words: Sequence[str]) -> Iterator[None]:
+    """The command line as the records of a run repeat it: a notebook's own says nothing."""
+    before, sys.argv = sys.argv, list(words)
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _complaint(error: click.ClickException, name: str) -> UserError:
+    """click's complaint about a value, with the keyword in place of the flag."""
+    parameter = getattr(error, "param", None)
+    where = f"compress.{name}"
+    if parameter is not None and isinstance(parameter, click.Option):
+        where += ": " + next(flag[2:].replace("-", "_") for flag in parameter.opts if flag.startswith("--"))
+    message = " ".join(error.message.split()).rstrip(".")
+    return UserError(message[:1].lower() + message[1:], where=where)

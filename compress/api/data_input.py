@@ -1,0 +1,117 @@
+"""Data that a notebook holds, as a folder that the commands read: equal rows are written once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from compress.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas
+    from datasets import Dataset, DatasetDict
+
+Rows: TypeAlias = "Sequence[Mapping[str, Any]] | pandas.DataFrame"
+Data: TypeAlias = "str | PathLike[str] | Rows | Mapping[str, Rows] | Dataset | DatasetDict"
+"""A file or folder, `hf:name`, an embedded set; rows, or rows by split, as lists of dictionaries, data frames or
+`datasets` objects."""
+
+MOST = 64
+"""Data sets that stay in the cache."""
+FORMS = "a path, hf:name, an embedded set, a DataFrame, a list of dictionaries, these by split, or a datasets.Dataset"
+
+
+def data_name(data: Data, split: str = "train") -> str:
+    """What `--data` calls it: a name as it is, anything else as a folder of the cache, found again by its content.
+
+    split: what rows without splits are. Raises UserError for an object that holds no rows.
+    """
+    if isinstance(data, str | PathLike):
+        return fspath(data)
+    if _is_dataset(data):
+        return str(_dataset_folder(data, split))
+    splits: Mapping[Any, Any] = data if isinstance(data, Mapping) else {split: data}
+    if not splits:
+        raise UserError("there is no split in this dictionary", where="data", do=f"give {FORMS}")
+    files = {f"{name}.jsonl": _lines(rows, str(name)) for name, rows in splits.items()}
+    digest = hashlib.sha256()
+    for name, text in sorted(files.items()):
+        digest.update(f"{name}\0{len(text)}\0".encode() + text)
+
+    def fill(folder: Path) -> None:
+        from compress.storage import atomic
+
+        for name, text in files.items():
+            atomic.write_bytes(folder / name, text)
+
+    return str(_kept(digest, fill))
+
+
+def _kept(digest: Any, fill: Callable[[Path], None]) -> Path:
+    from compress.storage.cache import keep_folder, private_folder
+
+    return keep_folder(private_folder("api-data"), digest.hexdigest()[:32], fill, MOST)
+
+
+def _lines(rows: Any, split: str) -> bytes:
+    """Rows as JSON lines. Raises UserError for what is no table."""
+    if not isinstance(split, str) or not split or "/" in split:
+        raise UserError(f"{split!r} is not the name of a split", where="data", do="use train, validation, test")
+    if _is_frame(rows):
+        return rows.to_json(orient="records", lines=True, force_ascii=False, date_format="iso").encode()
+    if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
+        found = type(rows).__name__
+        raise UserError(f"a {found} is not a data set", where="data", do=f"give {FORMS}")
+    return "".join(_line(row, place) for place, row in enumerate(rows)).encode()
+
+
+def _line(row: Any, place: int) -> str:
+    if not isinstance(row, Mapping):
+        why = f"it is a {type(row).__name__}"
+        raise UserError("not a dictionary of columns", where=f"data: row {place}", why=why, do="e.g. {'text': …}")
+    try:
+        return json.dumps(row, ensure_ascii=False, default=_plain) + "\n"
+    except (TypeError, ValueError) as error:
+        raise UserError("a value is not text, number or list", where=f"data: row {place}", why=str(error)) from None
+
+
+def _plain(value: Any) -> Any:
+    """A number or an array of numpy or torch."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"found a {type(value).__name__}")
+
+
+def _is_frame(value: Any) -> bool:
+    pandas = sys.modules.get("pandas")  # who holds a frame has imported it
+    return pandas is not None and isinstance(value, pandas.DataFrame)
+
+
+def _is_dataset(value: Any) -> bool:
+    datasets = sys.modules.get("datasets")
+    return datasets is not None and isinstance(value, datasets.Dataset | datasets.DatasetDict)
+
+
+def _dataset_folder(data: Any, split: str) -> Path:
+    """As `save_to_disk` writes it, which keeps the names of labels."""
+    from datasets import Dataset, DatasetDict
+
+    from compress.storage.libraries import write_dataset
+
+    splits = DatasetDict({split: data}) if isinstance(data, Dataset) else data
+    digest = hashlib.sha256()
+    for name, rows in sorted(splits.items(), key=lambda pair: str(pair[0])):
+        digest.update(f"{name}\0{len(rows)}\0{rows.features}".encode())
+        for text in _contents(rows):
+            digest.update(text)
+    return _kept(digest, lambda folder: write_dataset(folder, splits))
+
+
+def _contents(rows: Dataset) -> Iterator[bytes]:
+    for batch in rows.with_format(None).iter(batch_size=1000):
+        yield json.dumps(batch, default=str).encode()

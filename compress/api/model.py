@@ -1,0 +1,206 @@
+"""`compress.load(model)`: a model folder as an object that answers, measures itself and writes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from compress.api.command import call
+from compress.api.data_input import Data, data_name
+from compress.api.model_input import ModelLike, model_name
+from compress.api.result import Result
+
+if TYPE_CHECKING:
+    import numpy as np
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from compress.contracts import Batch
+    from compress.data.task import Answer
+    from compress.encoder.config.encoder import EncoderConfig
+    from compress.encoder.modules.model import Model as TorchModel
+    from compress.onnx.runtimes import Runtime
+    from compress.predict.embedder import Embedder
+    from compress.predict.predictor import Predictor
+
+
+class Model:
+    """A model folder. path: where it is.  Weights are read on first use."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        runtime: Runtime | None = None,
+        precision: Literal["fp32", "bf16"] = "fp32",
+    ) -> None:
+        self.path = Path(path)
+        self._device: Literal["auto", "cpu", "cuda"] = device
+        self._runtime: Runtime | None = runtime
+        self._precision: Literal["fp32", "bf16"] = precision
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.path)!r})"
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def predict(
+        self, texts: str | Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None = None
+    ) -> list[Answer]:
+        """The answer to each text. Each has `as_json()`; what else it has depends on the task, such as `label` and
+        `probability` of a class.
+
+        pairs: the second text of each; of a model that answers questions, `texts` are the questions and `pairs` their
+        contexts.  max_length: in tokens; None: what the model was trained on. Raises UserError for a model without a
+        task head, and for texts that are not what its task reads.
+        """
+        return self._predictor.predict([texts] if isinstance(texts, str) else list(texts), pairs, max_length=max_length)
+
+    def embed(self, texts: str | Sequence[str]) -> np.ndarray:
+        """(N, width) float32: a vector of each text, pooled and post-processed as the folder says."""
+        return self._embedder([texts] if isinstance(texts, str) else list(texts))
+
+    def batches(self, texts: str | Sequence[str], pairs: Sequence[str] | None = None) -> list[Batch]:
+        """The texts as `torch_module` reads them: packed tokens, `batch.row_ids` says which text each row is."""
+        from compress.data.batches.batches import evaluation_batches
+        from compress.predict.predictor import MAX_TOKENS
+
+        one = self._predictor
+        length = min(one.meta.max_length or one.max_length, one.max_length)
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        task = one.task_for(paired=pairs is not None)
+        return list(evaluation_batches(task.encode_texts(one.tokenizer, texts, pairs, max_length=length), MAX_TOKENS))
+
+    # --- figures --------------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self, data: Data, *, against: ModelLike | None = None, split: str = "test", quiet: bool = False, **options: Any
+    ) -> Result:
+        """Quality with 95 % intervals, size and speed on labelled data: `compress evaluate`.
+
+        data: rows without splits are all measured.  against: a model to compare with, row by row.  options: flags of
+        the command, underscored. Raises UserError as the command does.
+        """
+        told = {"data": data_name(data, split), "split": split, **self._options("evaluate", options)}
+        if against is not None:
+            told["against"] = model_name(against)
+        return Result("evaluate", call("evaluate", told, str(self.path), quiet=quiet))
+
+    def benchmark(self, *others: ModelLike, quiet: bool = False, **options: Any) -> Result:
+        """Latency and throughput on this machine, timed in turn with `others`: `compress benchmark`.
+
+        options: flags of the command, underscored: `length=128, threads=1, batch=8, repeats=50`.
+        """
+        names = [str(self.path), *map(model_name, others)]
+        return Result("benchmark", call("benchmark", self._options("benchmark", options), *names, quiet=quiet))
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Model:
+        """The same model folder at `path`, which must not exist; returns that. Raises UserError where it does."""
+        from compress.storage import atomic
+
+        target = Path(path).expanduser()
+        files = atomic.read_manifest(self.path) if atomic.is_ours(self.path) else _files(self.path)
+        with atomic.new_folder(target) as temp:
+            for name in files:
+                atomic.write_bytes(temp / name, (self.path / name).read_bytes())
+        return self._at(target)
+
+    def export(
+        self,
+        to: Literal["onnx", "openvino", "hf", "pyfunc"] = "onnx",
+        output: str | Path | None = None,
+        *,
+        data: Data | None = None,
+        quiet: bool = False,
+        **options: Any,
+    ) -> Model:
+        """Write the model for another program: `compress export`. Returns what was written.
+
+        output: a new folder; None: beside this one, `<name>-<to>`.  data: rows that the file is checked on; None:
+        random tokens.  Raises UserError where the file does not answer as the model does, and where `output` exists.
+        """
+        target = Path(output) if output is not None else self.path.with_name(f"{self.path.name}-{to}")
+        told: dict[str, Any] = {"to": to, "output": target, **options}
+        if data is not None:
+            told["data"] = data_name(data, "test")
+        call("export", told, str(self.path), quiet=quiet)
+        return self._at(target)
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def torch_module(self) -> TorchModel:
+        """The network, in evaluation mode, on the device. Called with a packed batch: `module(batch, Needs(...))`; see
+        `batches`. What changes it here does not change the folder."""
+        return self._predictor.reference
+
+    @property
+    def config(self) -> EncoderConfig:
+        """The shape of the encoder."""
+        from compress.modelfolder import folder
+
+        return folder.inspect(self.path).config
+
+    @property
+    def label_names(self) -> list[str]:
+        """Of the task head, in order of their ids; empty without one."""
+        from compress.modelfolder import folder
+
+        return list(folder.inspect(self.path).label_names)
+
+    def _at(self, path: Path) -> Model:
+        return Model(path, device=self._device, runtime=self._runtime, precision=self._precision)
+
+    def _options(self, command: str, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with how this model is computed, where they do not say otherwise."""
+        own = {"device": self._device, "runtime": self._runtime}
+        return {**{key: value for key, value in own.items() if value is not None}, **options}
+
+    @cached_property
+    def _resolved_device(self) -> str:
+        from compress.cli.options import resolve_device
+
+        return resolve_device(self._device)
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        from compress.predict.predictor import Predictor
+
+        return Predictor(self.path, device=self._resolved_device, precision=self._precision, runtime=self._runtime)
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        from compress.predict.embedder import Embedder
+
+        return Embedder(self.path, device=self._resolved_device, precision=self._precision)
+
+
+def load(
+    model: ModelLike | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    runtime: Runtime | None = None,
+    precision: Literal["fp32", "bf16"] = "fp32",
+) -> Model:
+    """A model as an object.
+
+    model: a folder, `hf:org/name[@revision]`, `runs:/…`, `models:/name@alias`, or a model of
+    transformers with its `tokenizer`, which is written to the cache.  device: "auto" is the GPU if there is one.
+    runtime: what computes the answers; None: torch, of a quantized model its ONNX file.
+    Raises UserError when there is no such model.
+    """
+    from compress.modelfolder.resolve import resolve
+
+    name = model_name(model if tokenizer is None else (model, tokenizer))  # type: ignore[arg-type]
+    return Model(resolve(name), device=device, runtime=runtime, precision=precision)
+
+
+def _files(folder: Path) -> list[str]:
+    """Of a model folder that another tool wrote."""
+    found = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+    return [str(path) for path in found if not any(part.startswith(".") for part in path.parts)]

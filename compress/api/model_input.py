@@ -1,0 +1,68 @@
+"""A model that a notebook holds, as a folder that the commands read: equal weights are written once."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from compress.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class Located(Protocol):
+    """A `compress.Model`."""
+
+    @property
+    def path(self) -> Path: ...
+
+
+ModelLike: TypeAlias = "str | PathLike[str] | Located | tuple[PreTrainedModel, PreTrainedTokenizerBase]"
+"""A folder, `hf:org/name`, `runs:/…`, `models:/…`; what `compress.load` returned; or a model of transformers with its
+tokenizer."""
+
+MOST = 16
+"""Models that stay in the cache."""
+FORMS = "a folder, hf:org/name, a compress Model, or a pair (transformers model, tokenizer)"
+
+
+def model_name(model: ModelLike) -> str:
+    """What commands call it: a name as it is, a pair of transformers as a folder of the cache, found again by content.
+
+    Raises UserError for any other object.
+    """
+    if isinstance(model, str | PathLike):
+        return fspath(model)
+    if isinstance(model, tuple) and len(model) == 2 and all(hasattr(one, "save_pretrained") for one in model):
+        return str(_written(*model))
+    if isinstance(path := getattr(model, "path", None), Path):
+        return str(path)
+    if hasattr(model, "save_pretrained"):
+        raise UserError(
+            "a model needs its tokenizer", where="model", do="give both: (model, tokenizer), or load(model, tokenizer)"
+        )
+    raise UserError(f"a {type(model).__name__} is not a model", where="model", do=f"give {FORMS}")
+
+
+def _written(model: Any, tokenizer: Any) -> Path:
+    from compress.storage import atomic
+    from compress.storage.cache import keep_folder, private_folder
+    from compress.storage.libraries import write_pretrained
+
+    with tempfile.TemporaryDirectory() as scratch:
+        write_pretrained(Path(scratch), model, tokenizer)
+        digest = hashlib.sha256()
+        files = sorted(path for path in Path(scratch).rglob("*") if path.is_file())
+        for path in files:
+            with path.open("rb") as file:
+                digest.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
+
+        def fill(folder: Path) -> None:
+            for path in files:
+                atomic.write_bytes(folder / path.relative_to(scratch), path.read_bytes())
+
+        return keep_folder(private_folder("api-models"), digest.hexdigest()[:32], fill, MOST)

@@ -1,0 +1,97 @@
+"""Pure functions on modules and tensors, for a training loop of your own: no files, no recipes, nothing in place.
+
+A `Model` here is the network: `compress.load(...).torch_module`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import nn
+
+from compress.contracts import LayerGroups, Scheme, Seen
+from compress.encoder.modules.layers import LowRankLinear
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.cut import Kept, cut, units
+from compress.encoder.reshape.students import take_layers
+from compress.encoder.reshape.word_rows import keep_rows as keep_word_rows
+from compress.errors import UserError
+from compress.quantizers._base import affine as affine_scheme
+from compress.quantizers._base import symmetric as symmetric_scheme
+from compress.quantizers._rounding import fake_quantize
+from compress.stages.factorize.methods.svd import Method as Svd
+from compress.stages.share.conversion import convert
+from compress.stages.share.starts.mean import Start as Mean
+
+__all__ = [
+    "Scheme",
+    "affine_scheme",
+    "factorize_linear",
+    "fake_quantize",
+    "keep_word_rows",
+    "share_layers",
+    "symmetric_scheme",
+    "take_heads_and_neurons",
+    "take_layers",
+]
+
+
+def factorize_linear(linear: nn.Linear, rank: int) -> LowRankLinear:
+    """The linear layer as two low-rank factors by truncated singular value decomposition, with the same bias.
+
+    linear: weight (out, in).  rank: 1 to min(out, in); `rank * (in + out)` numbers take the place of `in * out`.
+    Computed in fp64, returned in the layer's dtype and on its device. Raises UserError for any other rank.
+    """
+    outputs, inputs = linear.weight.shape
+    if not 1 <= rank <= min(outputs, inputs):
+        raise UserError(f"rank {rank} is not possible", where="rank", why=f"legal: 1..{min(outputs, inputs)}")
+    factors = Svd()(Seen(linear.weight.detach().double().cpu(), None, None, None))
+    made = LowRankLinear(inputs, outputs, rank, linear.bias is not None).to_empty(device=linear.weight.device)
+    made = made.to(linear.weight.dtype)
+    with torch.no_grad():
+        made.inner.weight.copy_(factors.inner[:rank])
+        made.outer.weight.copy_(factors.outer[:, :rank])
+        if linear.bias is not None:
+            made.outer.bias.copy_(linear.bias)
+    return made.train(linear.training)
+
+
+def take_heads_and_neurons(
+    model: Model, heads: Sequence[Sequence[int]] | None = None, neurons: Sequence[Sequence[int]] | None = None
+) -> Model:
+    """A model with only these attention heads and feed-forward neurons; nothing is shared with `model`.
+
+    heads, neurons: for each layer the indices that stay, ascending; None: all.  Of layers that share parameters, one
+    list for each set of parameters. Raises UserError for a layer that keeps nothing, and for indices out of range.
+    """
+    whole = Kept.everything(model.config)
+    chosen: dict[str, tuple[tuple[int, ...], ...]] = {}
+    for what, part, given in (("heads", "attention", heads), ("neurons", "feed_forward", neurons)):
+        expected = len(units(model.config, part))
+        if given is not None and len(given) != expected:
+            raise UserError(f"{len(given)} lists of {what} for {expected} layers", where=what, do="give one a layer")
+        chosen[what] = getattr(whole, what) if given is None else tuple(tuple(one) for one in given)
+    return cut(model, Kept(**chosen))
+
+
+def share_layers(model: Model, groups: Sequence[int], *, parts: Literal["all", "attention", "feed_forward"] = "all",
+                 share_norms_and_biases: bool = False, residual_rank: int = 0) -> Model:  # fmt: skip
+    """A model in which layers of a group share their matrices, which start as the mean of the layers.
+
+    groups: for each layer the number of its group: [0, 0, 1, 1].  parts: which matrices are shared.
+    residual_rank: of a low-rank matrix that each layer adds to the shared one; 0: none.
+    Raises UserError for layers of different shapes, and for a rank above the width.
+    """
+    if len(groups) != model.config.depth:
+        raise UserError(f"{len(groups)} groups for {model.config.depth} layers", where="groups", do="give one a layer")
+    own = tuple(range(model.config.depth))
+    chosen = [tuple(groups) if parts in ("all", part) else own for part in ("attention", "feed_forward")]
+    return convert(
+        model,
+        LayerGroups(*chosen),
+        Mean(),
+        own_vectors=not share_norms_and_biases,
+        residual_rank=residual_rank,
+    )

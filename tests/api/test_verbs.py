@@ -1,0 +1,128 @@
+"""The functions: each makes a model that answers, with figures, from rows in memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import compress
+from compress import Model, RunResult
+
+TEXT = "the film was good"
+QUICK = {
+    "evaluation.bootstrap": 100,
+    "evaluation.latency": {"length": 16, "warmup": 0, "repeats": 5, "seconds": 1},
+    "evaluation.throughput_rows": 16,
+}
+SHORT = {"steps": 4, "batch_rows": 8, "learning_rate": 1e-3}
+HOW: dict[str, Any] = {"set": QUICK, "quiet": True, "max_length": 24, "device": "cpu"}
+needs_onnx = pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs the extra onnx")
+
+
+def test_finetune(classifier: Model, splits: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = list(sys.argv)
+    result = compress.finetune(classifier, splits, training=SHORT, output="tuned", **HOW)
+    assert sys.argv == arguments
+    assert capsys.readouterr().out == "", "it returns, and prints nothing"
+    assert result.folder == Path("tuned")
+    assert result.model.predict(TEXT)
+    assert result.run_id is not None
+    assert len(result.run_id) == 32
+    assert {"quality/accuracy", "size/disk_mb"} <= set(next(iter(result.metrics.values())))
+    assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
+    record = json.loads(Path("tuned", "compress-run.json").read_text())
+    assert record["command"].startswith("compress finetune --")
+    with pytest.raises(compress.UserError, match="holds a run already"):
+        compress.finetune(classifier, splits, training=SHORT, output="tuned", **HOW)
+
+
+def test_distill_with_objectives_of_ones_own(classifier: Model, splits: Any) -> None:
+    result = compress.distill(
+        classifier, splits, student=2, objectives=["soft-targets", {"kind": "hard_labels", "weight": 0.5}],
+        training=SHORT, control=False, **HOW,
+    )  # fmt: skip
+    assert result.model.config.depth == 2
+    assert len(result.metrics) == 2
+    assert "<svg" in result._repr_html_()
+    recipe = Path("runs/distilbert-task/recipe.yaml").read_text()
+    assert "weight: 0.5" in recipe
+    assert "steps: 4" in recipe
+
+
+@pytest.mark.parametrize(
+    ("student", "depth"), [([0, 3], 2), ("uniform:1", 1), ({"layers": [1, 2], "hidden": 16, "start": "selection"}, 2)]
+)
+def test_students(classifier: Model, splits: Any, student: Any, depth: int) -> None:
+    result = compress.distill(classifier, splits, student=student, training=SHORT, control=False, **HOW)
+    assert result.model.config.depth == depth
+
+
+VERBS: dict[str, tuple[Callable[..., RunResult], dict[str, Any]]] = {
+    "prune_layers": (compress.prune_layers, {"keep": 2, "criterion": "uniform", "training": SHORT}),
+    "prune_layers without recovery": (compress.prune_layers, {"drop": 1, "recover": False}),
+    "prune_width": (compress.prune_width, {"target_params": "70%", "importance": "magnitude", "recover": False}),
+    "prune_vocab": (compress.prune_vocab, {"coverage": 90}),
+    "share": (compress.share, {"groups": 2, "residual_rank": 0, "recover": False}),
+    "factorize": (compress.factorize, {"rank": 4, "method": "svd", "allocation": None, "recover": False}),
+    "sparsify": (compress.sparsify, {"method": "magnitude", "recover": False}),
+    "quantize": (compress.quantize, {"scheme": "per-token", "onnx": False, "sensitivity": False}),
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_verbs(classifier: Model, splits: Any, name: str) -> None:
+    verb, values = VERBS[name]
+    result = verb(classifier, splits, **values, **HOW)
+    assert result.model.predict(TEXT)
+    assert len(result.metrics) >= 2
+    assert result.run_id
+
+
+def test_run_of_a_recipe(classifier: Model, splits: Any) -> None:
+    result = compress.run("prune-vocab", splits, teacher=classifier, **HOW)
+    assert result.verb == "run"
+    assert result.model.predict(TEXT)
+
+
+@pytest.mark.thorough
+@needs_onnx
+def test_fit(classifier: Model, splits: Any) -> None:
+    result = compress.fit(
+        classifier, splits, max_mb=0.06, plans=1, length=16, uncertified=True, runtime="onnxruntime", quiet=True,
+        output="small", threads=1, device="cpu",
+    )  # fmt: skip
+    assert (result.model.path / "model.onnx").stat().st_size <= 60_000
+    assert result.certificate is not None
+    assert result.certificate["bounds"]["max_mb"] == 0.06
+    assert result.run_id
+    assert "int8 alone" in repr(result)
+    assert "<table>" in result._repr_html_()
+    with pytest.raises(compress.UserError, match="max_mb: 'x' is not a size"):
+        compress.fit(classifier, splits, max_mb="x")  # type: ignore[arg-type]
+
+
+def test_compare(classifier: Model, splits: Any) -> None:
+    result = compress.compare(
+        classifier, classifier.save("copy"), data=splits["test"], bootstrap=100, device="cpu", quiet=True
+    )
+    assert list(result.metrics) == ["classifier", "copy"]
+    assert "Pareto" in repr(result)
+    assert "<svg" in result._repr_html_()
+
+
+def test_errors_name_the_keyword(classifier: Model, splits: Any) -> None:
+    with pytest.raises(compress.UserError, match=r"prune_layers: unknown keyword 'kep'; did you mean 'keep'\?"):
+        compress.prune_layers(classifier, splits, kep=2)
+    with pytest.raises(compress.UserError, match="recipe prune-vocab trains nothing"):
+        compress.run("prune-vocab", splits, teacher=classifier, training=SHORT)
+
+
+def test_a_result_without_one_model() -> None:
+    with pytest.raises(compress.UserError, match="there is no one model"):
+        _ = RunResult("finetune", {"seeds": [0, 1]}).model
