@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compress.api.model import Model, load
+    from compress.api.model_commands import Analysis, WrittenModel, analyze, calibrate, extend, promote, verify
     from compress.api.result import Result
     from compress.api.tensors import (
         Scheme,
@@ -44,20 +45,26 @@ if TYPE_CHECKING:
         run,
         share,
         sparsify,
+        tokenizer,
     )
     from compress.errors import UserError
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Analysis",
     "Model",
     "Result",
     "RunResult",
     "Scheme",
     "UserError",
+    "WrittenModel",
     "affine_scheme",
+    "analyze",
+    "calibrate",
     "compare",
     "distill",
+    "extend",
     "factorize",
     "factorize_linear",
     "fake_quantize",
@@ -66,6 +73,7 @@ __all__ = [
     "keep_word_rows",
     "load",
     "pretrain",
+    "promote",
     "prune_layers",
     "prune_vocab",
     "prune_width",
@@ -77,6 +85,8 @@ __all__ = [
     "symmetric_scheme",
     "take_heads_and_neurons",
     "take_layers",
+    "tokenizer",
+    "verify",
 ]
 
 # Nobody asked to be counted: telemetry of the libraries below us is off unless the user turned it on.

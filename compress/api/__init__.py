@@ -9,6 +9,8 @@ TENSORS = (
     "symmetric_scheme", "take_heads_and_neurons", "take_layers",
 )  # fmt: skip
 """Names in `tensors`, which imports torch."""
+MODEL_COMMANDS = ("Analysis", "WrittenModel", "analyze", "calibrate", "extend", "promote", "verify")
+"""Names in `model_commands`."""
 
 
 def public(name: str) -> Any:
@@ -19,6 +21,8 @@ def public(name: str) -> Any:
         from compress.api import model as home
     elif name == "Result":
         from compress.api import result as home
+    elif name in MODEL_COMMANDS:
+        from compress.api import model_commands as home
     elif name == "UserError":
         from compress import errors as home
     else:

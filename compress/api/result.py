@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,8 +69,7 @@ class Result:
         if judged:
             keys = table.columns([one.row for one in judged], ())
             return table.heads(keys, [one.row for one in judged]), [table.cells(one, keys) for one in judged]
-        plain = {k: v for k, v in self._document.items() if isinstance(v, str | int | float) or v is None}
-        return ("", self.verb), [(key, "" if value is None else str(value)) for key, value in plain.items()]
+        return ("", self.verb), [(key, "" if value is None else str(value)) for key, value in _plain(self._document)]
 
     def __repr__(self) -> str:
         columns, rows = self.table
@@ -122,6 +121,15 @@ class Result:
             Row(one["name"], one["values"], one["context"], one.get("facts") or {"role": one.get("role", "")})
             for one in found
         ]
+
+
+def _plain(document: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, str | float | None]]:
+    """Path → value of everything that is no list."""
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _plain(value, f"{head}{key}.")
+        elif isinstance(value, str | int | float) or value is None:
+            yield head + key, value
 
 
 def _comparison(measured: Sequence[Mapping[str, Any]]) -> Table:

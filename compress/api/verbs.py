@@ -135,6 +135,21 @@ def pretrain(
     return _run("pretrain", told, (), recipe, None, output, training, set, quiet)
 
 
+def tokenizer(
+    corpus: Folder,
+    *,
+    output: Folder | None = None,
+    recipe: Folder = "teacher",
+    set: Settings | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> RunResult:
+    """Train a tokenizer on plain text: `compress tokenizer`. The result's folder holds it in `model`, where
+    `transformers.AutoTokenizer` loads it. corpus: as of `pretrain`."""
+    told = {**options, "corpus": fspath(corpus)}
+    return _run("tokenizer", told, (), recipe, None, output, None, set, quiet)
+
+
 def prune_layers(
     model: ModelLike,
     data: Data,
@@ -394,11 +409,8 @@ def _run(
 
 
 def _shared(data: Data | None, output: Folder | None, exact: Settings | None) -> dict[str, Any]:
-    return {
-        "data": None if data is None else data_name(data),
-        "output": None if output is None else fspath(output),
-        "set": exact or None,
-    }
+    named = {} if data is None else {"data": data_name(data)}
+    return {**named, "output": None if output is None else fspath(output), "set": exact or None}
 
 
 def _exact(recipe: Folder, training: Settings | None, exact: Settings | None) -> Settings:

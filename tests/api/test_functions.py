@@ -116,6 +116,49 @@ def test_compare(classifier: Model, splits: Any) -> None:
     assert "<svg" in result._repr_html_()
 
 
+def test_calibrate_and_extend_write_a_model(classifier: Model, splits: Any) -> None:
+    result = compress.calibrate(classifier, splits, output="calibrated", device="cpu", quiet=True)
+    assert result.model.path == Path("calibrated")
+    assert result["before"]["temperature"] == 1.0
+    assert "after.temperature" in repr(result)
+    assert [one.label for one in result.model.predict([TEXT])] == [one.label for one in classifier.predict([TEXT])]
+    longer = compress.extend(classifier, 64, output="longer", quiet=True).model
+    assert longer.config.max_positions == 64
+
+
+def test_analyze(classifier: Model, splits: Any) -> None:
+    result = compress.analyze(classifier, splits, rows=16, output="looked", device="cpu", quiet=True)
+    columns, rows = result.tables["cka"]
+    assert "CKA" in columns
+    assert len(rows) == 25
+    assert "<table>" in result._repr_html_()
+    assert list(Path("looked").glob("*.svg"))
+
+
+def test_promote_and_verify(classifier: Model) -> None:
+    result = compress.promote(classifier, "champion", name="opinions", quiet=True)
+    assert result["version"] == "1"
+    assert compress.load("models:/opinions@champion").predict(TEXT)
+    with pytest.raises(compress.UserError, match=r"no certificate\.json"):
+        compress.verify(classifier)
+
+
+def test_tokenizer_and_pretrain(place: Path, splits: Any) -> None:
+    lines = [row["text"] + " ." for row in splits["train"]]
+    Path("corpus.txt").write_text("\n\n".join("\n".join(lines[i : i + 4]) for i in range(0, 48, 4)), encoding="utf-8")
+    sizes = {"stages.0.vocabulary_size": 120, "stages.0.min_frequency": 1}
+    made = compress.tokenizer("corpus.txt", set=sizes, output="words", quiet=True)
+    assert made.folder == Path("words")
+    assert (made.folder / "model/tokenizer.json").is_file()
+    shape = {"hidden": 16, "layers": 2, "heads": 2, "feed_forward": 32, "max_positions": 32}
+    small = {f"stages.1.encoder.{key}": value for key, value in shape.items()}
+    made = compress.pretrain(
+        "corpus.txt", tokenizer="words/model", recipe="smoke-teacher", training=SHORT, set={**QUICK, **small},
+        output="new", quiet=True,
+    )  # fmt: skip
+    assert made.model.config.depth == 2
+
+
 def test_errors_name_the_keyword(classifier: Model, splits: Any) -> None:
     with pytest.raises(compress.UserError, match=r"prune_layers: unknown keyword 'kep'; did you mean 'keep'\?"):
         compress.prune_layers(classifier, splits, kep=2)

@@ -16,16 +16,16 @@ from compress.api import command
 from compress.errors import UserError
 
 FUNCTIONS = {
-    "compare", "distill", "factorize", "factorize_linear", "fake_quantize", "finetune", "fit", "keep_word_rows", "load",
+    "analyze", "calibrate", "extend", "promote", "tokenizer", "verify", "compare", "distill", "factorize", "factorize_linear", "fake_quantize", "finetune", "fit", "keep_word_rows", "load",
     "pretrain", "prune_layers", "prune_vocab", "prune_width", "quantize", "run", "share", "share_layers", "sparsify",
     "affine_scheme", "symmetric_scheme", "take_heads_and_neurons", "take_layers",
 }  # fmt: skip
-CLASSES = {"Model", "Result", "RunResult", "Scheme", "UserError"}
+CLASSES = {"Analysis", "Model", "Result", "RunResult", "Scheme", "UserError", "WrittenModel"}
 VERBS = (
-    "compare", "distill", "factorize", "finetune", "fit", "pretrain", "prune_layers", "prune_vocab", "prune_width",
+    "analyze", "calibrate", "extend", "promote", "tokenizer", "verify", "compare", "distill", "factorize", "finetune", "fit", "pretrain", "prune_layers", "prune_vocab", "prune_width",
     "quantize", "run", "share", "sparsify",
 )  # fmt: skip
-OURS = {"teacher", "data", "model", "models", "training", "objectives", "quiet", "recipe", "corpus", "options"}
+OURS = {"teacher", "data", "model", "models", "training", "objectives", "quiet", "recipe", "corpus", "options", "alias"}
 """Keywords that are no flag of the command, or an argument of it."""
 
 

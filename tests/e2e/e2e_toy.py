@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import itertools
 import json
 import os
+import pkgutil
 import signal
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,14 +177,8 @@ class Server(ChildServer):
 
 
 def _serve() -> None:
-    import torch
     from torchrun_places import places
 
-    from compress.tracking.store import import_mlflow, silence
-
-    torch.set_num_threads(1)
-    import_mlflow()
-    silence()
     _warm_up()
     for line in sys.stdin:
         asked = json.loads(line)
@@ -197,13 +195,31 @@ def _serve() -> None:
 
 
 def _warm_up() -> None:
-    """Make torch import what it imports at its first step; no thread may come of it."""
+    """Import whatever a command may import, and what torch and sqlalchemy import when first used.
+
+    A child then begins where a command that was run before would. No thread may come of it: a child has none of them.
+    """
     import torch
 
+    import compress
+    import evaluation
+    from compress.tracking import Store
+    from compress.tracking.store import import_mlflow, silence
+
+    torch.set_num_threads(1)
+    import_mlflow()
+    silence()
+    for package in (compress, evaluation):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    with tempfile.TemporaryDirectory() as folder:
+        Store(f"sqlite:///{folder}/mlflow.db").client().search_experiments()
     weight = torch.nn.Parameter(torch.ones(2, 2))
     optimizer = torch.optim.AdamW([weight], fused=True)
     weight.sum().backward()
     optimizer.step()
+    assert threading.active_count() == 1
 
 
 def _child(asked: dict[str, Any], disturbed: bool) -> int:
