@@ -67,6 +67,7 @@ def test_a_finding_is_told_kept_and_shown(taught: Path, compress: Cli) -> None:
     assert "random_student" in {row["check"] for row in json.loads(again.out)["findings"]}
 
 
+@pytest.mark.thorough
 def test_looking_on_changes_no_weight(taught: Path, compress: Cli) -> None:
     assert compress(*DISTILL, "--output", "runs/on").code == 0
     done = compress(*DISTILL, "--set", "stages.0.checks=off", "--output", "runs/off")
@@ -75,6 +76,7 @@ def test_looking_on_changes_no_weight(taught: Path, compress: Cli) -> None:
     assert sha(taught / "runs/on/student/model.safetensors") == sha(taught / "runs/off/student/model.safetensors")
 
 
+@pytest.mark.thorough
 def test_a_teacher_whose_labels_are_crossed_teaches_nobody(knowing: Path, compress: Cli) -> None:
     """A teacher that knows the task, under the wrong names."""
     for split in ("train", "validation", "test"):
@@ -106,6 +108,7 @@ def everything(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+@pytest.mark.thorough
 def test_a_student_that_learns(knowing: Path, compress: Cli) -> None:
     before = everything(knowing)
     done = compress(*KNOWS, *LEARNS, "--check")
@@ -122,6 +125,7 @@ def test_a_student_that_learns(knowing: Path, compress: Cli) -> None:
     assert stage["end"]["probe_loss"] < stage["start"]["probe_loss"]
 
 
+@pytest.mark.thorough
 def test_a_student_that_does_not_learn(knowing: Path, compress: Cli) -> None:
     done = compress(*KNOWS, "--set", RANDOM, "--set", "stages.0.training.learning_rate=1e-7", "--check")
     assert done.code == 3
@@ -131,6 +135,7 @@ def test_a_student_that_does_not_learn(knowing: Path, compress: Cli) -> None:
     assert "finding  the student starts from random weights" in done.out
 
 
+@pytest.mark.thorough
 def test_a_teacher_that_guesses_is_why(taught: Path, compress: Cli) -> None:
     """Six steps have taught it nothing, and its student learns that well."""
     done = compress(*DISTILL, *LEARNS, "--check")
@@ -138,6 +143,7 @@ def test_a_teacher_that_guesses_is_why(taught: Path, compress: Cli) -> None:
     assert "the teacher is no better than chance on 64 training rows of this data: accuracy 0.5" in done.line
 
 
+@pytest.mark.thorough
 def test_a_stage_on_a_corpus_is_checked_and_hands_its_student_on(knowing: Path, compress: Cli) -> None:
     before = everything(knowing)
     done = compress(

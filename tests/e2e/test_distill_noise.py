@@ -13,6 +13,8 @@ from e2e_toy import DISTILL, PRETRAINED, QUICK, Cli, Server, sha
 from compress.stages.distill import stage
 from compress.training.module import StageModule
 
+pytestmark = pytest.mark.thorough
+
 NOISE = ("--set", "stages.0.noise={rate: 0.3}")
 QUIETLY = ("--set", "stages.0.checks=off")  # their probes read too, and are not what is looked at
 

@@ -35,6 +35,7 @@ def test_the_layer_map_is_told_before_training(rule: str, line: str, taught: Pat
     assert not [name for name in names if "objective" in name or "maps" in name], "projections are dropped"
 
 
+@pytest.mark.thorough
 def test_attention_maps_are_told_to_cost(taught: Path, compress: Cli) -> None:
     """Fused kernels hold none: the layers that are read are computed another way, and that is said."""
     for kind, told in (("attention_maps", True), ("hidden_mse", False)):
@@ -81,6 +82,7 @@ def test_a_control_unless_it_is_declined(taught: Path, compress: Cli) -> None:
     assert not (taught / "runs/without/control").exists()
 
 
+@pytest.mark.thorough
 def test_several_seeds_tell_mean_and_spread(taught: Path, compress: Cli) -> None:
     words = (*DISTILL, "--set", "stages.0.control=true", "--seeds", "2", "--output", "runs/many")
     done = compress(*words, "--json")

@@ -28,6 +28,8 @@ from compress.objectives.hard_labels import Objective as HardLabels
 from compress.predict.predictor import Predictor
 
 # kind of task → (embedded data set, class of transformers)
+pytestmark = pytest.mark.thorough
+
 TASKS = {
     "classification": ("opinions", "ForSequenceClassification"),
     "pair-classification": ("opinions-pairs", "ForSequenceClassification"),

@@ -96,6 +96,7 @@ def test_bad_input(here: Path, compress: Cli) -> None:
     assert "no certificate.json; it is made by compress fit" in plain.err
 
 
+@pytest.mark.thorough
 def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
     here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
     assert min(p.stat().st_mtime_ns for p in (here / "runs/bare/plans").glob("*/judged.json")) == first
 
 
+@pytest.mark.thorough
 def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
     here: Path, compress: Cli, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +165,7 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
     assert (here / "runs/healed/model/model.onnx").stat().st_size <= 30_000
 
 
+@pytest.mark.thorough
 def test_layers_that_share_are_trained_and_rounded_too(
     here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +206,7 @@ def stop_here(search: Search) -> None:
     raise Stopped("stopped by a test")
 
 
+@pytest.mark.thorough
 def test_a_forecast_makes_nothing_and_a_family_is_measured(here: Path, compress: Cli) -> None:
     asked = ("fit", TEACHER, *DATA, "--length", "24", "--runtime", "onnxruntime", "--uncertified", "--json")
     shown = compress(*asked, "--max-drop", "100", "--plan-only", "--output", "runs/none")

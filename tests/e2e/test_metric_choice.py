@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from e2e_toy import PRETRAINED, QUICK, TEACHER, Cli
 
 from compress.modelfolder import folder as modelfolder
+
+pytestmark = pytest.mark.thorough
 
 DATA = ("--data", "data", "--threads", "1")
 

@@ -58,6 +58,7 @@ def test_each_and_all_together_are_measured_and_remembered(two: Path, compress: 
     assert sum("quality/accuracy" in r.data.metrics for r in teachers) == 3
 
 
+@pytest.mark.thorough
 def test_the_order_of_a_teachers_labels_changes_nothing(two: Path, compress: Cli) -> None:
     """`other` alone in its own order, and beside `mine`: as one teacher of weight nearly 1 it teaches the same."""
     alone = compress(*RUN, "--teacher", "other", "--set", "stages.0.student.layers=[0, 2]", "--json")
@@ -72,6 +73,7 @@ def test_the_order_of_a_teachers_labels_changes_nothing(two: Path, compress: Cli
     assert scores[0] == scores[1]
 
 
+@pytest.mark.thorough
 def test_the_named_teachers_layers_and_labels_count(two: Path, compress: Cli) -> None:
     words = ("--set", "teacher=null", "--set", "teachers=[{model: mine}, {model: other, layers: true}]")
     objectives = ("--set", "stages.0.objectives=[{kind: hidden_mse}, {kind: soft_targets}]")
@@ -83,6 +85,7 @@ def test_the_named_teachers_layers_and_labels_count(two: Path, compress: Cli) ->
     assert meta["label_names"] == ["positive", "negative"]
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_goes_on_and_another_teacher_is_refused(two: Path, server: Server, compress: Cli) -> None:
     words = ("distill", "--recipe", "./several.yaml", "--data", "data", "--quiet", "--output")
     assert server.run(two, *words, "runs/whole").code == 0

@@ -68,6 +68,7 @@ def test_cut_recover_measure_and_explain(prune: Cli) -> None:
     assert {p.role for p in inspect(middle / "model").meta.lineage} == {"parent"}
 
 
+@pytest.mark.thorough
 def test_a_latency_is_met_or_the_best_possible_told(prune: Cli) -> None:
     done = prune("--target-latency", "10000ms", "--no-recover", "--criterion", "first")
     assert done.code == 0, done.err
@@ -80,6 +81,7 @@ def test_a_latency_is_met_or_the_best_possible_told(prune: Cli) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_points_that_may_be_lost(prune: Cli) -> None:
     done = prune("--max-drop", "100", "--no-recover", "--criterion", "leave-one-out", "--protect", "0,5")
     assert done.code == 0, done.err
@@ -90,6 +92,7 @@ def test_points_that_may_be_lost(prune: Cli) -> None:
         assert "no layer can go for 0 points: the cheapest removal, of layer 0, costs" in done.line
 
 
+@pytest.mark.thorough
 def test_a_schedule_recovers_between_cuts(prune: Cli) -> None:
     done = prune("--drop", "3", "--step", "2", "--criterion", "block-influence")
     assert done.code == 0, done.err
@@ -108,6 +111,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_models_answer_as_with_the_gates_of_the_lost_layers_shut(kind: str, prune: Cli) -> None:
     mine = load_model("mine")
@@ -149,6 +153,7 @@ def test_a_quantized_model_is_refused_before_anything_is_computed(prune: Cli) ->
     assert not Path("runs").exists()
 
 
+@pytest.mark.thorough
 def test_the_contest(prune: Cli) -> None:
     done = prune(
         "--criterion", "all", "--keep", "5", "--protect", "0,1,2,3", "--draws", "9", "--json", "--set",

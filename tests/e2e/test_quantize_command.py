@@ -83,6 +83,7 @@ def _result(done: Done) -> dict[str, Any]:
     return next(m for m in told["models"] if m["role"] == "student")
 
 
+@pytest.mark.thorough
 def test_training_ends_in_the_file_that_is_measured(trained: Callable[..., Done], compress: Cli) -> None:
     """Float, PTQ, trained with and without distillation; what validates best is the run's model."""
     pytest.importorskip("onnxruntime")
@@ -107,6 +108,7 @@ def test_training_ends_in_the_file_that_is_measured(trained: Callable[..., Done]
     assert done.code == 0, done.err
 
 
+@pytest.mark.thorough
 def test_a_student_is_born_int8(taught: Path, compress: Cli) -> None:
     """Cut from its float teacher and trained with rounded numbers: what is measured is the file, of its control too."""
     pytest.importorskip("onnxruntime")

@@ -54,6 +54,7 @@ def test_the_curve_is_told_alike_everywhere(taught: Path, compress: Cli) -> None
     assert {a.path for a in store(taught).list_artifacts(run.info.run_id)} >= {"robustness.json", "robustness.svg"}
 
 
+@pytest.mark.thorough
 def test_two_models_are_compared_row_by_row_at_every_rate(taught: Path, compress: Cli) -> None:
     assert compress("finetune", "--recipe", "finetune", "--model", PRETRAINED, "--data", "data", "--output", "other",
                     "--set", "stages.0.training.epochs=1").code == 0  # fmt: skip
@@ -77,6 +78,7 @@ def test_two_models_are_compared_row_by_row_at_every_rate(taught: Path, compress
     assert "teacher/model minus other/model, paired row by row" in table
 
 
+@pytest.mark.thorough
 def test_a_table_for_people_and_a_free_folder_each_time(taught: Path, compress: Cli) -> None:
     first, second = compress(*TYPOS), compress(*TYPOS)
     assert (first.code, second.code) == (0, 0), first.err + second.err

@@ -50,6 +50,7 @@ def check_alike(folder: Path) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_uneven_heads_are_a_folder_of_our_own_and_reload_to_the_bit(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, "--layers", "0,2", "--heads", "2,1", "--feed-forward", "40,24", "--output", "runs/s")
     assert done.code == 0, done.err
@@ -63,6 +64,7 @@ def test_uneven_heads_are_a_folder_of_our_own_and_reload_to_the_bit(taught: Path
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
+@pytest.mark.thorough
 def test_random_weights_may_be_wider_and_are_told(taught: Path, compress: Cli) -> None:
     wide = 2 * inspect(taught / TEACHER).config.hidden
     done = compress(*DISTILL, "--layers", "0", "--hidden", str(wide), "--start", "random", "--output", "runs/s")
@@ -71,6 +73,7 @@ def test_random_weights_may_be_wider_and_are_told(taught: Path, compress: Cli) -
     assert inspect(taught / "runs/s/student").config.hidden == wide
 
 
+@pytest.mark.thorough
 def test_a_student_from_another_checkpoint(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, "--student", PRETRAINED, "--layers", "uniform:2", "--output", "runs/s")
     assert done.code == 0, done.err
@@ -84,6 +87,7 @@ def test_a_student_from_another_checkpoint(taught: Path, compress: Cli) -> None:
     assert not torch.equal(model.encoder.pooler.dense.weight, start.encoder.embeddings.word.weight)  # pyright: ignore
 
 
+@pytest.mark.thorough
 def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, compress: Cli) -> None:
     first = compress(*DISTILL, "--output", "runs/first")
     assert first.code == 0, first.err

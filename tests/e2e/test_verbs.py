@@ -67,6 +67,7 @@ def test_from_a_tokenizer_to_a_student_step_by_step(work: Path, compress: Cli) -
         assert atomic.verify_folder(work / "runs" / folder) == []
 
 
+@pytest.mark.thorough
 def test_pairs_are_learned_and_answered(taught: Path, compress: Cli) -> None:
     (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
     done = compress(
@@ -86,6 +87,7 @@ def test_pairs_are_learned_and_answered(taught: Path, compress: Cli) -> None:
 # --- the teacher of a recipe --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_other_data_or_another_recipe_make_another_teacher(work: Path, compress: Cli) -> None:
     """The teacher is a recipe file of one's own; only its tokenizer and few steps of training, to be quick."""
     mine, own = work / "mine.yaml", work / "own.yaml"
@@ -384,6 +386,7 @@ def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
 # --- long texts ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_model_that_was_extended_learns_answers_and_teaches(taught: Path, compress: Cli) -> None:
     (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
     done = compress("extend", PRETRAINED, "--max-positions", "512", "--window", "4", "--output", "runs/long")
@@ -406,6 +409,7 @@ def test_a_model_that_was_extended_learns_answers_and_teaches(taught: Path, comp
     assert done.code == 0, done.err
 
 
+@pytest.mark.thorough
 def test_long_texts_are_read_in_chunks(taught: Path, compress: Cli) -> None:
     (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
     done = compress(

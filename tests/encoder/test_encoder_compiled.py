@@ -61,6 +61,7 @@ def test_layers_of_one_shape_share_one_compilation(monkeypatch: pytest.MonkeyPat
     assert counter.frame_count <= first + 2  # once more at most, for sizes that change
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_the_real_compiler() -> None:
     config = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=1, heads=2, feed_forward=64, max_positions=32)

@@ -226,6 +226,7 @@ def test_a_parameter_that_no_rule_writes_is_named() -> None:
 # --- torch's exporter as the second route -----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("wiring", "heads"),
     [
