@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -261,12 +260,11 @@ def test_completion_of_commands_options_and_recipe_names(line: str, answer: str)
     assert f"plain,{answer}" in told.stdout.split()
 
 
-def test_completion_is_fast_enough_to_press_tab() -> None:
-    began = time.process_time()
-    from compress.recipe.library import names
-
-    assert names()
-    assert time.process_time() - began < 1
+def test_completion_waits_for_no_heavy_import() -> None:
+    code = "import sys; from compress.recipe.library import names; assert names(); print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert not {"torch", "mlflow", "transformers", "datasets", "pandas"} & set(done.stdout.split())
 
 
 def test_the_flag_names_every_runtime() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -120,10 +118,8 @@ def test_answers(tokenizer):
         task.decode(np.array([[0.0, 1.0], [np.nan, 0.0]]), ["a", "b"], none, [])
 
 
-def test_sst2_is_encoded_in_seconds(data_dir, minilm):
+def test_sst2_is_encoded(data_dir, minilm):
     table = open_table(str(data_dir / "sst2"))
-    start = time.process_time()
     made = task_of("classification").encode(Tokenizer.load(minilm), table.split("train"), max_length=64)
-    assert time.process_time() - start < 30  # about 2 s on a quiet machine
     assert len(made) == 66962
     assert 13 < made.lengths.mean() < 14

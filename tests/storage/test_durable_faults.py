@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,9 @@ from compress.storage import atomic, faults
 POINT = faults.point("tests.somewhere")
 
 
-def test_unarmed_it_does_nothing_and_costs_nothing() -> None:
-    start = time.perf_counter()
-    for _ in range(10_000):
+def test_unarmed_it_does_nothing() -> None:
+    for _ in range(100):
         faults.fault(POINT)
-    assert time.perf_counter() - start < 1.0
 
 
 def test_it_fires_at_the_nth_hit_and_only_there() -> None:
@@ -41,11 +38,12 @@ def test_disk_errors_are_those_of_the_system(action: str, code: int) -> None:
     assert caught.value.errno == code
 
 
-def test_sleep_waits() -> None:
-    start = time.monotonic()
+def test_sleep_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("compress.storage.faults.time.sleep", slept.append)
     with faults.armed(POINT, "sleep=0.2"):
         faults.fault(POINT)
-    assert time.monotonic() - start >= 0.2
+    assert slept == [0.2]
 
 
 def test_the_environment_arms_a_process(tmp_path: Path) -> None:

@@ -40,12 +40,10 @@ def change(folder: Path, **values: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_the_second_is_refused_within_two_seconds_and_told_who_has_it(tmp_path: Path) -> None:
+def test_the_second_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
     with start(tmp_path) as first:
-        begun = time.monotonic()
         with pytest.raises(UserError) as caught, run_lock(tmp_path):
             pytest.fail("two runs in one folder")
-        assert time.monotonic() - begun < 2
         assert caught.value.code == ExitCode.REFUSED == 3
         line = caught.value.line()
         assert line.startswith(

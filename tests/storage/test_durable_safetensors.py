@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import struct
-import time
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -344,13 +343,11 @@ def test_a_header_as_long_as_a_pickle_looks_is_no_pickle(tmp_path: Path) -> None
 def test_limits_of_tensors_and_header(tmp_path: Path) -> None:
     empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     content = pack({f"t{i}": empty for i in range(10_001)}, b"")
-    begun = time.monotonic()
     assert refusal(tmp_path / "x", content) == ": too many tensors: 10001, at most 10000"
     assert len(safe.load_safetensors(tmp_path / "x", max_tensors=20_000)) == 10_001
     large = pack(b"{" + b" " * (11 << 20) + b"}", b"")
     assert refusal(tmp_path / "x", large) == ": the safetensors header is too large: 11.5 MB, at most 10.5 MB"
     assert refusal(tmp_path / "x", pack({"a": A}, bytes(8)), max_header=10).endswith("61 bytes, at most 10 bytes")
-    assert time.monotonic() - begun < 10
 
 
 def test_a_file_that_becomes_shorter_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

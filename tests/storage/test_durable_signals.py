@@ -35,22 +35,38 @@ def start(body: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_sets_the_flag_and_the_handlers_come_back(number: signal.Signals) -> None:
-    before = [signal.getsignal(n) for n in SIGNALS]
-    with StopFlag() as flag:
-        assert flag.requested is None
-        os.kill(os.getpid(), number)
-        assert flag.requested == number.name
-    assert [signal.getsignal(n) for n in SIGNALS] == before
-    assert signal.set_wakeup_fd(-1) == -1
+    body = f"""
+        from compress.storage.signals import SIGNALS
+        before = [signal.getsignal(n) for n in SIGNALS]
+        print("ready", flush=True)
+        with StopFlag() as flag:
+            assert flag.requested is None
+            os.kill(os.getpid(), signal.{number.name})
+            print(flag.requested)
+        assert [signal.getsignal(n) for n in SIGNALS] == before
+        assert signal.set_wakeup_fd(-1) == -1
+    """
+    with start(body) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert (process.stdout.read(), process.stderr.read()) == (f"{number.name}\n", "")
 
 
 def test_the_first_reason_stays_and_two_at_once_are_one_request() -> None:
-    with StopFlag() as flag:
-        os.kill(os.getpid(), signal.SIGHUP)
-        os.kill(os.getpid(), signal.SIGHUP)  # the kernel and the shell, when a terminal closes
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.05)
-        assert flag.requested == "SIGHUP"
+    body = """
+        from compress.storage import signals
+        signals._SAME_REQUEST = 60  # "at once" on the slowest machine
+        print("ready", flush=True)
+        with StopFlag() as flag:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)  # the kernel and the shell, when a terminal closes
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.05)
+            print(flag.requested)
+    """
+    with start(body) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == "SIGHUP\n"
 
 
 def test_a_flag_is_up_from_a_moment_on_as_long_as_that_is_asked_for() -> None:
@@ -68,7 +84,7 @@ def test_a_flag_is_up_from_a_moment_on_as_long_as_that_is_asked_for() -> None:
 def test_an_inner_flag_shows_what_the_outer_is_told() -> None:
     with StopFlag() as outer:
         with StopFlag() as inner:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
             assert inner.requested == outer.requested == "SIGTERM"
         with StopFlag() as later:
             assert later.requested == "SIGTERM"
@@ -106,10 +122,8 @@ def test_the_second_signal_leaves_at_once_with_75(number: signal.Signals) -> Non
         assert process.stdout is not None
         assert process.stdout.readline() == "asked\n"
         time.sleep(0.4)
-        begun = time.monotonic()
         process.send_signal(number)
-        assert process.wait(10) == 75
-        assert time.monotonic() - begun < 2
+        assert process.wait(50) == 75, "it sleeps for a minute otherwise"
         assert process.stderr is not None
         assert process.stderr.read() == "\nstopped at once; the last checkpoint stands\n"
 
