@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,25 @@ def studied(case: Case, student: Any = None, *, joins: bool = False) -> tuple[St
     said: list[str] = []
     study, scales = kept.studied(student or case.student, case.blocks, lambda: None, said.append, joins=joins)
     return study, scales, said
+
+
+@pytest.fixture(scope="module")
+def first(case: Case, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
+    """A study, and the cache that keeps it. Not to be changed."""
+    folder = tmp_path_factory.mktemp("first")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPRESS_CACHE", str(folder))
+        study, _, _ = studied(case)
+    return study, folder
+
+
+@pytest.fixture
+def place(case: Case, first: tuple[Study, Path], cache: Path) -> Path:
+    """The folder of the study in this test's cache."""
+    shutil.copytree(first[1], cache)
+    found = kept.place(case.student, case.blocks)
+    assert found.is_dir()
+    return found
 
 
 def same(one: Any, other: Any) -> bool:
@@ -98,23 +118,36 @@ HARMS = {
 
 @pytest.mark.parametrize("name", [kept.ARRAYS, kept.SAID, "manifest.json"])
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS.keys())
-def test_a_damaged_file_is_studied_anew(case: Case, harm: Any, name: str) -> None:
-    first, _, _ = studied(case)
-    path = kept.place(case.student, case.blocks) / name
+def test_a_damaged_file_is_no_answer(
+    case: Case, place: Path, harm: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place / name
     path.write_bytes(harm(path.read_bytes()))
+    studies: list[int] = []
+
+    def study(*args: Any, **values: Any) -> Any:
+        studies.append(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Student, "study", study)
+    with pytest.raises(KeyboardInterrupt):
+        studied(case)
+    assert studies
+
+
+def test_a_damaged_study_is_studied_anew_and_kept(case: Case, first: tuple[Study, Path], place: Path) -> None:
+    (place / kept.SAID).write_bytes(b"")
     again, _, said = studied(case)
     assert said[0] == "studying what the model needs"
-    assert same(first, again)
+    assert same(first[0], again)
     assert studied(case)[2][0].startswith("what the model needs: as an earlier")
 
 
-def test_a_file_of_other_contents_is_studied_anew(case: Case) -> None:
-    studied(case)
-    path = kept.place(case.student, case.blocks)
-    files = {name: (path / name).read_bytes() for name in atomic.read_manifest(path)}
-    arrays = safe.load_safetensors(path / kept.ARRAYS)
+def test_a_file_of_other_contents_is_studied_anew(case: Case, place: Path) -> None:
+    files = {name: (place / name).read_bytes() for name in atomic.read_manifest(place)}
+    arrays = safe.load_safetensors(place / kept.ARRAYS)
     del arrays["heads/0"]
-    with atomic.new_folder(path, replace=True) as temp:
+    with atomic.new_folder(place, replace=True) as temp:
         for name, data in files.items():
             atomic.write_bytes(temp / name, data)
         atomic.write_safetensors(temp / kept.ARRAYS, arrays)
