@@ -5,6 +5,7 @@ from __future__ import annotations
 import foreign_tokenizers
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def reference(ours: Pieces, theirs: Pieces, row: int) -> list[tuple[int, int]]:
     return joint
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(st.sampled_from(FAMILIES), st.sampled_from(FAMILIES), st.lists(ROW, min_size=1, max_size=4), st.booleans())
 def test_spans_cover_both_sides_in_order(tokenizers, first: str, second: str, texts: list[str], paired: bool) -> None:
     ours, theirs, spans = aligned(tokenizers[first], tokenizers[second], texts, texts[::-1] if paired else None)
@@ -87,7 +88,7 @@ def test_spans_cover_both_sides_in_order(tokenizers, first: str, second: str, te
         assert (numbers[alone] == 1).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(st.sampled_from(FAMILIES[:3]), st.sampled_from(FAMILIES[3:]), st.lists(ROW, min_size=1, max_size=4))
 def test_no_smaller_spans_are_possible(tokenizers, first: str, second: str, texts: list[str]) -> None:
     ours, theirs, spans = aligned(tokenizers[first], tokenizers[second], texts)

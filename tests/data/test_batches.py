@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,7 +65,7 @@ LENGTHS = st.lists(st.integers(3, 40), min_size=1, max_size=60)
 
 
 @given(LENGTHS, st.integers(1, 20), st.integers(40, 200), st.integers(0, 2**40), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_an_epoch_covers_every_row_once(lengths, rows_per_step, max_tokens, seed, epoch):
     data = examples(lengths)
     source = TaskBatches(data, rows_per_step, max_tokens, seed)
@@ -87,7 +88,7 @@ def test_an_epoch_covers_every_row_once(lengths, rows_per_step, max_tokens, seed
 
 
 @given(LENGTHS, st.integers(1, 20), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 def test_a_step_does_not_depend_on_what_was_asked_before(lengths, rows_per_step, seed):
     one, two = (TaskBatches(examples(lengths), rows_per_step, 100, seed) for _ in range(2))
     asked = list(itertools.product(range(2), range(one.steps(0))))
@@ -119,7 +120,7 @@ def test_labelled_and_unlabelled_rows_mix():
 
 
 @given(LENGTHS, st.integers(40, 400))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_micro_batches(lengths, budget):
     sizes = np.array(lengths)
     parts = micro_batches(np.arange(len(sizes)), sizes, budget)
@@ -135,7 +136,7 @@ def test_a_row_above_the_budget_stands_alone():
 
 
 @given(LENGTHS, st.integers(40, 200))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 def test_evaluation_sees_every_row_and_puts_it_back(lengths, budget):
     data = examples(lengths)
     out = np.full(len(data), -1)
@@ -240,7 +241,7 @@ def test_blocks_of_an_epoch(masking, pairs, tokens, tokenizer):
     st.integers(8, 30),
     st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 def test_packing_keeps_every_token(documents, block_length, across):
     lengths = [n for d in documents for n in d]
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def chunks(tokenizer: Tokenizer, sizes: list[int], max_length: int, stride: int 
     return encode_chunks(tokenizer, [texts], numbers * 10, numbers, max_length=max_length, stride=stride)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.integers(0, 60), min_size=1, max_size=5), max_length=st.integers(8, 30), stride=st.integers(0, 4)
 )

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,26 +72,26 @@ def survives(name: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
 @given(edits=EDITS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 def test_damaged_json(name, edits):
     survives(name, mutated(SEEDS[name], edits))
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 @given(edits=EDITS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 def test_damaged_csv(name, edits):
     survives(name, mutated(SEEDS[name], edits))
 
 
 @given(data=st.binary(max_size=200), suffix=st.sampled_from(["jsonl", "json", "csv", "parquet", "arrow"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 def test_noise(data, suffix):
     survives(f"a.{suffix}", data)
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40).filter(lambda t: "\r" not in t))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 def test_any_text_comes_back_from_json_lines(text):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.jsonl"
@@ -100,7 +101,7 @@ def test_any_text_comes_back_from_json_lines(text):
 
 
 @given(edits=EDITS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 def test_damaged_tokenizers(edits, toy_tokenizer_files):
     files = toy_tokenizer_files | {"tokenizer.json": mutated(toy_tokenizer_files["tokenizer.json"], edits)}
     with contextlib.suppress(UserError):
@@ -109,7 +110,7 @@ def test_damaged_tokenizers(edits, toy_tokenizer_files):
 
 
 @given(name=st.text(max_size=30) | st.just("x" * 5000) | st.just("\x00") | st.just("~nobody/x"))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_any_name(name):
     if name.startswith("hf:"):
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,7 +134,7 @@ def test_rare_choice_draws_like_torch_multinomial():
 
 
 @given(st.lists(st.integers(2, 30), min_size=1, max_size=8), st.sampled_from(CHOICES), st.integers(0, 2**31))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 def test_laws(rows, choice, seed):
     ids, offsets, special, words = packed(rows, seed)
     before = ids.copy()

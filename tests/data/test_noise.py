@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,7 +65,7 @@ def test_neighbours_are_mutual_and_near() -> None:
 
 
 @given(st.text(max_size=60), st.floats(0, 1), st.sets(st.sampled_from(NOISE_KINDS), min_size=1), st.integers(0, 99))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 def test_words_stay_words_and_marks_stay(text: str, rate: float, kinds: set[str], seed: int) -> None:
     made = noisy(text, rate, sorted(kinds), stream("any", seed))
     assert len(made.split()) == len(text.split())

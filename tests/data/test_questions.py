@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def test_answers_without_offsets_are_refused():
 # --- windows ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     words=st.lists(st.sampled_from([*WORDS.split(), "Ωmega", "…"]), min_size=1, max_size=40),
     max_length=st.integers(14, 40),

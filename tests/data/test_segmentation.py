@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ def test_a_function_may_return_a_list_an_iterator_or_a_spaced_text(own, body: st
 
 
 @given(st.text(alphabet="我们在北京大学AB \t。", max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 def test_words_of_a_list_hold_the_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "held.txt"
     if not path.exists():

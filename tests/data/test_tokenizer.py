@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -291,7 +292,7 @@ def test_cut_counts_rows_that_lost_tokens(trained):
 
 
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=6), st.integers(3, 20), st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_encodes(trained, texts, limit, paired):
     texts = [t.encode("utf-8", "ignore").decode() for t in texts]
     for tokenizer in trained.values():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ def agree(cache: WordCache, tokenizer: Tokenizer, found: list[str]) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=6)), max_size=8), min_size=1, max_size=4))
 @example([["the", "", "films"], [""], ["x" * 150]])
 def test_any_text(tokenizer: Tokenizer, found: list[list[str]]) -> None:

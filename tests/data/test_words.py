@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,7 +74,7 @@ def test_tags_travel_with_their_rows(tokenizer):
     assert TASK.encode(tokenizer, rows.take(np.array([2, 0])), max_length=16).labels.tolist() == part.labels.tolist()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(
     st.lists(st.lists(st.sampled_from(ODD), min_size=1, max_size=9), min_size=1, max_size=4),
     st.integers(4, 14),

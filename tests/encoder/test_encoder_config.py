@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from encoder_helpers import UNIFORM, VARIATIONS, heads
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,7 @@ def test_counted_is_instantiated(name: str) -> None:
     first_norm=st.booleans(),
     rotary=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_any_config_counts_itself_and_survives_json(
     hidden: int,
     shapes: list[LayerShape],

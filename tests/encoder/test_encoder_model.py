@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from encoder_helpers import EVERYTHING, UNIFORM, VARIATIONS, batch, heads, model, needs, padded
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -61,7 +62,7 @@ def test_packed_and_padded_agree(name: str, dtype: torch.dtype, tolerance: float
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(0, 3), st.sampled_from(sorted(VARIATIONS)))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 def test_any_lengths_agree(lengths: list[int], extra: int, name: str) -> None:
     config = VARIATIONS[name]
     built = model(config).double()

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from encoder_helpers import EVERYTHING, UNIFORM, batch, heads, model, padded
+from example_counts import scaled
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -54,7 +55,7 @@ def ways(parts: list[Tensor], lengths: list[int], pattern: AttentionPattern) -> 
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 200), min_size=1, max_size=4),
     window=st.integers(1, 210),

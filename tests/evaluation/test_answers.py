@@ -5,6 +5,7 @@ import string
 from collections import Counter
 
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ def plainly(text):
     return " ".join(re.sub(r"\b(?:a|an|the)\b", " ", lower).split())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(WORDS.map(" ".join), st.lists(WORDS.map(" ".join), min_size=1, max_size=3))
 def test_scores_equal_a_plain_computation(answer, accepted):
     exact, f1 = 0.0, 0.0

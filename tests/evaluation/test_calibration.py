@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def test_a_temperature_is_found_again() -> None:
     assert calibration_error(3 * z, gold)(whole(len(z)))[0] > 0.1
 
 
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 @given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 99))
 def test_the_fitted_temperature_is_the_best_of_a_grid(rows: int, classes: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -49,7 +50,7 @@ def test_the_frozen_vector() -> None:
     assert streamed(x, y, debiased=False) == pytest.approx(0.679245283, abs=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(st.integers(4, 40), st.integers(1, 9), st.integers(1, 9), st.integers(1, 17), st.integers(0, 99))
 def test_streaming_is_the_gram_computation_whatever_the_batches(n: int, p: int, q: int, size: int, seed: int) -> None:
     x, y = normal(n, p, seed), normal(n, q, seed + 1) + 5
@@ -119,7 +120,7 @@ def test_where_there_is_no_value() -> None:
     assert matrix.mask.tolist() == [[False, True], [True, True]]
 
 
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 @given(st.floats(-9, 9), st.floats(-9, 9), st.booleans())
 def test_scale_is_no_matter_however_small_or_large(one: float, other: float, debiased: bool) -> None:
     x = normal(60, 5, 6)

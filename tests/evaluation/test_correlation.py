@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
+from example_counts import scaled
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ CASES = [(pearson, pearson_of_draws, scipy.stats.pearsonr), (spearman, spearman_
 
 
 @pytest.mark.parametrize(("ours", "draws", "theirs"), CASES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(rows=st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 3)), min_size=2, max_size=40))
 def test_correlation_equals_scipy_with_ties(ours, draws, theirs, rows):
     x, y = np.array(rows, dtype=float).T

@@ -7,6 +7,7 @@ import pytest
 import seqeval.metrics
 import seqeval.scheme
 import sklearn.metrics
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ def sentences(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(data=st.data())
 def test_entities_and_f1_equal_seqeval_strict(scheme, data):
     rows = data.draw(sentences(scheme))
@@ -55,7 +56,7 @@ def test_entities_and_f1_equal_seqeval_strict(scheme, data):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(data=st.data())
 def test_repair_makes_tags_legal_and_leaves_legal_ones_alone(scheme, data):
     row = data.draw(st.lists(tags_of(scheme), max_size=12))
@@ -90,7 +91,7 @@ def test_the_scheme_is_known_from_the_tags(tags, scheme):
     assert scheme_of(tags) == scheme
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=30))
 def test_multi_label_f1_equals_scikit_learn(rows):
     gold, predicted = np.array(rows) & 1, np.array(rows) >> 1

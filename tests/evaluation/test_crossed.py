@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ def test_two_of_three_classes_swapped() -> None:
     assert found.order.tolist() == [2, 1, 0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(st.integers(2, 20), st.integers(1, 300), st.floats(0, 1), st.integers(0, 10_000))
 def test_a_model_that_is_as_good_as_it_is_has_its_order(classes: int, rows: int, right: float, seed: int) -> None:
     assert crossed(*answers(classes, rows, right, seed), classes) is None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ def dominates(a: Candidate, b: Candidate, tolerance: float) -> bool:
     return least > 0 or (least == 0 and cheaper)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(models(), st.sampled_from([0.0, 0.05]))
 def test_a_row_is_off_the_frontier_when_some_row_dominates_it_and_only_then(rows, tolerance) -> None:
     verdicts = frontier(rows, tolerance=tolerance)
@@ -66,7 +67,7 @@ def test_a_row_is_off_the_frontier_when_some_row_dominates_it_and_only_then(rows
             assert (verdict.rival is not None) == ahead
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(models(), st.sampled_from([0.0, 0.05, 0.3]))
 def test_some_row_is_always_left_and_none_dominates_its_dominator(rows, tolerance) -> None:
     verdicts = frontier(rows, tolerance=tolerance)
@@ -79,7 +80,7 @@ def test_some_row_is_always_left_and_none_dominates_its_dominator(rows, toleranc
             here = by
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(models(), st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_says_nothing(rows, random) -> None:
     order = list(range(len(rows)))
@@ -88,7 +89,7 @@ def test_the_order_of_the_rows_says_nothing(rows, random) -> None:
     assert [before[i].by is None for i in order] == [v.by is None for v in after]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=8))
 def test_without_uncertainty_it_is_the_usual_frontier(points) -> None:
     rows = [Candidate(q, q, q, s, float(t + 1), "d") for q, s, t in points]
@@ -98,7 +99,7 @@ def test_without_uncertainty_it_is_the_usual_frontier(points) -> None:
         assert (verdict.by is not None) == usual
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(models(paired=False), st.floats(0, 0.5))
 def test_wider_intervals_take_no_row_off_the_frontier(rows, more) -> None:
     wide = [replace(r, low=r.low - more, high=r.high + more) for r in rows]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ def test_every_metric_has_a_reference():
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCE))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60))
 def test_metric_equals_scikit_learn(name, rows):
     gold, predicted = np.array(rows).T
@@ -42,7 +43,7 @@ def _quiet(metric, gold, predicted):
         return metric(gold, predicted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60))
 def test_binary_f1_equals_scikit_learn(rows):
     gold, predicted = np.array(rows).T
@@ -89,7 +90,7 @@ def test_mean_bootstrap_of_many_values():
 
 
 @given(st.integers(0, 400), st.integers(0, 400))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 def test_sign_test_equals_scipy(wins, losses):
     n = wins + losses
     expected = scipy.stats.binomtest(wins, n).pvalue if n else 1.0

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,7 +92,7 @@ def test_quarters_have_their_bounds_in_the_name() -> None:
     assert by_quarter("none", [np.nan]) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_is_its_definition(p) -> None:
     adjusted = holm(p)
@@ -116,7 +117,7 @@ def test_slices_survive_json() -> None:
     assert read == found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(st.integers(5, 80), st.integers(0, 3))
 def test_kept_resamples_give_the_paired_interval(rows, seed) -> None:
     random = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ import pytest
 import test_onnx_encoder as floats
 import test_onnx_integers as onnx
 import torch
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,7 +95,7 @@ def test_a_layer_given_the_models_own_input_is_the_same_to_rounding(scheme: str)
         torch.testing.assert_close(IntegerLinear([module], {})(x), y, atol=1e-5, rtol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(st.integers(1, 9), st.integers(1, 70), st.integers(1, 40), st.integers(2, 8), st.booleans(), st.integers(0, 99))
 def test_products_of_any_shape(rows: int, width: int, outputs: int, bits: int, bias: bool, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,7 +116,7 @@ def error(known: dict[str, Candidate], ranks: dict[str, int]) -> float:
     return sum(float(known[name].errors()[rank]) for name, rank in ranks.items())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(SHAPES, st.floats(0.05, 0.99))
 def test_the_budget_holds_and_global_ranks_lose_no_more_than_even_ones(
     shapes: list[tuple[int, int, int]], share: float

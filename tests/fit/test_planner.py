@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def brute(problem: Problem, ms: float, mb: float) -> list[float]:
     return sorted(best.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(problem=problems(), ms=st.integers(0, 60), mb=st.integers(0, 60))
 def test_the_best_of_every_kind(problem: Problem, ms: int, mb: int) -> None:
     found = Planner(problem, ms, mb).best(1000)
@@ -84,7 +85,7 @@ def test_the_best_of_every_kind(problem: Problem, ms: int, mb: int) -> None:
         assert choice.mb <= mb
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(problem=problems(), budget=st.integers(0, 60), part=st.integers(0, 60))
 def test_one_table_answers_for_smaller_budgets(problem: Problem, budget: int, part: int) -> None:
     planner = Planner(problem, ms=float(budget))
@@ -92,7 +93,7 @@ def test_one_table_answers_for_smaller_budgets(problem: Problem, budget: int, pa
     assert [c.loss for c in planner.best(1000, ms=less)] == pytest.approx(brute(problem, less, math.inf))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(problem=problems())
 def test_no_choice_is_outside_of_least_and_most(problem: Problem) -> None:
     costs = [(c.ms, c.mb) for c in every(problem)]
@@ -101,7 +102,7 @@ def test_no_choice_is_outside_of_least_and_most(problem: Problem) -> None:
         assert max(c[axis] for c in costs) <= problem.most[axis]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(problem=problems(), ms=st.integers(0, 60))
 def test_a_shape_changes_what_kinds_are_worth_and_not_what_is_best_in_one(problem: Problem, ms: int) -> None:
     bent = dataclasses.replace(problem, shape=Shape((0.0, 3.0, 9.0), (0.0, 1.0, 20.0)))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,7 +118,7 @@ def test_foreign_text_cannot_leave_its_place(field: str, tiny_model: Model, tmp_
     assert text.isascii() or all(c.isprintable() or c == "\n" for c in text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(text=st.text(max_size=60))
 def test_escaped_text_has_no_markup_left(text: str) -> None:
     escaped = card.escape(text)

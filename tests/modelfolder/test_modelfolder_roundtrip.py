@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from example_counts import scaled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -93,7 +94,7 @@ def models(draw: Any) -> Model:
     return refill(Model(config, {head.name: head for head in chosen}))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(model=models())
 def test_any_model_comes_back_bit_by_bit(model: Model, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", model, tokenizer_files={}, replace=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objective_cases import ar, batch_of, leaf, vocabulary_of
@@ -34,7 +35,7 @@ def joined(s: Tensor, t: Tensor, k: int, temperature: float) -> Tensor:
     return terms.sum(1).mean() * temperature**2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(
     rows=st.integers(1, 9),
     vocabulary=st.integers(2, 40),

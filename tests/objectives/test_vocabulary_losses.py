@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objective_cases import ar, batch_of, leaf, vocabulary_of
@@ -23,7 +24,7 @@ def plain_divergence(s: Tensor, t: Tensor, temperature: float) -> Tensor:
     return F.kl_div(log_p, log_q, log_target=True, reduction="batchmean") * temperature**2
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 @given(
     rows=st.integers(1, 40),
     vocabulary=st.integers(2, 50),

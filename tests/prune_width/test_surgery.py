@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -42,7 +43,7 @@ def lost(weight: Tensor, given: Factors, gone: list[int], width: int) -> float:
     return float((moved.T @ slopes @ moved * error).sum()) / 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 9), st.integers(1, 3))
 def test_what_goes_costs_what_least_squares_says(seed: int, blocks: int, width: int) -> None:
     weight, factors = drawn(seed, blocks, width)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -229,7 +230,7 @@ def brute(curves: list[np.ndarray], tables: list[np.ndarray], budget: float) -> 
     return float(best)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(st.data())
 def test_the_search_is_the_best_that_can_be(data: Any) -> None:
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=4))

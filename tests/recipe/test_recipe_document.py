@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from example_counts import scaled
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -134,7 +135,7 @@ SIMPLE = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=scaled(500), deadline=None)
 @example("\x85")
 @example("a\u2028b\n c \n")
 @given(SIMPLE)

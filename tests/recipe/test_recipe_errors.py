@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -248,7 +249,7 @@ JUNK = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=scaled(300))
 @given(st.lists(st.tuples(st.integers(0, len(BASE)), st.integers(0, 12), JUNK), min_size=1, max_size=3))
 def test_only_user_errors_leave(edits: list[tuple[int, int, str]]) -> None:
     text = BASE
@@ -274,7 +275,7 @@ PATHS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=scaled(300))
 @given(PATHS, VALUES)
 def test_any_value_anywhere_is_taken_or_refused(path: str, value: object) -> None:
     from compress.recipe.document import parse

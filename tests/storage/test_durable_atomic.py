@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -408,7 +409,7 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     assert atomic.verify_folder(folder) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(data=st.binary(max_size=400) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(repr))
 def test_no_manifest_whatever_raises_anything_but_a_user_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes | str

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def test_a_reader_comes_back(tmp_path: Path) -> None:
     assert read(path, offset) == ([], offset)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(records=RECORDS, data=st.data())
 def test_any_truncation_yields_a_prefix_and_the_journal_goes_on(
     records: list[dict[str, Any]], data: st.DataObject, path: Path
@@ -84,7 +85,7 @@ def test_any_truncation_yields_a_prefix_and_the_journal_goes_on(
     assert read(path, offset)[0] == [*kept[len(found) :], {"after": "the cut"}]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(records=RECORDS.filter(bool), data=st.data())
 def test_any_changed_byte_costs_at_most_two_records_and_never_changes_one(
     records: list[dict[str, Any]], data: st.DataObject, path: Path
@@ -100,7 +101,7 @@ def test_any_changed_byte_costs_at_most_two_records_and_never_changes_one(
     assert part.damaged or part.next_offset < len(whole)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(content=st.binary(max_size=200), offset=st.integers(0, 300))
 def test_garbage_is_never_a_record(content: bytes, offset: int, path: Path) -> None:
     path.write_bytes(content)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_counts import scaled
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -108,7 +109,7 @@ def test_hostile_text_is_read_in_linear_time(tmp_path: Path) -> None:
         refusal(path, text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(
     content=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), JSON, max_size=5), ascii=st.booleans()
 )
@@ -119,7 +120,7 @@ def test_good_json_is_read_as_it_is(content: dict[str, Any], ascii: bool) -> Non
     assert safe.parse_json(b"\xef\xbb\xbf" + text.encode(), "x") == content
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(text=st.text('{}[]":,\\ud8001eENaIinfty-+. \n', max_size=60) | st.binary(max_size=60))
 def test_nothing_but_a_user_error_leaves(text: str | bytes) -> None:
     with contextlib.suppress(UserError):

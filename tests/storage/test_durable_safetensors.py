@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError
@@ -373,7 +374,7 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         refusal(tmp_path / "y", content[:cut])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(data=st.data())
 def test_damage_is_refused_or_read_exactly_as_the_library_reads_it(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
