@@ -36,6 +36,16 @@ hypothesis.settings.load_profile("compress")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """The tests of a file run in one worker, one file after the other: what a module makes once is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False  # it would leave long files with few tests to the end
+    return LoadFileScheduling(config, log)
+
+
 WORDS = [
     "the",
     "a",
