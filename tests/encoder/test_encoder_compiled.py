@@ -34,6 +34,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compiled.require_compiler.cache_clear()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", VARIATIONS)
 @pytest.mark.usefixtures("traced")
 def test_equals_the_plain_model(name: str) -> None:

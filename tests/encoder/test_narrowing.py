@@ -185,6 +185,7 @@ def test_what_carries_nothing_is_cut_without_loss() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_svd_keeps_the_most_of_a_trained_encoder(minilm: Path) -> None:
     """How alike the last hidden states are, by CKA, before any training."""
     loaded = load_model(minilm, keep=())

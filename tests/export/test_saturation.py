@@ -274,6 +274,7 @@ for scheme in ("per-token", "per-token, full range", "static, full range"):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="x86-64 alone has such kernels")
 def test_torchs_products_as_a_processor_without_vnni_computes_them() -> None:
     """oneDNN held to AVX2, in a process of its own, as it reads the variable once."""

@@ -133,6 +133,7 @@ def test_a_curve_goes_through_what_was_measured(falls: list[float], found: dict[
             assert made[count] == pytest.approx(found[count], abs=1e-12)
 
 
+@pytest.mark.thorough
 def test_what_parts_lose_is_measured_with_their_matrix_fitted(plain: Case) -> None:
     student, model, config = plain.student, plain.loaded.model, plain.loaded.config
     assert student.apart(student.ready) == 0, "the model that was measured in is as it was"
@@ -209,6 +210,7 @@ OTHERS = [("bert", "regression"), ("bert", "token-classification")]
 OTHERS += [("albert", "classification"), ("modernbert", "classification")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("build", "kind"), OTHERS)
 def test_plans_of_other_builds_and_kinds(
     build: str, kind: str, tmp_path: Path, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]

@@ -71,6 +71,7 @@ client.create_experiment(sys.argv[2])
 """
 
 
+@pytest.mark.thorough
 def test_four_processes_make_one_fresh_store(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlruns/mlflow.db"
     started = [
