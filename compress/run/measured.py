@@ -156,19 +156,19 @@ class Measuring(Staging):
         start = self._given().model
         if self.options.chain is None or start is None or chain.same_folder(start, teachers.task):
             return found
-        if self.recipe.stages[self.indices[0]].kind in chain.MAKERS or "task" not in modelfolder.inspect(start).heads:
+        if not self.recipe.stages[self.indices[0]].compresses or "task" not in modelfolder.inspect(start).heads:
             return found
         return [*found, Subject("start", start, START if found else "teacher")]
 
     def _runtime(self, index: int) -> Runtime | None:
         """What a stage's model is measured in: of an exported one its file."""
-        exported = self.recipe.stages[index].kind == "export" and self.options.device == "cpu"
+        exported = self.recipe.stages[index].writes_onnx and self.options.device == "cpu"
         return "onnxruntime" if exported else None
 
     def _milestones(self) -> dict[str, int]:
         """Name → place of the stages on the way whose models are measured."""
         if self.options.chain is not None:
-            models = [i for i in self.indices[:-1] if self.recipe.stages[i].kind != "tokenizer" and self._answers(i)]
+            models = [i for i in self.indices[:-1] if self.recipe.stages[i].makes == "model" and self._answers(i)]
             return {chain.label(self.recipe, i): i for i in models}
         between = [i for i in self.indices[:-1] if self.recipe.stages[i].milestone is not None and self._answers(i)]
         many = len(between) > 1

@@ -69,7 +69,7 @@ class Run(Measuring):
         self._told_where()
         if self.recipe.experimental:
             self.console.note(f"the recipe {self.recipe.name} is experimental: no measurement has shown a gain yet")
-        exports = any(self.recipe.stages[i].kind == "export" for i in self.indices)
+        exports = any(self.recipe.stages[i].writes_onnx for i in self.indices)
         require_writer(exports or self.options.onnx)
         self._open_data()
         teachers = self._teachers()
@@ -189,9 +189,7 @@ class Run(Measuring):
         else:
             self.console.note(f"teacher: running recipe {recipe.name} once; it is reused from then on")
             run.go()
-        pretrained = [
-            work_folder(folder, i, "pretrain") / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"
-        ]
+        pretrained = [work_folder(folder, i, s.kind) / "model" for i, s in enumerate(recipe.stages) if s.pretrains]
         told = read_record(folder).get("tracked") == self._told_where() and self._has_store()
         return Teachers(final, general or (pretrained[-1] if pretrained else None), frozenset({0} if told else ()))
 

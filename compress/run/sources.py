@@ -92,7 +92,7 @@ class Sources:
         if self.recipe.model:
             read["model"] = modelfolder.fingerprint(resolve_model(self.recipe.model))
         for index in self.indices:
-            own = getattr(getattr(self.recipe.stages[index], "student", None), "model", None)
+            own = self.recipe.stages[index].checkpoint()
             if own is not None:
                 read[f"student of stage {index}"] = modelfolder.fingerprint(resolve_model(own))
         if "table" in self.__dict__:
@@ -102,7 +102,7 @@ class Sources:
         return read | words_read(self.recipe, self.indices)
 
     def _has_task(self) -> bool:
-        return self.last.kind not in ("tokenizer", "pretrain") and getattr(self.last, "level", "task") == "task"
+        return self.last.answers_task()
 
     def _quality(self) -> str:
         """The figure on the quality axis of the page's charts: the main metric of the task, where the run has one."""
@@ -116,7 +116,7 @@ class Sources:
         rows = self.recipe.taught_by
         if rows and not is_recipe(rows[self.recipe.lead].model):
             teacher = modelfolder.inspect(teacher_folder(rows[self.recipe.lead].model))
-        elif not rows and self.recipe.model and self.recipe.stages[self.indices[0]].kind not in chain.MAKERS:
+        elif not rows and self.recipe.model and self.recipe.stages[self.indices[0]].compresses:
             teacher = modelfolder.inspect(resolve_model(self.recipe.model))
         table = open_table_of(self.recipe, teacher)
         for note in table.notes:

@@ -12,6 +12,7 @@ import torch
 
 from compress import registry
 from compress.contracts import StageResult
+from compress.contracts.traits import TOKENIZER
 from compress.data.text.tokenizer_files import complete
 from compress.errors import ExitCode, Stopped, UserError
 from compress.modelfolder import folder as modelfolder
@@ -65,14 +66,14 @@ class Staging(Sources):
                     result = self._stage(index, spec, context, target, child)
             else:
                 result = self._stage(index, spec, context, target, log)
-            made = made.after(index, context.folder.name, spec.kind, result)
+            made = made.after(index, context.folder.name, spec, result)
         return made
 
     def _has_own_run(self, index: int) -> bool:
         """Whether a stage is told in a run below the recipe's own: in a chain each is."""
         if self.options.chain is not None and len(self.indices) > 1:
             return True
-        return index != self.indices[-1] and self.recipe.stages[index].kind != "tokenizer"
+        return index != self.indices[-1] and self.recipe.stages[index].makes == "model"
 
     def _tutors(self, index: int, made: Made, teachers: Teachers) -> Teachers:
         """Who teaches this stage: whom the recipe names, or a model of the chain."""
@@ -87,7 +88,7 @@ class Staging(Sources):
 
     def _given(self) -> Made:
         """What the first stage starts from: the recipe's model, the tokenizer of a flag."""
-        return Made(resolve_model(self.recipe.model) if self.recipe.model else None, self.inputs.get("tokenizer"))
+        return Made(resolve_model(self.recipe.model) if self.recipe.model else None, self.inputs.get(TOKENIZER))
 
     def _prepare(self, spec: Any, context: StageContext) -> Prepared:
         stage = registry.stage_class(spec.kind)(spec, context)
@@ -238,7 +239,7 @@ class Staging(Sources):
         return {"recipe": recipe, "spec": spec.model_dump(mode="json"), "context": fields}
 
     def _context(self, spec: Any, folder: Path, made: Made, teachers: Teachers) -> StageContext:
-        asked = spec.training.precision if hasattr(spec, "training") else "auto"
+        asked = spec.training.precision if spec.trains() else "auto"
         return StageContext(
             recipe=self.recipe,
             folder=folder,
@@ -263,7 +264,7 @@ class Staging(Sources):
     def _target(self, index: int) -> Path:
         """Where a stage's model goes: the last one's is the run's result, unless that is chosen at the end."""
         if self.whole and index == self.indices[-1] and not self._chooses:
-            return self.folder.path / ("student" if self.last.kind == "distill" else "model")
+            return self.folder.path / self.last.result_name
         return self._work(index) / "model"
 
     @property
@@ -273,9 +274,7 @@ class Staging(Sources):
 
     def _answers(self, index: int) -> bool:
         """Whether a stage's model does the task: one that was made from text alone does not, whatever head it has."""
-        if getattr(self.recipe.stages[index], "level", "task") == "corpus":
-            return False
-        return "task" in modelfolder.inspect(self._target(index)).heads
+        return self.recipe.stages[index].answers_task() and "task" in modelfolder.inspect(self._target(index)).heads
 
     def _child(self, log: TrackedRun, folder: Path, method: str, role: str) -> TrackedRun:
         return open_run(

@@ -124,9 +124,10 @@ def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
 
 def _without(recipe: Recipe, corpus: Sequence[StageSpec]) -> str:
     """What to do for lack of a general teacher: there is a recipe that does without, or another model is needed."""
-    if all(stage.kind != "distill" for stage in corpus):
+    if not any(stage.learns for stage in corpus):
         return "name a pretrained encoder"
-    names = [f"{recipe.name}-task"] + ["share"] * any(stage.kind == "share" for stage in corpus) + ["distilbert-task"]
+    others = sorted(corpus, key=lambda stage: stage.learns)
+    names = [f"{recipe.name}-task", *(stage.task_recipe for stage in others)]
     name = next(name for name in names if name in recipe_names())
     return f"add --general-teacher FOLDER, or use --recipe {name}"
 
