@@ -11,7 +11,7 @@ from compress.errors import UserError, did_you_mean, nearest
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import Ensemble, Member, together
 from compress.modelfolder.resolve import resolve
-from compress.recipe import Recipe
+from compress.recipe import Recipe, TeacherRow, load_recipe
 from compress.recipe.library import SUFFIXES
 from compress.recipe.library import names as recipe_names
 from compress.stages.shared.stage import Outline, outline_of
@@ -98,6 +98,25 @@ def joined(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
     ensemble.check(recipe.data.max_length)
     told = frozenset(i for i, one in enumerate(made) if one.told)
     return replace(made[recipe.lead], told=told, ensemble=ensemble)
+
+
+def teacher_rows(recipe: Recipe) -> tuple[TeacherRow, ...]:
+    """Who the recipe says teaches. Raises UserError for nobody."""
+    rows = recipe.taught_by
+    if not rows:
+        raise UserError(
+            f"recipe {recipe.name} needs a teacher", where="--teacher",
+            do="name a fine-tuned model's folder, or a teacher recipe such as 'teacher'",
+        )  # fmt: skip
+    return rows
+
+
+def teacher_recipe(recipe: Recipe, row: TeacherRow) -> Recipe | None:
+    """The recipe that makes a teacher, on the data of `recipe`; None when the teacher is a folder."""
+    if not is_recipe(row.model):
+        return None
+    seed = () if row.seed is None else (Override("seed", row.seed, f"the teacher's seed {row.seed}"),)
+    return load_recipe(row.model, overrides=[*overrides(recipe, load_recipe(row.model)), *seed])
 
 
 def teacher_folder(name: str) -> Path:
