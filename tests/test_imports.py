@@ -189,3 +189,76 @@ def test_the_registry_is_the_only_dynamic_import() -> None:
 
 def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+# --- circles inside a room --------------------------------------------------------------------------------------
+
+MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in OURS}
+
+
+def _runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """All of a file but what only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if not _for_type_checkers(child):
+            yield child
+            yield from _runtime_nodes(child)
+
+
+@cache
+def _imported_in_room(file: Path) -> frozenset[Path]:
+    """The files of the same room that a file imports, when it is imported itself or in a function."""
+    names: set[str] = set()
+    for node in _runtime_nodes(_tree(file)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, file)
+            names |= {name if (name := f"{base}.{alias.name}") in MODULES else base for alias in node.names}
+    found = {MODULES[name] for name in names if name in MODULES} - {file}
+    return frozenset(other for other in found if room_of(other) == room_of(file))
+
+
+def circles(arrows: dict[Path, frozenset[Path]]) -> list[list[Path]]:
+    """The strongly connected components of more than one file (Tarjan 1972)."""
+    order: dict[Path, int] = {}
+    lowest: dict[Path, int] = {}
+    open_files: list[Path] = []
+    found: list[list[Path]] = []
+
+    def visit(file: Path) -> None:
+        order[file] = lowest[file] = len(order)
+        open_files.append(file)
+        for other in sorted(arrows[file]):
+            if other not in order:
+                visit(other)
+                lowest[file] = min(lowest[file], lowest[other])
+            elif other in open_files:
+                lowest[file] = min(lowest[file], order[other])
+        if lowest[file] == order[file]:
+            start = open_files.index(file)
+            if len(open_files) - start > 1:
+                found.append(sorted(open_files[start:]))
+            del open_files[start:]
+
+    for file in arrows:
+        if file not in order:
+            visit(file)
+    return found
+
+
+def test_no_modules_of_a_room_import_each_other_in_a_circle() -> None:
+    arrows = {file: _imported_in_room(file) for file in OURS}
+    assert sum(len(others) for others in arrows.values()) > 300  # or nothing was looked at
+    wrong = []
+    for circle in circles(arrows):
+        for file in circle:
+            others = ", ".join(str(other.relative_to(ROOT)) for other in sorted(arrows[file]) if other in circle)
+            wrong.append(f"circle in {room_of(file)}: {file.relative_to(ROOT)} imports {others}")
+    assert not wrong, "\n".join([*wrong, "move what both need to a module below them, or pass it as an argument"])
+
+
+def test_circles_are_found() -> None:
+    a, b, c, d = (Path(name) for name in "abcd")
+    ring = {a: frozenset({b}), b: frozenset({c}), c: frozenset({a, d}), d: frozenset[Path]()}
+    assert circles(ring) == [[a, b, c]]
+    assert circles({**ring, c: frozenset({d})}) == []

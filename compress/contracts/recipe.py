@@ -10,6 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from compress.contracts.traits import Form, Rejection, Start
+
 T = TypeVar("T")
 ListOf = Annotated[tuple[T, ...], Field(strict=False)]
 """A list in a recipe, a tuple in Python. (Everything else is strict: "3" is not a number, true is not 1.)"""
@@ -48,11 +50,88 @@ class StageSpec(Frozen):
     trained: ClassVar[str | None] = None
     """What a model is called that a later stage trained on from this one's; None: as its run is."""
 
+    makes: ClassVar[Literal["model", "tokenizer"]] = "model"
+
+    compresses: ClassVar[bool] = True
+    """Whether its model is a smaller one of the model before it; False: it makes one that others compress."""
+
+    for_task: ClassVar[bool] = True
+    """Whether its model may answer the task: see `answers_task`."""
+
+    pretrains: ClassVar[bool] = False
+    """Whether its model has a masked-LM head, and so can teach on a corpus."""
+
+    learns: ClassVar[bool] = False
+    """Whether it is taught: by the recipe's teacher, or by another model of the chain. The others read a teacher only
+    in place of a model that they are not given."""
+
+    reads_teacher: ClassVar[bool] = False
+    """Whether its result depends on the teacher even where it is given a model."""
+
+    timed: ClassVar[bool] = False
+    """Whether its result depends on `evaluation.latency`."""
+
+    timed_by: ClassVar[tuple[str, ...]] = ()
+    """Keys that make its result depend on how fast this machine is, where they are set."""
+
+    changes_vocabulary: ClassVar[bool] = False
+    """Whether tokens go, which no training brings back."""
+
+    closes: ClassVar[str | None] = None
+    """Why no stage can come after it; None: one can."""
+
+    writes_onnx: ClassVar[bool] = False
+    """Whether its model is an ONNX file, and measured as one."""
+
+    result_name: ClassVar[str] = "model"
+    """The folder of its model in the run's folder, where it is the last stage."""
+
+    task_recipe: ClassVar[str | None] = None
+    """A shipped recipe that does the like without a general teacher."""
+
+    forms: ClassVar[tuple[Form, ...]] = ()
+    """What it makes of its model: see `makes_forms`."""
+
+    rejected: ClassVar[tuple[Rejection, ...]] = ()
+    """What it cannot work on, the first reason first: see `rejects`."""
+
     kind: Any  # each kind narrows it to its own Literal
 
     def needs(self) -> frozenset[str]:
         """Blocks of the recipe that this very row reads: they must be there, and its result depends on them."""
         return self.reads
+
+    def makes_forms(self) -> tuple[Form, ...]:
+        """What this very row makes of its model, beside what the model was before."""
+        return self.forms
+
+    def rejects(self) -> tuple[Rejection, ...]:
+        """What this very row cannot work on, the first reason first."""
+        return self.rejected
+
+    def starts_from(self) -> Start:
+        """What its model starts from."""
+        return "input"
+
+    def checkpoint(self) -> str | None:
+        """The model that the row names itself and starts from; None: there is none."""
+        return None
+
+    def checkpoints(self) -> tuple[str, ...]:
+        """All models that the row names itself, in a fixed order."""
+        return ()
+
+    def answers_task(self) -> bool:
+        """Whether its model may answer the task: one made from text alone does not, whatever head it has."""
+        return self.for_task and getattr(self, "level", "task") == "task"
+
+    def trains(self) -> bool:
+        """Whether it takes optimizer steps."""
+        return "training" in type(self).model_fields
+
+    def depends_on_machine(self) -> bool:
+        """Whether its result depends on how fast this machine is."""
+        return any(getattr(self, key) for key in self.timed_by)
 
 
 class PartRow(Frozen):

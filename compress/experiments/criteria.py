@@ -56,8 +56,7 @@ class Contest:
                 "the output folder exists", where=f"--output {self.base}", do="use --resume to go on, or a new folder",
                 code=ExitCode.REFUSED,
             )  # fmt: skip
-        self.run = Run(self.recipe, options, console, None, {})
-        self.run.stop = stop
+        self.run = Run(self.recipe, options, console, None, {}, stop=stop)
         spec = self.recipe.stages[place]
         self.subject = Subject.of(self.run.workplace(place, self.base), spec.rows)
         config = self.subject.loaded.config
@@ -161,9 +160,8 @@ class Contest:
         overrides = (*self.options.overrides, *said)
         folder = self.base / f"keep-{len(layers)}" / "-".join(map(str, layers)) / f"seed-{seed}"
         one = dataclasses.replace(self.options, output=folder, overrides=overrides, resume=folder.exists())
-        run = Run(load_recipe(self.name, overrides=overrides), one, self.console, self.verb, {})
-        run.parent, run.tags = log.parent, {"compress.criteria": ", ".join(criteria)}
-        report = run.go()
+        recipe, tags = load_recipe(self.name, overrides=overrides), {"compress.criteria": ", ".join(criteria)}
+        report = Run(recipe, one, self.console, self.verb, {}, parent=log.parent, tags=tags).go()
         assert report is not None
         return next(m for m in report.measured if m.subject.role == "student")
 

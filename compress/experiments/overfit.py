@@ -94,7 +94,7 @@ def check_recipe(
     _refuse(options)
     recipe = load_recipe(name, overrides=options.overrides)
     given = {key: input_folder(key, path) for key, path in inputs.items()}
-    outcomes = _Rehearsal(recipe, options, console, verb, given).rehearse()
+    outcomes = _Rehearsal(Run(recipe, options, console, verb, given)).rehearse()
     for outcome in outcomes:
         _tell(outcome, console)
     reasons = [f"{o.name}: {reason}" for o in outcomes for reason in o.reasons]
@@ -111,27 +111,32 @@ def _refuse(options: RunOptions) -> None:
             raise UserError("a check keeps nothing", where=flag, do="leave it out, or leave out --check")
 
 
-class _Rehearsal(Run):
-    """A run whose data are a few examples, and whose results are thrown away."""
+class _Rehearsal:
+    """Goes through a run's stages on a few examples, and throws the results away."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.sources, self.contexts, self.console = run.sources, run.contexts, run.console
 
     def rehearse(self) -> list[Outcome]:
-        self._told_where()
-        self._open_data()
-        teachers = self._teachers()
+        selection, stop = self.run.selection, self.run.stop
+        self.run.journal.address()  # an address that cannot be one is an error here too
+        self.sources.open()
+        teachers = self.run.teachers()
         counts = self._shrink()
-        made, outcomes = self._given(), []
-        with StopFlag() as self.stop, tempfile.TemporaryDirectory(prefix="compress-check-") as temporary:
-            for index in self.indices:
-                folder = Path(temporary) / f"{index}-{self.recipe.stages[index].kind}"
-                spec = self.recipe.stages[index]
-                context = self._context(spec, folder, made, teachers)
+        made, outcomes = self.contexts.given(), []
+        with stop, tempfile.TemporaryDirectory(prefix="compress-check-") as temporary:
+            for index in selection.indices:
+                spec = selection.stage(index)
+                folder = Path(temporary) / f"{index}-{spec.kind}"
+                context = self.contexts.of(spec, folder, made, teachers)
                 try:
                     outcome, finished = self._rehearse(spec, context, counts)
                 except Stopped:
-                    raise Stopped(f"stopped by {self.stop.requested}; the check has left nothing behind") from None
+                    raise Stopped(f"stopped by {stop.requested}; the check has left nothing behind") from None
                 outcomes.append(outcome)
                 assert finished.model is not None
-                if index != self.indices[-1]:
+                if index != selection.indices[-1]:
                     target = folder / "model"
                     modelfolder.save_model(target, finished.model, tokenizer_files=finished.files, meta=finished.meta)
                     made = dataclasses.replace(made, model=target)
@@ -139,15 +144,14 @@ class _Rehearsal(Run):
 
     def _shrink(self) -> Mapping[str, int]:
         """Put a few examples in the data's place; returns how many rows or documents a run reads for each of them."""
-        counts = {}
-        if "table" in self.__dict__:
-            counts["task"] = sum(len(rows) for name, rows in self.table.splits.items() if name == "train")
-            self.table = _few(self.table)
-        if "corpus" in self.__dict__:
-            assert self.recipe.corpus is not None
-            documents = len(self.corpus.splits["train"])
-            self.corpus = _short(self.corpus, self.recipe.corpus.max_length)
-            counts["corpus"] = documents
+        counts, sources, corpus_spec = {}, self.sources, self.run.recipe.corpus
+        if (table := sources.opened_table) is not None:
+            counts["task"] = sum(len(rows) for name, rows in table.splits.items() if name == "train")
+            sources.opened_table = _few(table)
+        if (corpus := sources.opened_corpus) is not None:
+            assert corpus_spec is not None
+            counts["corpus"] = len(corpus.splits["train"])
+            sources.opened_corpus = _short(corpus, corpus_spec.max_length)
         return counts
 
     def _rehearse(self, spec: Any, context: StageContext, counts: Mapping[str, int]) -> tuple[Outcome, Finished]:
@@ -161,17 +165,21 @@ class _Rehearsal(Run):
         )  # fmt: skip
         left_out = {"augmentation": None, "noise": None, "cache": None, "use_unlabelled": False, "control": False}
         changes = {name: value for name, value in left_out.items() if name in type(spec).model_fields}
-        prepared = self._prepare(spec.model_copy(update={**changes, "checks": "tell", "training": short}), context)
-        seconds = SECONDS / len(self.indices)
+        prepared = self.contexts.prepare(
+            spec.model_copy(update={**changes, "checks": "tell", "training": short}), context
+        )
+        seconds = SECONDS / len(self.run.selection.indices)
         watch = _Watch(prepared, seconds)
         with self.console.progress(f"{context.folder.name}, check", STEPS) as progress:
-            watch.run(prepared, context, _Timed(progress, watch), self.stop)
+            watch.run(prepared, context, _Timed(progress, watch), self.run.stop)
         total = plan.steps
         if total is None and spec.level == "task":
             total = -(-int(counts["task"] * plan.epochs) // plan.batch_rows)
         elif total is None:
             assert prepared.source is not None
-            blocks = prepared.source.steps(0) * rows / max(1, len(self.corpus.splits["train"])) * counts["corpus"]
+            blocks = (
+                prepared.source.steps(0) * rows / max(1, len(self.sources.corpus.splits["train"])) * counts["corpus"]
+            )
             total = -(-int(blocks * plan.epochs) // plan.batch_rows)
         outcome = watch.outcome(context.folder.name, spec, total, plan.batch_rows / rows)
         return outcome, prepared.finish()

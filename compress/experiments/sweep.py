@@ -93,8 +93,7 @@ def run_sweep(
             one = dataclasses.replace(
                 options, output=folder, overrides=overrides, resume=options.resume and folder.exists()
             )
-            run = Run(load_recipe(name, overrides=overrides), one, console, verb, given)
-            run.parent = log.parent
+            run = Run(load_recipe(name, overrides=overrides), one, console, verb, given, parent=log.parent)
             try:
                 report = run.go()
             except Stopped as stopped:

@@ -1,7 +1,8 @@
 """Recipes: YAML (+ extends, --set) → a frozen `Recipe`; an error names place, key and nearest legal key."""
 
 from compress.recipe.compose import load_recipe, parse_override
-from compress.recipe.library import Entry, find_recipe, list_recipes
+from compress.recipe.library import find_recipe
+from compress.recipe.listing import Entry, list_recipes
 from compress.recipe.schema import CorpusSpec, DataSpec, EvaluationSpec, LatencySpec, Recipe, TeacherRow, json_schema
 
 __all__ = [

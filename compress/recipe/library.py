@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -10,17 +9,6 @@ import compress
 from compress.errors import UserError, did_you_mean, printable
 
 SUFFIXES = (".yaml", ".yml")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One shipped recipe, as the list shows it."""
-
-    name: str
-    path: Path
-    description: str
-    method: str
-    experimental: bool = False
 
 
 @cache
@@ -34,25 +22,6 @@ def folder() -> Path:
 def names() -> list[str]:
     """Names of the shipped recipes."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
-
-
-def list_recipes() -> list[Entry]:
-    """The shipped recipes with what they say about themselves, not validated; experimental ones last."""
-    from compress.recipe.compose import compose
-
-    entries = []
-    for name in names():
-        said = compose(name).plain()
-        entries.append(
-            Entry(
-                name,
-                folder() / f"{name}.yaml",
-                str(said.get("description", "")),
-                str(said.get("method", "")),
-                said.get("experimental") is True,
-            )
-        )
-    return sorted(entries, key=lambda entry: entry.experimental)
 
 
 def is_path(name: str) -> bool:

@@ -18,6 +18,8 @@ import torch
 
 import compress
 import evaluation
+from compress.contracts import StageSpec
+from compress.contracts.traits import TOKENIZER
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve as resolve_model
@@ -33,9 +35,6 @@ MADE = "made.json"
 
 PLACES = 8
 """Of one key that are remembered."""
-
-TIMED = ("target_latency", "only_faster")
-"""Keys of a stage by which it depends on how fast this machine is."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def mark(folder: Path) -> str:
     return hashlib.sha256("".join(f"{name} {files[name].sha256}\n" for name in sorted(files)).encode()).hexdigest()
 
 
-def key(spec: Any, index: int, context: StageContext) -> str:
+def key(spec: StageSpec, index: int, context: StageContext) -> str:
     """sha256 of all that decides what a stage makes: what it reads, its part of the recipe, the seed, this program."""
     recipe, needs = context.recipe, spec.needs()
     parts: dict[str, Any] = {
@@ -80,11 +79,11 @@ def key(spec: Any, index: int, context: StageContext) -> str:
         "seed": context.seed,
         "stage": spec.model_dump(mode="json"),
         "model": None if context.model is None else mark(context.model),
-        "tokenizer": None if context.tokenizer is None else mark(context.tokenizer),
+        TOKENIZER: None if context.tokenizer is None else mark(context.tokenizer),
         "words": sorted(words_read(recipe, [index]).values()),
-        "checkpoints": [mark(resolve_model(name)) for name in _checkpoints(spec)],
+        "checkpoints": [mark(resolve_model(name)) for name in spec.checkpoints()],
     }
-    if "teacher" in needs and (context.model is None or spec.kind in ("distill", "prune_width")):
+    if "teacher" in needs and (context.model is None or spec.reads_teacher):
         taught = (context.teacher, context.general_teacher)
         parts["teachers"] = [None if folder is None else mark(folder) for folder in taught]
         parts["ensemble"] = None if context.ensemble is None else context.ensemble.fingerprint
@@ -92,18 +91,12 @@ def key(spec: Any, index: int, context: StageContext) -> str:
         said = getattr(recipe, block)
         if block in needs and said is not None:
             parts[block] = [said.model_dump(mode="json", exclude={"source"}), opened().fingerprint]
-    if spec.kind.startswith("prune_") or spec.kind == "factorize":
+    if spec.timed:
         parts["latency"] = recipe.evaluation.latency.model_dump(mode="json")
-        if any(getattr(spec, name, None) for name in TIMED):
+        if spec.depends_on_machine():
             parts["machine"] = describe(context.device)
     canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _checkpoints(spec: Any) -> list[str]:
-    """Models that a stage names itself."""
-    named = (getattr(getattr(spec, block, None), "model", None) for block in ("student", "augmentation"))
-    return [name for name in named if name is not None]
 
 
 def find(key: str, say: Callable[[str], None]) -> Found | None:

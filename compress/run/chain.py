@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from compress.contracts import StageSpec
+from compress.contracts.traits import Form, Rejection
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.low_rank import is_low_rank
 from compress.encoder.config.sparsity import is_sparse
@@ -15,9 +17,6 @@ from compress.recipe import Recipe
 
 Tutor = Literal["teacher", "first"] | int
 """Whom a stage learns from: whom the recipe names, the model that the chain starts from, or the result of a stage."""
-
-MAKERS = ("tokenizer", "pretrain", "finetune")
-"""Stages that compress nothing: a model that the chain itself is about may come of them."""
 
 
 def label(recipe: Recipe, index: int) -> str:
@@ -59,11 +58,11 @@ def find(recipe: Recipe, places: Sequence[int], asked: str, flag: str) -> int:
 
 def models_before(recipe: Recipe, indices: Sequence[int], index: int) -> list[int]:
     """The stages before this one that make a model."""
-    return [i for i in indices if i < index and recipe.stages[i].kind != "tokenizer"]
+    return [i for i in indices if i < index and recipe.stages[i].makes == "model"]
 
 
 def tutor(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
-    """Whom a distill stage learns from, as its `taught_by` says; of the other kinds whom the recipe names."""
+    """Whom a stage that learns is taught by, as its `taught_by` says; of the others whom the recipe names."""
     spec = recipe.stages[index]
     asked = getattr(spec, "taught_by", "teacher")
     if asked == "teacher":
@@ -77,26 +76,27 @@ def tutor(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
 def _parent(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
     """The model as it was before this stage, or before those without training that it recovers."""
     before = models_before(recipe, indices, index)
-    if before and recipe.stages[index].student is not None:
+    if before and recipe.stages[index].starts_from() != "input":
         return before[-1]
     passed = False
-    while before and not hasattr(recipe.stages[before[-1]], "training"):
-        if passed and recipe.stages[before[-1]].kind == "prune_vocab":
+    while before and not recipe.stages[before[-1]].trains():
+        if passed and recipe.stages[before[-1]].changes_vocabulary:
             break  # no training brings pieces back, and only models of one vocabulary compare layer by layer
         before.pop()
         passed = True
     if not before:
         return _first(recipe, indices, index)
     previous = models_before(recipe, indices, index)[-1]
-    if before[-1] != previous or recipe.stages[previous].kind in MAKERS:
+    if before[-1] != previous or not recipe.stages[previous].compresses:
         return before[-1]
     return tutor(recipe, indices, previous)  # it goes on with a student that somebody taught already
 
 
 def _first(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
     """The model that the chain starts from: one that was given, or the first that it makes for the task."""
-    own = [i for i in models_before(recipe, indices, index) if recipe.stages[i].kind == "finetune"]
-    if recipe.stages[indices[0]].kind in MAKERS and own:
+    stages, before = recipe.stages, models_before(recipe, indices, index)
+    own = [i for i in before if not stages[i].compresses and stages[i].for_task]
+    if not stages[indices[0]].compresses and own:
         return own[0]
     return "first" if recipe.model is not None else "teacher"
 
@@ -110,78 +110,64 @@ def asks_teacher(recipe: Recipe, indices: Sequence[int]) -> bool:
         if "teacher" not in spec.needs():
             continue
         given = recipe.model is not None or bool(models_before(recipe, indices, index))
-        if tutor(recipe, indices, index) == "teacher" if spec.kind == "distill" else not given:
+        if tutor(recipe, indices, index) == "teacher" if spec.learns else not given:
             return True
     return False
 
 
 # --- orders -----------------------------------------------------------------------------------------------------
 
-QUANTIZED, LOW_RANK, SPARSE, SHARED = "quantized", "low rank", "sparse", "shared"
-APART, TABLES = "apart", "tables"
-CUTS = {
-    "prune_layers": "cutting it",
-    "prune_width": "cutting it",
-    "prune_vocab": "cutting its vocabulary",
-    "share": "sharing its layers",
-    "factorize": "factorizing it",
-    "sparsify": "making it sparse",
-    "quantize": "quantizing it again",
-}
-"""What a stage does that takes a model apart."""
-
 
 @dataclass(frozen=True)
-class Trait:
-    """What a model is that not every stage can take. by: the stage that made it so, None: it was so from the start."""
+class Found:
+    """A form that a model has. by: the stage that made it so, None: it was so from the start."""
 
-    name: str
+    form: Form
     by: int | None
 
 
-def traits_of(config: EncoderConfig | None) -> list[Trait]:
+def forms_of(config: EncoderConfig | None) -> list[Found]:
     """Those of a model that is there."""
     if config is None:
         return []
-    found = {
-        QUANTIZED: config.quantization is not None,
-        LOW_RANK: is_low_rank(config),
-        SPARSE: is_sparse(config),
-        SHARED: config.sharing is not None or config.layer_groups is not None,
-        APART: config.sharing is not None,
-        TABLES: config.width != config.hidden,
+    forms: dict[Form, bool] = {
+        "quantized": config.quantization is not None,
+        "low_rank": is_low_rank(config),
+        "sparse": is_sparse(config),
+        "shared": config.sharing is not None or config.layer_groups is not None,
+        "partly_shared": config.sharing is not None,
+        "factorized_embeddings": config.width != config.hidden,
     }
-    return [Trait(name, None) for name, there in found.items() if there]
+    return [Found(form, None) for form, there in forms.items() if there]
 
 
 def check_order(recipe: Recipe, indices: Sequence[int], start: EncoderConfig | None) -> None:
     """Raise UserError, before anything runs, for a stage that cannot take what those before it make, and for one whose
     work a later one throws away. start: the shape of the model that the chain starts from, None while it is unknown."""
-    given, first = traits_of(start), next((i for i in indices if recipe.stages[i].kind != "tokenizer"), None)
-    after: dict[int, list[Trait]] = {}
-    now = given
-    for index in indices:
+    models = [i for i in indices if recipe.stages[i].makes == "model"]
+    now = given = forms_of(start)
+    after: dict[int, list[Found]] = {}
+    for index in models:
         spec = recipe.stages[index]
-        if spec.kind == "tokenizer":
-            continue
         _refuse_lost(recipe, indices, index)
-        if spec.kind == "pretrain":
+        if spec.starts_from() in ("random", "checkpoint"):
             now = []
-        elif spec.kind == "distill" and spec.student is not None:
+        elif spec.starts_from() == "teacher":
             who = tutor(recipe, indices, index)
-            now = [] if spec.student.model is not None else after[who] if isinstance(who, int) else given
+            now = after[who] if isinstance(who, int) else given
         reason = _objection(spec, now)
         # What the first stage cannot take of the model that it is given, it says itself, and with its figures.
-        if reason is not None and not (index == first and reason[0].by is None):
-            trait, why, do = reason
-            raise _refused(recipe, index, trait, why, do)
-        now = after[index] = [*now, *(Trait(name, index) for name in _made(spec))]
+        if reason is not None and not (index == models[0] and reason[0].by is None):
+            raise _refused(recipe, index, *reason)
+        now = after[index] = [*now, *(Found(form, index) for form in spec.makes_forms())]
 
 
-def _refused(recipe: Recipe, index: int, trait: Trait, why: str, do: str) -> UserError:
+def _refused(recipe: Recipe, index: int, found: Found, rejection: Rejection) -> UserError:
     here = label(recipe, index)
-    earlier = "this model" if trait.by is None else label(recipe, trait.by)
-    return UserError(f"{here} cannot come after {earlier}", where=f"recipe {recipe.name}", why=why, do=do)
+    earlier = "this model" if found.by is None else label(recipe, found.by)
+    return UserError(
+        f"{here} cannot come after {earlier}", where=f"recipe {recipe.name}", why=rejection.why, do=rejection.do
+    )
 
 
 def _refuse_lost(recipe: Recipe, indices: Sequence[int], index: int) -> None:
@@ -190,21 +176,22 @@ def _refuse_lost(recipe: Recipe, indices: Sequence[int], index: int) -> None:
     if not before:
         return
     lost, made = label(recipe, before[-1]), None
-    if recipe.stages[before[-1]].kind == "export":
-        why = "a file holds the weights as they were when it was written"
+    closed = recipe.stages[before[-1]].closes
+    if closed is not None:
         raise UserError(
-            f"{label(recipe, index)} cannot come after {lost}", where=f"recipe {recipe.name}", why=why, do="export last"
-        )
-    if spec.kind == "pretrain":
+            f"{label(recipe, index)} cannot come after {lost}", where=f"recipe {recipe.name}", why=closed,
+            do=f"{recipe.stages[before[-1]].kind} last",
+        )  # fmt: skip
+    start = spec.starts_from()
+    if start == "random":
         made = "random weights"
-    elif spec.kind == "distill" and spec.student is not None:
-        if spec.student.model is not None:
-            made = f"a checkpoint of its own, {spec.student.model}"
-        elif tutor(recipe, indices, index) != before[-1]:
-            made = "its teacher, which is another model"
+    elif start == "checkpoint":
+        made = f"a checkpoint of its own, {spec.checkpoint()}"
+    elif start == "teacher" and tutor(recipe, indices, index) != before[-1]:
+        made = "its teacher, which is another model"
     if made is not None:
         do = "put it first, or let it go on with what it is given"
-        if spec.kind == "distill":
+        if spec.learns:
             do += " (student: null, or taught_by: parent)"
         raise UserError(
             f"{label(recipe, index)} throws away what {lost} made",
@@ -214,48 +201,10 @@ def _refuse_lost(recipe: Recipe, indices: Sequence[int], index: int) -> None:
         )
 
 
-def _made(spec: Any) -> list[str]:
-    """What a stage makes of a model."""
-    if spec.kind == "quantize" or (spec.kind == "distill" and spec.quantize is not None):
-        return [QUANTIZED]
-    if spec.kind == "factorize":
-        return [LOW_RANK]
-    if spec.kind == "sparsify":
-        return [SPARSE]
-    if spec.kind == "share":
-        shares = spec.pattern.kind != "none"
-        apart = shares and (spec.own_vectors or spec.residual_rank > 0)
-        return [SHARED] * shares + [APART] * apart + [TABLES] * (spec.embedding is not None)
-    return []
-
-
-def _objection(spec: Any, traits: Sequence[Trait]) -> tuple[Trait, str, str] | None:
-    """(what it is that keeps the stage from working, why, what to do); None where nothing does."""
-    known = {trait.name: trait for trait in traits}
-    doing = CUTS.get(spec.kind, "quantizing it again" if getattr(spec, "quantize", None) is not None else None)
-    if doing is not None and QUANTIZED in known:
-        return known[QUANTIZED], f"the model is quantized already, and {doing} reads float layers", "quantize last"
-    takes_apart = ("factorize", "prune_width", "sparsify")
-    whole = spec.kind in takes_apart or (spec.kind == "share" and spec.pattern.kind != "none")
-    if whole and SPARSE in known:
-        why = f"the model's matrices are 2:4 sparse, and {doing} would break the pattern"
-        return known[SPARSE], why, "use one of both" if spec.kind == "factorize" else "sparsify afterwards, and once"
-    if whole and LOW_RANK in known:
-        why = f"the model's matrices are of low rank already, and {doing} reads whole ones"
-        return known[LOW_RANK], why, "use one of both" if spec.kind == "sparsify" else "factorize afterwards, and once"
-    if spec.kind in ("factorize", "sparsify") and APART in known:
-        what = "products cannot stand for" if spec.kind == "factorize" else "zeros cannot be taken out of"
-        why = f"its layers share matrices and keep something of their own, which {what}"
-        return known[APART], why, f"{spec.kind} alone, or share whole layers (own_vectors: false, residual_rank: 0)"
-    if spec.kind == "prune_width" and (spec.hidden or spec.head_width) and APART in known:
-        why = "its layers share matrices and keep something of their own, so channels cannot go"
-        return known[APART], why, "make it narrower first and share it then"
-    if spec.kind == "share":
-        if spec.embedding is not None and TABLES in known:
-            return known[TABLES], "its embeddings are factorized already", "leave embedding out"
-        if SHARED in known and not spec.again:
-            return known[SHARED], "its layers share already", "say again: true, to join its groups further"
-    return None
+def _objection(spec: StageSpec, forms: Sequence[Found]) -> tuple[Found, Rejection] | None:
+    """What keeps the stage from working on a model of these forms; None where nothing does."""
+    known = {found.form: found for found in forms}
+    return next(((known[r.form], r) for r in spec.rejects() if r.form in known), None)
 
 
 def same_folder(one: Path | None, other: Path | None) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compress.contracts import StageResult
+from compress.console import Console
+from compress.contracts import RunOptions, StageResult
 from compress.measure.models import (
     MEMBER,
     STAGE,
@@ -25,9 +26,12 @@ from compress.onnx.runtimes import Runtime
 from compress.run import chain, waterfall
 from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
+from compress.run.journal import Journal
 from compress.run.publish import log_measured, measured_tags
 from compress.run.results import Made, RunReport
-from compress.run.stages import Staging
+from compress.run.selection import Selection
+from compress.run.sources import Sources
+from compress.run.stages import Stages
 from compress.run.teachers import Teachers
 from compress.stages.shared.stage import decided_by, task_choice
 from compress.storage import atomic
@@ -37,18 +41,37 @@ START = f"{MEMBER}start"
 """The role of the model that a chain starts from, where another one teaches."""
 
 
-class Measuring(Staging):
-    """What the stages of a run made, measured."""
+class Measuring:
+    """Measures what the stages of a run made."""
 
-    def _measured(self, log: TrackedRun, teachers: Teachers, made: Made, control: StageResult | None) -> RunReport:
-        evaluation, table = self.recipe.evaluation, self.table
+    def __init__(
+        self,
+        selection: Selection,
+        sources: Sources,
+        stages: Stages,
+        journal: Journal,
+        options: RunOptions,
+        console: Console,
+    ) -> None:
+        self.selection, self.sources, self.stages, self.journal = selection, sources, stages, journal
+        self.options, self.console = options, console
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.stages.folder
+
+    def measure(self, log: TrackedRun, teachers: Teachers, made: Made, control: StageResult | None) -> RunReport:
+        """Measure the models side by side and report them; with `result: best` the best one becomes the run's."""
+        recipe, table = self.selection.recipe, self.sources.table
+        evaluation, last = recipe.evaluation, self.selection.indices[-1]
         assert made.model is not None
-        assert self.recipe.data is not None
+        assert recipe.data is not None
         subjects = self._subjects(teachers, made, control)
         dataset, rows = f"{table.called}/{evaluation.split}", table.split(evaluation.split)
         deploy(
             [s.folder for s in subjects if kind_of(s.role) != "teacher" or len(subjects) == 1],
-            rows, dataset, self.recipe.data.max_length,
+            rows, dataset, recipe.data.max_length,
             asked=self.options.onnx, say=self.console.note, warn=self.console.warn,
         )  # fmt: skip
         measured = measure(
@@ -57,7 +80,7 @@ class Measuring(Staging):
             task=table.task,
             dataset=dataset,
             digest=table.fingerprint,
-            max_length=self.recipe.data.max_length,
+            max_length=recipe.data.max_length,
             cost=CostPlan(**evaluation.latency.model_dump(), throughput_rows=evaluation.throughput_rows),
             bootstrap=evaluation.bootstrap,
             settings=decided_by(table),
@@ -71,10 +94,10 @@ class Measuring(Staging):
         found = waterfall.rows(steps) if len(steps) > 1 else []
         with contextlib.ExitStack() as scope:
             # A run that is to go on has its final figures when it is done: they are written once.
-            told = log if self.whole else scope.enter_context(self._stage_run(log, self.indices[-1]))
+            own = log if self.selection.whole else scope.enter_context(self.stages.tracked(log, last))
             lines = log_measured(
-                told, self.console, measured, table=table, method=self.method, told=self._roles_told(teachers),
-                child=lambda role: self._child(log, self._tracked(role), kind_of(role), kind_of(role)),
+                own, self.console, measured, table=table, method=self.selection.method, told=self._roles_told(teachers),
+                child=lambda role: self._child(log, role),
                 result=best_of(candidates).role if candidates else "student",
                 more=sentences(candidates, task_choice(table)[0]) if candidates else (),
                 apart=[m.subject.role for m in measured if found and m.subject.role.startswith(STAGE)],
@@ -82,33 +105,34 @@ class Measuring(Staging):
             )  # fmt: skip
         if found:
             lines += self._tell_waterfall(log, steps, found)
-        if self.whole and self.options.chain is not None and self._has_own_run(self.indices[-1]):
+        if self.selection.whole and self.selection.is_chain and self.stages.has_own_run(last):
             main = next((m for m in measured if m.subject.role == "student"), measured[-1])
-            with self._stage_run(log, self.indices[-1]) as child:
+            with self.stages.tracked(log, last) as child:
                 child.metrics(main.measurement.values)
                 child.tags(measured_tags(main))
         model = made.model
         if candidates:
-            model = self.folder.path / "model"
+            model = self.folder / "model"
             modelfolder.duplicate(best_of(candidates).folder, model)
-        return RunReport(self.folder.path, model, measured, lines, waterfall=found)
+        return RunReport(self.folder, model, measured, lines, waterfall=found)
 
-    def _stage_run(self, log: TrackedRun, index: int) -> TrackedRun:
-        """The tracked run of a stage, to go on with."""
-        return self._child(log, self._work(index), self.recipe.stages[index].kind, "stage")
+    def _child(self, log: TrackedRun, role: str) -> TrackedRun:
+        """The tracked run of a measured model that is not the run's own result."""
+        return self.journal.child(log, self._tracked(role), method=kind_of(role), role=kind_of(role))
 
     # --- a chain --------------------------------------------------------------------------------------------------
 
     def _steps(self, measured: Sequence[Measured]) -> list[waterfall.Step]:
         """The models of a chain in their order; none where the run is no chain."""
-        if self.options.chain is None or len(self.indices) < 2:
+        recipe, indices = self.selection.recipe, self.selection.indices
+        if not self.selection.is_chain or len(indices) < 2:
             return []
         by_role = {m.subject.role: m for m in measured}
         start = by_role.get(START) or by_role.get("teacher")
-        last = chain.label(self.recipe, self.indices[-1])
+        last = chain.label(recipe, indices[-1])
         steps = [] if start is None else [waterfall.Step(start.subject.name, start)]
-        stages = [(i, by_role[stage_role(i)]) for i in self.indices if stage_role(i) in by_role]
-        steps += [waterfall.Step(chain.label(self.recipe, i), m) for i, m in stages]
+        stages = [(i, by_role[stage_role(i)]) for i in indices if stage_role(i) in by_role]
+        steps += [waterfall.Step(chain.label(recipe, i), m) for i, m in stages]
         return steps + [waterfall.Step(last, m) for m in measured if m.subject.role == "student"]
 
     def _tell_waterfall(
@@ -120,11 +144,11 @@ class Measuring(Staging):
         self.console.table("what each stage cost and gave", columns, rows)
         for line in lines:
             self.console.result(line)
-        folder = self.folder.path
+        folder = self.folder
         picture = folder / waterfall.PICTURE
         atomic.write_text(picture, waterfall.picture(folder.name, found))
         self.console.result(f"picture  {picture}")
-        if self.whole:
+        if self.selection.whole:
             log.artifact(picture)
             log.table(folder / waterfall.TABLE, columns, rows)
             log.metrics(waterfall.figures(found))
@@ -133,18 +157,18 @@ class Measuring(Staging):
     def _subjects(self, teachers: Teachers, made: Made, control: StageResult | None) -> list[Subject]:
         """What is measured: who taught, what stages made on the way, the result, and its control."""
         assert made.model is not None
-        name, trained = self.folder.path.name, self._trained
+        name, trained, is_chain = self.folder.name, self._trained, self.selection.is_chain
         subjects, milestones = self._references(teachers), self._milestones()
         if not subjects:
-            first = next(iter(milestones), None) if self.options.chain is not None else None
+            first = next(iter(milestones), None) if is_chain else None
             if first is None:
                 return [Subject(name, made.model, "teacher")]
-            subjects = [Subject(first, self._target(milestones.pop(first)), "teacher")]
-        student = f"{trained} + distillation" if trained and self.options.chain is None else name
-        subjects.append(Subject(student, made.model, "student", runtime=self._runtime(self.indices[-1])))
+            subjects = [Subject(first, self.stages.target(milestones.pop(first)), "teacher")]
+        student = f"{trained} + distillation" if trained and not is_chain else name
+        subjects.append(Subject(student, made.model, "student", runtime=self._runtime(self.selection.indices[-1])))
         for told, index in milestones.items():
             role, runtime = stage_role(index), self._runtime(index)
-            subjects.insert(-1, Subject(told, self._target(index), role, runtime=runtime))
+            subjects.insert(-1, Subject(told, self.stages.target(index), role, runtime=runtime))
         if control is not None:
             twin = Subject(f"{trained} alone" if trained else "control", control.folder, "control")
             subjects.insert(len(subjects) - 1 if trained else len(subjects), twin)
@@ -153,43 +177,45 @@ class Measuring(Staging):
     def _references(self, teachers: Teachers) -> list[Subject]:
         """Whoever taught, and the model that the chain starts from, where that is another one."""
         found = [] if teachers.task is None else taught_by(teachers.task, teachers.ensemble)
-        start = self._given().model
-        if self.options.chain is None or start is None or chain.same_folder(start, teachers.task):
+        start = self.sources.given_model()
+        if not self.selection.is_chain or start is None or chain.same_folder(start, teachers.task):
             return found
-        if self.recipe.stages[self.indices[0]].kind in chain.MAKERS or "task" not in modelfolder.inspect(start).heads:
+        if not self.selection.first.compresses or "task" not in modelfolder.inspect(start).heads:
             return found
         return [*found, Subject("start", start, START if found else "teacher")]
 
     def _runtime(self, index: int) -> Runtime | None:
         """What a stage's model is measured in: of an exported one its file."""
-        exported = self.recipe.stages[index].kind == "export" and self.options.device == "cpu"
+        exported = self.selection.stage(index).writes_onnx and self.options.device == "cpu"
         return "onnxruntime" if exported else None
 
     def _milestones(self) -> dict[str, int]:
         """Name → place of the stages on the way whose models are measured."""
-        if self.options.chain is not None:
-            models = [i for i in self.indices[:-1] if self.recipe.stages[i].kind != "tokenizer" and self._answers(i)]
-            return {chain.label(self.recipe, i): i for i in models}
-        between = [i for i in self.indices[:-1] if self.recipe.stages[i].milestone is not None and self._answers(i)]
+        stage, models = self.selection.stage, self.selection.models()
+        if self.selection.is_chain:
+            return {chain.label(self.selection.recipe, i): i for i in models if self.stages.answers(i)}
+        between = [i for i in models if stage(i).milestone is not None and self.stages.answers(i)]
         many = len(between) > 1
-        return {
-            f"{self.recipe.stages[i].milestone}{f' {place}' if many else ''}": i for place, i in enumerate(between, 1)
-        }
+        return {f"{stage(i).milestone}{f' {place}' if many else ''}": i for place, i in enumerate(between, 1)}
 
     @property
     def _trained(self) -> str | None:
         """What the result of a last stage is called that trains on what a stage before it made."""
-        named = [self.recipe.stages[i].trained for i in self.indices[:-1]]
+        named = [self.selection.stage(i).trained for i in self.selection.indices[:-1]]
         return next((name for name in reversed(named) if name is not None), None)
 
     def _candidates(self, made: Made, control: StageResult | None) -> list[Candidate]:
         """What the run's result is chosen from, what was there first before what was trained; none where nothing is."""
-        if not self._chooses or made.last is None:
+        if not self.selection.selects_best or made.last is None:
             return []
-        metric, trained, found = task_choice(self.table)[0], self._trained, []
-        first = next(((name, i) for name, i in self._milestones().items() if self._target(i) == made.before), None)
+        metric, trained, found = task_choice(self.sources.table)[0], self._trained, []
+        first = next(
+            ((name, i) for name, i in self._milestones().items() if self.stages.target(i) == made.before), None
+        )
         if first is not None and metric in made.last.start:
-            found.append(Candidate(first[0], stage_role(first[1]), self._target(first[1]), made.last.start[metric]))
+            found.append(
+                Candidate(first[0], stage_role(first[1]), self.stages.target(first[1]), made.last.start[metric])
+            )
         if control is not None:
             name = f"{trained} alone" if trained else "control"
             found.append(Candidate(name, "control", control.folder, control.best[metric]))
@@ -199,12 +225,12 @@ class Measuring(Staging):
     def _tracked(self, role: str) -> Path:
         """Whose journal a model that is not the run's own result writes to: the control goes on in its stage's."""
         if role == "control":
-            return self._work(self.indices[-1], "-control")
+            return self.stages.work(self.selection.indices[-1], "-control")
         if role == "student":  # measured beside what the run leaves; its training is in the run's own journal
-            return self.folder.path / "distilled"
+            return self.folder / "distilled"
         if role.startswith(STAGE):
-            return self._work(int(role.removeprefix(STAGE)))
-        return self.folder.path / role.replace("teacher", "reference")
+            return self.stages.work(int(role.removeprefix(STAGE)))
+        return self.folder / role.replace("teacher", "reference")
 
     @staticmethod
     def _roles_told(teachers: Teachers) -> set[str]:

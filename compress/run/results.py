@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compress.contracts import StageResult
+from compress.contracts import StageResult, StageSpec
+from compress.contracts.traits import TOKENIZER
 from compress.measure.models import Measured
 from compress.modelfolder.resolve import resolve as resolve_model
 from compress.modelfolder.resolve import tokenizer_folder
@@ -35,11 +36,11 @@ class Made:
     folders: Mapping[int, Path] = dataclasses.field(default_factory=dict)
     reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
-    def after(self, index: int, name: str, kind: str, result: StageResult) -> Made:
+    def after(self, index: int, name: str, spec: StageSpec, result: StageResult) -> Made:
         told = {**self.figures, name: result.best} if result.best else self.figures
         reused = self.reused if result.source is None else {**self.reused, name: result.source}
         made = dataclasses.replace(self, figures=told, reused=reused)
-        if kind == "tokenizer":
+        if spec.makes == TOKENIZER:
             return dataclasses.replace(made, tokenizer=result.folder)
         folders = {**self.folders, index: result.folder}
         return dataclasses.replace(made, before=self.model, model=result.folder, last=result, folders=folders)
@@ -76,7 +77,7 @@ class RunReport:
 
 def input_folder(name: str, path: Path) -> Path:
     """The folder that a flag means."""
-    return tokenizer_folder(path) if name == "tokenizer" else resolve_model(str(path))
+    return tokenizer_folder(path) if name == TOKENIZER else resolve_model(str(path))
 
 
 def work_folder(run: Path, index: int, name: str) -> Path:

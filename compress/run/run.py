@@ -1,4 +1,4 @@
-"""A run on one page: from a recipe and what a person asked for to the table."""
+"""A run: from a recipe and the options of a command to the measured models."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from compress import registry
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import Stopped, UserError
-from compress.recipe import TeacherRow, load_recipe
-from compress.run import cache, chain
+from compress.recipe import Recipe, TeacherRow, load_recipe
+from compress.run import chain
+from compress.run.contexts import Contexts
 from compress.run.deploy import require_writer
-from compress.run.folder import RUNS, Request, claim, is_finished, read_record, resume_command
+from compress.run.folder import RUNS, Request, RunFolder, claim, is_finished, read_record, resume_command
+from compress.run.journal import Journal
 from compress.run.measured import Measuring
 from compress.run.publish import tell
 from compress.run.results import Made, RunReport, input_folder, read_findings, work_folder
-from compress.run.teachers import Teachers, joined, named
-from compress.stages.shared.stage import StageContext, outline_of
+from compress.run.selection import Selection
+from compress.run.sources import Sources
+from compress.run.stages import Stages
+from compress.run.teachers import Teachers, joined, named, teacher_recipe, teacher_rows
+from compress.stages.shared.stage import Outline, StageContext, outline_of
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
-from compress.tracking import open_run, resolve_store
+from compress.tracking import Parent, TrackedRun
 from evaluation.cost.device import describe
 
 
@@ -41,7 +45,7 @@ def run_recipe(
     """Run the stages of a recipe; verb: only those of that kind. None after a dry run.
 
     inputs: folders given by flags: `tokenizer`, `general_teacher`. Raises UserError for anything wrong with the
-    request, Stopped when a signal asked to stop (all is saved, and it says how to go on).
+    request, Stopped when a signal asked to stop (all is saved, and its message has the command that resumes).
     """
     recipe = load_recipe(name, overrides=options.overrides)
     report = Run(recipe, options, console, verb, {key: input_folder(key, p) for key, p in (inputs or {}).items()}).go()
@@ -50,100 +54,119 @@ def run_recipe(
     return report
 
 
-class Run(Measuring):
-    """One recipe being run, from its request to its table."""
+class Run:
+    """One recipe being run.
+
+    selection: the stages that run.  sources: the data.  contexts: what stages are given.  journal: the tracked runs.
+
+    Constructor: inputs: folders given by flags.  stop: a flag that the caller watches; None: one of its own.  parent,
+    tags: of the tracked run.  measures: whether the models are scored and timed at the end; False where the caller
+    evaluates them itself.  sources: those of a run of the same recipe that were opened already.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        options: RunOptions,
+        console: Console,
+        verb: str | None,
+        inputs: Mapping[str, Path],
+        *,
+        stop: StopFlag | None = None,
+        parent: Parent | None = None,
+        tags: Mapping[str, str] | None = None,
+        measures: bool = True,
+        sources: Sources | None = None,
+    ) -> None:
+        self.recipe, self.options, self.console, self.verb, self.inputs = recipe, options, console, verb, inputs
+        self.measures = measures
+        self.stop = stop or StopFlag()
+        self.selection = Selection.of(recipe, verb, options.chain)
+        self.sources = sources or Sources(self.selection, console.note)
+        self.contexts = Contexts(self.selection, self.sources, inputs, options.device, console, self.stop)
+        self.journal = Journal(recipe, options, console, self.sources, parent=parent, tags=tags)
 
     def go(self) -> RunReport | None:
+        """Run it; None after a dry run. Raises what `run_recipe` raises."""
         if self.options.dry_run:
             self._describe()
             return None
-        self.folder = claim(Request(self.recipe, self.verb, self.inputs, self.begin), self.options)
-        with StopFlag() as self.stop:
+        folder = claim(Request(self.recipe, self.verb, self.inputs, self.selection.begin), self.options)
+        with self.stop:
             try:
-                return self._go(self.folder.path)
+                return self._go(folder)
             except Stopped as stopped:  # of this run or of its teacher's: this run's command continues both
-                raise Stopped(stopped.reason, resume_command(self.folder.path)) from None
+                raise Stopped(stopped.reason, resume_command(folder.path)) from None
 
-    def _go(self, path: Path) -> RunReport:
+    def stages(self, folder: Path) -> Stages:
+        """The stages, in the folder of a run."""
+        return Stages(self.selection, self.contexts, self.journal, folder, self.console)
+
+    def measuring(self, stages: Stages) -> Measuring:
+        """What measures the models that these stages make."""
+        return Measuring(self.selection, self.sources, stages, self.journal, self.options, self.console)
+
+    def _go(self, folder: RunFolder) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
-        self._told_where()
+        address, path = self.journal.address(), folder.path
         if self.recipe.experimental:
             self.console.note(f"the recipe {self.recipe.name} is experimental: no measurement has shown a gain yet")
-        exports = any(self.recipe.stages[i].kind == "export" for i in self.indices)
+        exports = any(self.selection.stage(i).writes_onnx for i in self.selection.indices)
         require_writer(exports or self.options.onnx)
-        self._open_data()
-        teachers = self._teachers()
-        read = self._fingerprints(teachers)
-        self._prepare_first(teachers)
+        self.sources.open()
+        teachers = self.teachers()
+        read = teachers.fingerprints() | self.sources.fingerprints()
+        stages = self.stages(path)
+        stages.prepare_first(teachers)
         with run_lock(path):
-            self.folder.begin(read)
-            self.folder.record("running", read, self._told_where())
+            folder.begin(read)
+            folder.record("running", read, address)
             atomic.write_text(path / "recipe.yaml", self.recipe.dump_yaml())
             atomic.write_json(path / "environment.json", self._environment())
             try:
-                report = self._run(teachers)
+                report = self._run(stages, teachers)
             except BaseException as error:
                 with contextlib.suppress(UserError):  # a full disk must not hide what came before it
                     status = "stopped" if isinstance(error, Stopped) else "failed"
-                    self.folder.record(status, read, self._told_where())
+                    folder.record(status, read, address)
                 raise
-            status = "finished" if self.whole else f"done until {chain.label(self.recipe, self.indices[-1])}"
-            self.folder.record(status, read, self._told_where())
+            last = chain.label(self.recipe, self.selection.indices[-1])
+            folder.record("finished" if self.selection.whole else f"done until {last}", read, address)
         return report
 
-    def _prepare_first(self, teachers: Teachers) -> None:
-        """Prepare the first stage: models, labels, lengths and vocabularies that do not fit are found here."""
-        spec = self.recipe.stages[self.indices[0]]
-        target = self._target(self.indices[0])
-        if target.exists():
-            return
-        made = self._given()
-        context = self._context(spec, self._work(self.indices[0]), made, self._tutors(self.indices[0], made, teachers))
-        asked = self.options.chain
-        if asked is not None and asked.cached and self.begin != self.indices[0]:
-            key = cache.key(spec, self.indices[0], context)
-            if cache.find(key, lambda reason: None) is not None:
-                return
-        self.ready[target] = self._prepare(spec, context)
-
-    def _run(self, teachers: Teachers) -> RunReport:
-        path = self.folder.path
-        with open_run(
-            path,
-            experiment=self.experiment,
-            name=path.name,
-            method=self.method,
-            role="student" if self.compresses else "teacher",
-            parent=self.parent,
-            tags={"compress.recipe": self.recipe.name, "compress.recipe_sha": self.recipe.hash(), **self.tags},
-            store=resolve_store(self.options.tracking_uri),
-            quality=self._quality(),
-            warn=self.console.warn,
-        ) as log:
-            log.params({"method": self.method, "recipe": self.recipe.name, "seed": self.recipe.seed})
-            log.artifact(path / "recipe.yaml")
-            log.artifact(path / "environment.json")
-            if "table" in self.__dict__:
-                log.dataset(f"{self.table.called}/train", self.table.fingerprint, self.table.name, "training")
-            made = self._stages(log, teachers)
-            control = self._control(log, teachers, made)
-            self._stop_if_asked("measuring")
-            if self._has_task() and self.measures:
-                report = self._measured(log, teachers, made, control)
+    def _run(self, stages: Stages, teachers: Teachers) -> RunReport:
+        selection, path = self.selection, stages.folder
+        role = "student" if selection.compresses else "teacher"
+        with self.journal.open(path, method=selection.method, role=role) as log:
+            self._log_request(log, path)
+            made = stages.run(log, teachers)
+            control = stages.control(log, teachers, made)
+            self.contexts.stop_if_requested("measuring")
+            if selection.last.answers_task() and self.measures:
+                report = self.measuring(stages).measure(log, teachers, made, control)
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
-            found = [row for index in self.indices for row in read_findings(self._work(index))]
+            found = [row for index in selection.indices for row in read_findings(stages.work(index))]
             report = dataclasses.replace(report, stages=made.figures, findings=found, reused=made.reused)
-        if self.options.chain is not None and made.reused:
-            self.console.result(self._told_reused(made))
+        if selection.is_chain and made.reused:
+            self.console.result(self._reused(made))
         tell(self.console, report, log)
         return report
 
-    def _told_reused(self, made: Made) -> str:
+    def _log_request(self, log: TrackedRun, path: Path) -> None:
+        log.params({"method": self.selection.method, "recipe": self.recipe.name, "seed": self.recipe.seed})
+        log.artifact(path / "recipe.yaml")
+        log.artifact(path / "environment.json")
+        table = self.sources.opened_table
+        if table is not None:
+            log.dataset(f"{table.called}/train", table.fingerprint, table.name, "training")
+
+    def _reused(self, made: Made) -> str:
         """Which stages are of earlier runs."""
         runs = dict.fromkeys(made.reused.values())
         taken = [f"{', '.join(name for name, of in made.reused.items() if of == run)} from {run}" for run in runs]
-        anew = [name for i in self.indices if (name := chain.label(self.recipe, i)) not in made.reused]
+        labels = [chain.label(self.recipe, i) for i in self.selection.indices]
+        anew = [name for name in labels if name not in made.reused]
         return f"reused: {'; '.join(taken)}" + (f"; made now: {', '.join(anew)}" if anew else "")
 
     def _environment(self) -> dict[str, Any]:
@@ -155,23 +178,27 @@ class Run(Measuring):
 
     def workplace(self, place: int, folder: Path) -> StageContext:
         """What the recipe's stage at `place` is given before any other has run; a teacher that is a recipe is made."""
-        self._open_data()
-        return self._context(self.recipe.stages[place], folder, self._given(), self._teachers())
+        self.sources.open()
+        return self.contexts.of(self.selection.stage(place), folder, self.contexts.given(), self.teachers())
+
+    def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        """The shape of the model that the stages will make: see `Contexts.outline`."""
+        return self.contexts.outline(teacher, general)
 
     # --- teachers -----------------------------------------------------------------------------------------------
 
-    def _teachers(self) -> Teachers:
-        """Whoever teaches, found or made, and fitting together."""
-        if "teacher" not in self.needs:
+    def teachers(self) -> Teachers:
+        """Whoever teaches, found or made, and fitting together. Raises UserError for what does not fit."""
+        if "teacher" not in self.selection.needs:
             self.outline(None, None)
             return Teachers()
-        rows = self._teacher_rows()
+        rows = teacher_rows(self.recipe)
         made = [self._teacher(row, lead=place == self.recipe.lead) for place, row in enumerate(rows)]
         return joined(self.recipe, made)
 
     def _teacher(self, row: TeacherRow, *, lead: bool) -> Teachers:
         """A folder as it is; a teacher recipe runs once and is found by its content later."""
-        recipe = self._teacher_recipe(row)
+        recipe = teacher_recipe(self.recipe, row)
         if recipe is None:
             teachers = named(self.recipe, row.model, self.inputs, lead=lead)
             if lead:
@@ -181,36 +208,33 @@ class Run(Measuring):
         general = self.inputs.get("general_teacher")
         planned = run.outline(None, None)
         self.outline(planned, planned if general is None else outline_of(general))
-        folder = RUNS / "teachers" / f"{recipe.name}-{run.content_hash()[:12]}"
-        run.options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
+        folder = RUNS / "teachers" / f"{recipe.name}-{run.sources.content_hash()[:12]}"
         final = folder / "model"
         if is_finished(folder) and not atomic.verify_folder(final):
             self.console.note(f"teacher: {final}, made before by recipe {recipe.name}")
         else:
             self.console.note(f"teacher: running recipe {recipe.name} once; it is reused from then on")
-            run.go()
-        pretrained = [
-            work_folder(folder, i, "pretrain") / "model" for i, s in enumerate(recipe.stages) if s.kind == "pretrain"
-        ]
-        told = read_record(folder).get("tracked") == self._told_where() and self._has_store()
+            options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
+            Run(recipe, options, self.console, None, {}, sources=run.sources).go()
+        pretrained = [work_folder(folder, i, s.kind) / "model" for i, s in enumerate(recipe.stages) if s.pretrains]
+        told = read_record(folder).get("tracked") == self.journal.address() and self.journal.has_store()
         return Teachers(final, general or (pretrained[-1] if pretrained else None), frozenset({0} if told else ()))
 
     # --- dry run ----------------------------------------------------------------------------------------------
 
     def _describe(self) -> None:
         """Print the resolved recipe, the data's sizes and the plan; run nothing, write nothing."""
-        self._open_data()
-        lines = []
-        if "table" in self.__dict__:
-            sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in self.table.splits.items())
-            lines.append(f"data: {self.table.name}: {sizes}; labels: {', '.join(self.table.label_names)}")
-        if "corpus" in self.__dict__:
-            lines.append(f"corpus: {self.corpus.name}: {self.corpus.sizes}")
+        self.sources.open()
+        table, corpus, lines = self.sources.opened_table, self.sources.opened_corpus, []
+        if table is not None:
+            sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in table.splits.items())
+            lines.append(f"data: {table.name}: {sizes}; labels: {', '.join(table.label_names)}")
+        if corpus is not None:
+            lines.append(f"corpus: {corpus.name}: {corpus.sizes}")
         lines += self._describe_teacher()
-        for number, index in enumerate(self.indices, 1):
-            spec = self.recipe.stages[index]
-            context = self._context(spec, Path(), Made(), Teachers())
-            lines += [f"stage {number}: {line}" for line in registry.stage_class(spec.kind)(spec, context).plan()]
+        for number, index in enumerate(self.selection.indices, 1):
+            stage = self.contexts.planned(self.selection.stage(index))
+            lines += [f"stage {number}: {line}" for line in stage.plan()]
         self.console.result(self.recipe.dump_yaml().rstrip())
         for line in lines:
             self.console.result(line)
@@ -218,12 +242,12 @@ class Run(Measuring):
 
     def _describe_teacher(self) -> list[str]:
         """Who would teach; what does not fit is found as in a real run, as far as the teachers are there."""
-        if "teacher" not in self.needs:
+        if "teacher" not in self.selection.needs:
             self.outline(None, None)
             return []
         lines, there = [], []
-        for place, row in enumerate(self._teacher_rows()):
-            recipe, lead = self._teacher_recipe(row), place == self.recipe.lead
+        for place, row in enumerate(teacher_rows(self.recipe)):
+            recipe, lead = teacher_recipe(self.recipe, row), place == self.recipe.lead
             if recipe is None:
                 there.append(named(self.recipe, row.model, self.inputs, lead=lead))
                 outlines = there[-1].outlines()
@@ -236,6 +260,3 @@ class Run(Measuring):
         if len(there) == len(lines) and (ensemble := joined(self.recipe, there).ensemble) is not None:
             lines = [ensemble.sentence()]
         return lines
-
-
-STEPS = "steps.json"

@@ -10,120 +10,136 @@ from typing import Any
 
 import torch
 
-from compress import registry
-from compress.contracts import StageResult
+from compress.console import Console
+from compress.contracts import StageResult, StageSpec
 from compress.data.text.tokenizer_files import complete
-from compress.errors import ExitCode, Stopped, UserError
+from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import resolve as resolve_model
 from compress.run import cache, chain
-from compress.run.folder import RunFolder
+from compress.run.contexts import Contexts
+from compress.run.journal import Journal
 from compress.run.results import STEPS, Made, discard_checkpoints, read_done, work_folder
-from compress.run.sources import Sources
+from compress.run.selection import Selection
 from compress.run.teachers import Teachers
 from compress.run.train import train_prepared, training_context, training_identity
-from compress.stages.shared.stage import Outline, Prepared, StageContext, Workshop, outline_of
+from compress.stages.shared.stage import Prepared, StageContext
 from compress.storage import atomic, safe
-from compress.storage.signals import StopFlag
-from compress.tracking import TrackedRun, open_run
+from compress.tracking import TrackedRun
 from compress.training import distributed
 from compress.training.context import TrainResult
-from compress.training.precision import resolve as resolve_precision
 
 
-class Staging(Sources):
-    """The stages of a recipe, in the folder of a run."""
+class Stages:
+    """The stages of a recipe, one after the other, in the folder of a run."""
 
-    folder: RunFolder
-    stop: StopFlag
+    def __init__(
+        self, selection: Selection, contexts: Contexts, journal: Journal, folder: Path, console: Console
+    ) -> None:
+        self.selection, self.contexts, self.journal = selection, contexts, journal
+        self.folder, self.console = folder, console
+        self.ready: dict[Path, Prepared] = {}
+        """Folder of a stage's model → the stage as it was prepared ahead of its turn."""
 
-    def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        """What the stages will make, from what the recipe says; UserError for what cannot fit."""
-        first = made = outline_of(resolve_model(self.recipe.model)) if self.recipe.model else None
-        start = first or (teacher if "teacher" in self.recipe.stages[self.indices[0]].needs() else None)
-        chain.check_order(self.recipe, self.indices, None if start is None else start.config)
-        done: dict[int, Outline | None] = {}
-        for index in self.indices:
-            spec = self.recipe.stages[index]
-            stage = registry.stage_class(spec.kind)(spec, self._context(spec, Path(), Made(), Teachers()))
-            who = chain.tutor(self.recipe, self.indices, index)
-            if who == "teacher":
-                made = stage.outline(made, teacher, general)
-            else:
-                other = first if who == "first" else done[who]
-                made = stage.outline(made, other, other)
-            done[index] = made
-        return made
+    # --- all of them ------------------------------------------------------------------------------------------
 
-    def _stages(self, log: TrackedRun, teachers: Teachers) -> Made:
-        made = self._given()
-        for index in self.indices:
-            spec, target = self.recipe.stages[index], self._target(index)
-            context = self._context(spec, self._work(index), made, self._tutors(index, made, teachers))
-            if self._has_own_run(index):
-                with self._child(log, context.folder, spec.kind, "stage") as child:
+    def prepare_first(self, teachers: Teachers) -> None:
+        """Prepare the first stage ahead of the run: models, labels, lengths and vocabularies that do not fit raise
+        UserError before the folder is made."""
+        index, chained = self.selection.indices[0], self.selection.chain
+        spec, target = self.selection.first, self.target(index)
+        if target.exists():
+            return
+        made = self.contexts.given()
+        context = self.contexts.of(spec, self.work(index), made, self._teachers_of(index, made, teachers))
+        if chained is not None and chained.cached and self.selection.begin != index:
+            key = cache.key(spec, index, context)
+            if cache.find(key, lambda reason: None) is not None:
+                return
+        self.ready[target] = self.contexts.prepare(spec, context)
+
+    def run(self, log: TrackedRun, teachers: Teachers) -> Made:
+        """All of them; returns what they made."""
+        made = self.contexts.given()
+        for index in self.selection.indices:
+            spec, target = self.selection.stage(index), self.target(index)
+            context = self.contexts.of(spec, self.work(index), made, self._teachers_of(index, made, teachers))
+            if self.has_own_run(index):
+                with self.tracked(log, index) as child:
                     result = self._stage(index, spec, context, target, child)
             else:
                 result = self._stage(index, spec, context, target, log)
-            made = made.after(index, context.folder.name, spec.kind, result)
+            made = made.after(index, context.folder.name, spec, result)
         return made
 
-    def _has_own_run(self, index: int) -> bool:
-        """Whether a stage is told in a run below the recipe's own: in a chain each is."""
-        if self.options.chain is not None and len(self.indices) > 1:
-            return True
-        return index != self.indices[-1] and self.recipe.stages[index].kind != "tokenizer"
+    def control(self, log: TrackedRun, teachers: Teachers, made: Made) -> StageResult | None:
+        """Train the control of the last stage, on hard labels alone, if the recipe asks for it."""
+        if not self.selection.whole:
+            return None
+        index, spec = self.selection.indices[-1], self.selection.last
+        before = dataclasses.replace(made, model=made.before)
+        taught = self._teachers_of(index, made, teachers)
+        context = self.contexts.of(spec, self.work(index, "-control"), before, taught)
+        stage: Any = self.contexts.stage(spec, context)
+        control = stage.control(made.last.steps) if made.last is not None and hasattr(stage, "control") else None
+        if control is None:
+            return None
+        with self.journal.child(log, context.folder, method=spec.kind, role="control") as child:
+            return self._stage(index, control, context, self.folder / "control", child)
 
-    def _tutors(self, index: int, made: Made, teachers: Teachers) -> Teachers:
+    # --- where they are ---------------------------------------------------------------------------------------
+
+    def work(self, index: int, suffix: str = "") -> Path:
+        """The work folder of a stage."""
+        return work_folder(self.folder, index, self.selection.stage(index).kind + suffix)
+
+    def target(self, index: int) -> Path:
+        """Where a stage's model goes: the last one's is the run's result, unless that is selected at the end."""
+        selection = self.selection
+        if selection.whole and index == selection.indices[-1] and not selection.selects_best:
+            return self.folder / selection.last.result_name
+        return self.work(index) / "model"
+
+    def tracked(self, log: TrackedRun, index: int) -> TrackedRun:
+        """The tracked run of a stage, begun or continued."""
+        return self.journal.child(log, self.work(index), method=self.selection.stage(index).kind, role="stage")
+
+    def has_own_run(self, index: int) -> bool:
+        """Whether a stage has a tracked run below the recipe's own: in a chain each has."""
+        if self.selection.is_chain and len(self.selection.indices) > 1:
+            return True
+        return index != self.selection.indices[-1] and self.selection.stage(index).makes == "model"
+
+    def answers(self, index: int) -> bool:
+        """Whether the model of a stage that has run answers the task."""
+        return self.selection.stage(index).answers_task() and "task" in modelfolder.inspect(self.target(index)).heads
+
+    def _teachers_of(self, index: int, made: Made, teachers: Teachers) -> Teachers:
         """Who teaches this stage: whom the recipe names, or a model of the chain."""
-        who = chain.tutor(self.recipe, self.indices, index)
+        who = chain.tutor(self.selection.recipe, self.selection.indices, index)
         if who == "teacher":
             return teachers
-        folder = self._given().model if who == "first" else made.folders[who]
+        folder = self.contexts.given().model if who == "first" else made.folders[who]
         if folder is None or chain.same_folder(folder, teachers.task):
             return teachers
         heads = modelfolder.inspect(folder).heads
-        return Teachers(folder, self.inputs.get("general_teacher") or (folder if "mlm" in heads else teachers.general))
+        general = self.contexts.inputs.get("general_teacher")
+        return Teachers(folder, general or (folder if "mlm" in heads else teachers.general))
 
-    def _given(self) -> Made:
-        """What the first stage starts from: the recipe's model, the tokenizer of a flag."""
-        return Made(resolve_model(self.recipe.model) if self.recipe.model else None, self.inputs.get("tokenizer"))
+    # --- one of them ------------------------------------------------------------------------------------------
 
-    def _prepare(self, spec: Any, context: StageContext) -> Prepared:
-        stage = registry.stage_class(spec.kind)(spec, context)
-        for line in stage.plan():
-            self.console.note(f"{context.folder.name}: {line}")
-        return stage.prepare()
-
-    def _control(self, log: TrackedRun, teachers: Teachers, made: Made) -> StageResult | None:
-        """Train the last stage's twin on hard labels alone, if the recipe asks for it."""
-        before = dataclasses.replace(made, model=made.before)
-        if not self.whole:
-            return None
-        index = self.indices[-1]
-        taught = self._tutors(index, made, teachers)
-        context = self._context(self.last, self._work(index, "-control"), before, taught)
-        stage = registry.stage_class(self.last.kind)(self.last, context)
-        twin = stage.control(made.last.steps) if made.last is not None and hasattr(stage, "control") else None
-        if twin is None:
-            return None
-        with self._child(log, context.folder, self.last.kind, "control") as child:
-            return self._stage(index, twin, context, self.folder.path / "control", child)
-
-    def _stage(self, index: int, spec: Any, context: StageContext, target: Path, log: TrackedRun) -> StageResult:
+    def _stage(self, index: int, spec: StageSpec, context: StageContext, target: Path, log: TrackedRun) -> StageResult:
         """Run one stage into the folder `target`, or find it there from before, or in an earlier run."""
         label = context.folder.name
         if target.exists():
             done = self._done(context, target)
             if done is not None:
                 return done
-        self._stop_if_asked(label)
-        asked = self.options.chain
-        key = None if asked is None else cache.key(spec, index, context)
+        self.contexts.stop_if_requested(label)
+        key = None if self.selection.chain is None else cache.key(spec, index, context)
         if key is not None and (taken := self._taken(key, index, context, target, log)) is not None:
             return taken
         begin = time.monotonic()
-        prepared = self.ready.pop(target, None) or self._prepare(spec, context)
+        prepared = self.ready.pop(target, None) or self.contexts.prepare(spec, context)
         steps, best, start = 0, {}, {}
         log.params(prepared.params)
         if prepared.told is not None:
@@ -163,7 +179,7 @@ class Staging(Sources):
         moved aside then. Raises UserError for a damaged one of other runs."""
         label, marked = context.folder.name, read_mark(context.folder)
         reasons = atomic.verify_folder(target)
-        if reasons and self.options.chain is None:
+        if reasons and not self.selection.is_chain:
             raise UserError(
                 "the result of a finished stage is damaged", where=str(target), why=reasons[0],
                 do="remove it to run the stage again", code=ExitCode.DATA,
@@ -184,16 +200,16 @@ class Staging(Sources):
     def _taken(self, key: str, index: int, context: StageContext, target: Path, log: TrackedRun) -> StageResult | None:
         """The stage as an earlier run made it; None where it is to be made. Raises UserError where it must have been
         made and was not."""
-        label, asked = context.folder.name, self.options.chain
-        assert asked is not None
-        before = self.begin is not None and index < self.begin
-        if not before and (self.begin is not None or not asked.cached):
+        label, begin, options = context.folder.name, self.selection.begin, self.selection.chain
+        assert options is not None
+        before = begin is not None and index < begin
+        if not before and (begin is not None or not options.cached):
             return None
         found = cache.find(key, self.console.warn)
         if found is None:
             if before:
                 raise UserError(
-                    f"{label} was not made before", where=f"--from {asked.begin}",
+                    f"{label} was not made before", where=f"--from {options.begin}",
                     why="no earlier run made it of this recipe, input, seed and version of the program",
                     do=f"leave --from out, or run the stages before it first: --until {label}",
                 )  # fmt: skip
@@ -210,7 +226,7 @@ class Staging(Sources):
         atomic.write_json(context.folder / cache.MADE, {"mark": cache.mark(target), "input": _input(context)})
         cache.keep(key, target, context.folder, self.console.warn)
 
-    def _train(self, prepared: Prepared, spec: Any, context: StageContext, log: TrackedRun) -> TrainResult:
+    def _train(self, prepared: Prepared, spec: StageSpec, context: StageContext, log: TrackedRun) -> TrainResult:
         team = distributed.current()
         if team is not None:
             log.params({"processes": team.place.world})
@@ -222,78 +238,20 @@ class Staging(Sources):
                 observe=None if prepared.diagnosis is None else prepared.diagnosis.observe,
                 log=log,
                 progress=progress,
-                stop=self.stop,
+                stop=self.contexts.stop,
                 resume=(context.folder / "checkpoints").is_dir(),
                 identity=training_identity(spec, context, prepared),
                 team=team,
             )
             return train_prepared(prepared, told)
 
-    def _order(self, spec: Any, context: StageContext) -> dict[str, Any]:
+    def _order(self, spec: StageSpec, context: StageContext) -> dict[str, Any]:
         """What the other processes of a team must know to prepare the same stage."""
         own = ("recipe", "workshop")  # and whatever is called: each process has its own
         told = {f.name: getattr(context, f.name) for f in dataclasses.fields(context) if f.name not in own}
         fields = {name: value for name, value in told.items() if not callable(value)}
-        recipe = self.recipe.model_dump(mode="json")
+        recipe = self.selection.recipe.model_dump(mode="json")
         return {"recipe": recipe, "spec": spec.model_dump(mode="json"), "context": fields}
-
-    def _context(self, spec: Any, folder: Path, made: Made, teachers: Teachers) -> StageContext:
-        asked = spec.training.precision if hasattr(spec, "training") else "auto"
-        return StageContext(
-            recipe=self.recipe,
-            folder=folder,
-            seed=self.recipe.seed,
-            device=self.options.device,
-            precision=resolve_precision(asked, torch.device(self.options.device)),
-            table=lambda: self.table,
-            corpus=lambda: self.corpus,
-            model=made.model,
-            tokenizer=made.tokenizer,
-            teacher=teachers.task,
-            general_teacher=teachers.general,
-            ensemble=teachers.ensemble,
-            say=self.console.note,
-            show=self.console.table,
-            workshop=Workshop(self.console.progress, lambda: self._stop_if_asked(f"the first step of {folder.name}")),
-        )
-
-    def _work(self, index: int, suffix: str = "") -> Path:
-        return work_folder(self.folder.path, index, self.recipe.stages[index].kind + suffix)
-
-    def _target(self, index: int) -> Path:
-        """Where a stage's model goes: the last one's is the run's result, unless that is chosen at the end."""
-        if self.whole and index == self.indices[-1] and not self._chooses:
-            return self.folder.path / ("student" if self.last.kind == "distill" else "model")
-        return self._work(index) / "model"
-
-    @property
-    def _chooses(self) -> bool:
-        """Whether the run leaves the best of its models, in place of the last one."""
-        return self.whole and getattr(self.last, "result", "student") == "best"
-
-    def _answers(self, index: int) -> bool:
-        """Whether a stage's model does the task: one that was made from text alone does not, whatever head it has."""
-        if getattr(self.recipe.stages[index], "level", "task") == "corpus":
-            return False
-        return "task" in modelfolder.inspect(self._target(index)).heads
-
-    def _child(self, log: TrackedRun, folder: Path, method: str, role: str) -> TrackedRun:
-        return open_run(
-            folder,
-            experiment=log.experiment,
-            name=f"{self.folder.path.name}/{folder.name}",
-            method=method,
-            role=role,
-            parent=log.parent,
-            tags={"compress.recipe": self.recipe.name, "compress.parent_run": log.key},
-            store=log.store,
-            quality=self._quality(),
-            warn=self.console.warn,
-        )
-
-    def _stop_if_asked(self, before: str) -> None:
-        if self.stop.requested:
-            raise Stopped(f"stopped by {self.stop.requested} before {before}")
 
 
 def _input(context: StageContext) -> str | None:

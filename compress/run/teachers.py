@@ -11,7 +11,7 @@ from compress.errors import UserError, did_you_mean, nearest
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import Ensemble, Member, together
 from compress.modelfolder.resolve import resolve
-from compress.recipe import Recipe
+from compress.recipe import Recipe, TeacherRow, load_recipe
 from compress.recipe.library import SUFFIXES
 from compress.recipe.library import names as recipe_names
 from compress.stages.shared.stage import Outline, outline_of
@@ -100,6 +100,25 @@ def joined(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
     return replace(made[recipe.lead], told=told, ensemble=ensemble)
 
 
+def teacher_rows(recipe: Recipe) -> tuple[TeacherRow, ...]:
+    """Who the recipe says teaches. Raises UserError for nobody."""
+    rows = recipe.taught_by
+    if not rows:
+        raise UserError(
+            f"recipe {recipe.name} needs a teacher", where="--teacher",
+            do="name a fine-tuned model's folder, or a teacher recipe such as 'teacher'",
+        )  # fmt: skip
+    return rows
+
+
+def teacher_recipe(recipe: Recipe, row: TeacherRow) -> Recipe | None:
+    """The recipe that makes a teacher, on the data of `recipe`; None when the teacher is a folder."""
+    if not is_recipe(row.model):
+        return None
+    seed = () if row.seed is None else (Override("seed", row.seed, f"the teacher's seed {row.seed}"),)
+    return load_recipe(row.model, overrides=[*overrides(recipe, load_recipe(row.model)), *seed])
+
+
 def teacher_folder(name: str) -> Path:
     """The folder of a teacher that is no recipe; a misspelt recipe is told as such."""
     near = nearest(name, recipe_names())
@@ -124,9 +143,10 @@ def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
 
 def _without(recipe: Recipe, corpus: Sequence[StageSpec]) -> str:
     """What to do for lack of a general teacher: there is a recipe that does without, or another model is needed."""
-    if all(stage.kind != "distill" for stage in corpus):
+    if not any(stage.learns for stage in corpus):
         return "name a pretrained encoder"
-    names = [f"{recipe.name}-task"] + ["share"] * any(stage.kind == "share" for stage in corpus) + ["distilbert-task"]
+    others = sorted(corpus, key=lambda stage: stage.learns)
+    names = [f"{recipe.name}-task", *(stage.task_recipe for stage in others)]
     name = next(name for name in names if name in recipe_names())
     return f"add --general-teacher FOLDER, or use --recipe {name}"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from compress import registry
@@ -17,7 +16,9 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import load_recipe
-from compress.run import Run, train_prepared, training_context, training_identity
+from compress.run.selection import Selection
+from compress.run.sources import Sources
+from compress.run.train import train_prepared, training_context, training_identity
 from compress.stages.shared.stage import StageContext
 from compress.storage.signals import StopFlag
 from compress.training.context import Unheard
@@ -62,8 +63,10 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
         recipe = load_recipe(order["recipe"])
         spec = registry.stage_spec(order["spec"]["kind"]).model_validate(order["spec"])
         console = Console(quiet=True, json=True)
-        run = Run(recipe, replace(options, json=True, quiet=True), console, None, {})
-        context = StageContext(recipe=recipe, table=lambda: run.table, corpus=lambda: run.corpus, **order["context"])
+        sources = Sources(Selection.of(recipe, None, options.chain), console.note)
+        context = StageContext(
+            recipe=recipe, table=lambda: sources.table, corpus=lambda: sources.corpus, **order["context"]
+        )
         prepared = registry.stage_class(spec.kind)(spec, context).prepare()
         with console.progress("", None) as progress:
             told = training_context(

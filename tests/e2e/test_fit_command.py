@@ -137,7 +137,7 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
     rung = next((here / "runs/healed/plans").glob("*/healing/rung-0"))
     assert "is left in runs/healed/model, not certified" in stopped.err
     assert stopped.err.count("compress ") == 1, "the command of the fit alone goes on"
-    monkeypatch.setattr(Measuring, "_measured", None)  # no run below measures what the fit judges itself
+    monkeypatch.setattr(Measuring, "measure", None)  # no run below measures what the fit judges itself
     done = compress(*asked, "--resume")
     assert done.code == 0, done.err
     told = json.loads(done.out)
@@ -184,7 +184,7 @@ def test_layers_that_share_are_trained_and_rounded_too(
 
     monkeypatch.setattr(Search, "__post_init__", joins_are_cheap)
     monkeypatch.setattr(inloop, "chosen", lambda tried, *_: (tried[-1], True))  # the healed one, whatever is best
-    monkeypatch.setattr(Measuring, "_measured", None)
+    monkeypatch.setattr(Measuring, "measure", None)
     done = compress(
         "fit", TEACHER, *DATA, "--length", "24", "--plans", "1", "--runtime", "onnxruntime", "--max-mb", "0.2",
         "--uncertified", "--train", "full", "--steps", "4", "--output", "runs/joined", "--json",

@@ -8,7 +8,6 @@ from compress.cli.flags import shared as flags
 from compress.contracts import ChainOptions, Override, RunOptions
 from compress.errors import UserError
 from compress.recipe import load_recipe
-from compress.run.chain import MAKERS
 
 
 def asked(name: str, options: RunOptions, until: str | None, begin: str | None, cached: bool) -> RunOptions:
@@ -24,6 +23,6 @@ def asked(name: str, options: RunOptions, until: str | None, begin: str | None, 
     if model is None or named:
         return options
     recipe = load_recipe(name, overrides=flags.without_set(options))
-    if recipe.stages[0].kind in MAKERS or recipe.teachers is not None:
+    if not recipe.stages[0].compresses or recipe.teachers is not None:
         return options
     return flags.with_flags(options, [Override("teacher", model, f"--model {model}")])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.reshape.basis import Basis, drawn, evenly, plain
-
-if TYPE_CHECKING:
-    from compress.encoder.reshape.narrow import Narrowing
+from compress.encoder.reshape.narrow_method import Narrowing
 
 
 def layer(

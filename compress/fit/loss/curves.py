@@ -7,9 +7,9 @@ Plans are made so: what second derivatives say is off by another factor for ever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,12 +21,10 @@ from compress.encoder.infer.statistics import ridge
 from compress.encoder.modules.layers import LayerTrace
 from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.reshape.cut import OUTPUTS, units
+from compress.modelfolder.folder import LoadedModel
 from compress.stages.prune_width.obs import Factors, Moments
 from compress.stages.prune_width.search import curves_of
 from compress.stages.prune_width.selection import top
-
-if TYPE_CHECKING:
-    from compress.fit.loss.study import Student
 
 LEVELS = (0.25, 0.5, 0.75)
 """Shares of a part's heads or neurons at which its loss is measured, and with one alone; between them it follows what
@@ -35,7 +33,23 @@ NOTHING = 1e-9
 ANSWERS = Needs(logits=True)
 
 
-def curves(student: Student, scores: WidthScores, given: Mapping[tuple[str, int], Factors]) -> list[np.ndarray]:
+class Compared(Protocol):
+    """A model whose outputs on a few batches are known. ready: the model prepared for inference.  compared: the
+    batches.  stop: raises Stopped where a signal asked for it.  apart_of: batch identity → outputs, to the mean KL
+    divergence (nats) from the known ones."""
+
+    @property
+    def loaded(self) -> LoadedModel: ...
+    @property
+    def ready(self) -> PreparedModel: ...
+    @property
+    def compared(self) -> Sequence[Batch]: ...
+    @property
+    def stop(self) -> Callable[[], None]: ...
+    def apart_of(self, answers: Mapping[int, EncoderOutput]) -> float: ...
+
+
+def curves(student: Compared, scores: WidthScores, given: Mapping[tuple[str, int], Factors]) -> list[np.ndarray]:
     """Of each unit, those of heads first: (n+1,) nats lost with 0..n kept, never more with more.
 
     given: by part and unit, what the studied rows say of its output matrix.
@@ -105,7 +119,7 @@ class _Reading:
 
 
 @contextmanager
-def _fitted(student: Student, layer: int, part: str, moments: Moments, kept: Sequence[int]) -> Iterator[None]:
+def _fitted(student: Compared, layer: int, part: str, moments: Moments, kept: Sequence[int]) -> Iterator[None]:
     """The layer's output matrix reads these heads or neurons alone, fitted to what it gave from all of them."""
     place, name = student.loaded.config.groups[layer], OUTPUTS[part]
     owner: Any = getattr(student.ready.model.encoder.layers[place], part)

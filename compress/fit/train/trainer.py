@@ -138,9 +138,10 @@ class Trainer:
         )  # fmt: skip
         # Its tables and lines are not what the fit was run for: stdout is the fit's own.
         console = Console(quiet=fit.console.quiet, json=True)
-        run = Run(load_recipe(RECIPE, overrides=overrides), options, console, None, {})
-        run.parent, run.tags = self.log.parent, fit.child_tags(self.log)
-        run.measures = False
+        run = Run(
+            load_recipe(RECIPE, overrides=overrides), options, console, None, {},
+            parent=self.log.parent, tags=fit.child_tags(self.log), measures=False,
+        )  # fmt: skip
         try:
             with fit.stop.until(fit.deadline):
                 run.go()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from compress.contracts import Frozen, ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
+from compress.contracts.traits import Form, Rejection, Start, rejects_quantized
 from compress.encoder.config import layer_maps as layermaps
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.errors import describe, nearest
@@ -31,6 +32,10 @@ class Spec(StageSpec):
     """Train a student to do what the teacher does, on the corpus or on the task."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    learns: ClassVar[bool] = True
+    reads_teacher: ClassVar[bool] = True
+    result_name: ClassVar[str] = "student"
+    task_recipe: ClassVar[str | None] = "distilbert-task"
 
     kind: Literal["distill"]
     level: Literal["corpus", "task"]
@@ -85,6 +90,24 @@ class Spec(StageSpec):
     """Of what keeps a student from learning. stop: findings are told, and the run stops where going on makes no sense
     (labels of teacher and data in different orders).  tell: it never stops.  off: no check runs."""
     training: TrainingPlan
+
+    def makes_forms(self) -> tuple[Form, ...]:
+        return () if self.quantize is None else ("quantized",)
+
+    def rejects(self) -> tuple[Rejection, ...]:
+        return () if self.quantize is None else (rejects_quantized("quantizing it again"),)
+
+    def starts_from(self) -> Start:
+        if self.student is None:
+            return "input"
+        return "teacher" if self.student.model is None else "checkpoint"
+
+    def checkpoint(self) -> str | None:
+        return None if self.student is None else self.student.model
+
+    def checkpoints(self) -> tuple[str, ...]:
+        named = (self.checkpoint(), getattr(self.augmentation, "model", None))
+        return tuple(name for name in named if name is not None)
 
     def needs(self) -> frozenset[str]:
         return self.reads | {"corpus" if self.level == "corpus" else "data"}

@@ -7,6 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from compress.contracts import StageSpec
+from compress.contracts.traits import (
+    Form,
+    Rejection,
+    rejects_low_rank,
+    rejects_partly_shared,
+    rejects_quantized,
+    rejects_sparse,
+)
 from compress.registry import RowOf
 
 TARGETS = ("ratio", "rank", "megabytes")
@@ -16,6 +24,18 @@ class Spec(StageSpec):
     """Split matrices of the layers of the model before this stage, or of the teacher when it is the first, in two."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    timed: ClassVar[bool] = True
+    timed_by: ClassVar[tuple[str, ...]] = ("only_faster",)
+    forms: ClassVar[tuple[Form, ...]] = ("low_rank",)
+    rejected: ClassVar[tuple[Rejection, ...]] = (
+        rejects_quantized("factorizing it"),
+        rejects_sparse("factorizing it", "use one of both"),
+        rejects_low_rank("factorizing it"),
+        rejects_partly_shared(
+            "which products cannot stand for",
+            "factorize alone, or share whole layers (own_vectors: false, residual_rank: 0)",
+        ),
+    )
     milestone: ClassVar[str | None] = "after factorizing"
 
     kind: Literal["factorize"]

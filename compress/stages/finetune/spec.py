@@ -13,6 +13,7 @@ class Spec(StageSpec):
     """A task head on an encoder, all of it trained."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"data"})
+    compresses: ClassVar[bool] = False
 
     kind: Literal["finetune"]
     dropout: float | None = Field(default=None, ge=0, lt=1)

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
+from compress.contracts.traits import Start
 from compress.encoder.config.sharing import contiguous
 
 
@@ -78,6 +79,9 @@ class Spec(StageSpec):
     """Masked-LM, with or without sentence pairs, from random weights."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"corpus"})
+    compresses: ClassVar[bool] = False
+    for_task: ClassVar[bool] = False
+    pretrains: ClassVar[bool] = True
 
     kind: Literal["pretrain"]
     encoder: EncoderSpec
@@ -114,3 +118,6 @@ class Spec(StageSpec):
         if encoder is not None and length is not None and length > encoder.max_positions:
             raise ValueError(f"found {length}, allowed: at most the encoder's max_positions, {encoder.max_positions}")
         return length
+
+    def starts_from(self) -> Start:
+        return "random"

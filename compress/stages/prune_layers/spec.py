@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from compress.contracts import ListOf, StageSpec
+from compress.contracts.traits import Rejection, rejects_quantized
 from compress.registry import RowOf
 
 TARGETS = ("keep", "drop", "max_drop", "target_latency", "layers")
@@ -16,6 +17,9 @@ class Spec(StageSpec):
     """Cut layers out of the model before this stage, or out of the teacher when it is the first."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
+    timed: ClassVar[bool] = True
+    timed_by: ClassVar[tuple[str, ...]] = ("target_latency",)
+    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("cutting it"),)
     milestone: ClassVar[str | None] = "after cutting"
 
     kind: Literal["prune_layers"]

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from compress.contracts import StageSpec
+from compress.contracts.traits import Rejection, rejects_quantized
 
 HOW = ("coverage", "min_count", "size")
 
@@ -18,6 +19,9 @@ class Spec(StageSpec):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    timed: ClassVar[bool] = True
+    changes_vocabulary: ClassVar[bool] = True
+    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("cutting its vocabulary"),)
     milestone: ClassVar[str | None] = "vocabulary cut"
 
     kind: Literal["prune_vocab"]

@@ -7,6 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from compress.contracts import ListOf, StageSpec
+from compress.contracts.traits import (
+    Rejection,
+    rejects_low_rank,
+    rejects_partly_shared,
+    rejects_quantized,
+    rejects_sparse,
+)
 from compress.registry import RowOf
 
 COUNTS = ("keep_heads", "keep_feed_forward")
@@ -19,6 +26,12 @@ class Spec(StageSpec):
     or out of the teacher when it is the first."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
+    reads_teacher: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
+    timed_by: ClassVar[tuple[str, ...]] = ("target_latency",)
+    rejected: ClassVar[tuple[Rejection, ...]] = (
+        rejects_quantized("cutting it"), rejects_sparse("cutting it"), rejects_low_rank("cutting it")
+    )  # fmt: skip
     milestone: ClassVar[str | None] = "after cutting"
 
     kind: Literal["prune_width"]
@@ -74,3 +87,9 @@ class Spec(StageSpec):
         if len(budgets) > 1 or (budgets and counts):
             raise ValueError(f"{' and '.join(budgets + counts)} each say how many heads and neurons go; leave one")
         return self
+
+    def rejects(self) -> tuple[Rejection, ...]:
+        if not (self.hidden or self.head_width):
+            return self.rejected
+        narrower = rejects_partly_shared("so channels cannot go", "make it narrower first and share it then")
+        return (*self.rejected, narrower)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from compress.contracts import StageSpec
+from compress.contracts.traits import Form, Rejection, rejects_quantized
 from compress.encoder.config.schemes import QuantizationSpec
 
 
@@ -18,6 +19,8 @@ class Spec(QuantizationSpec, StageSpec):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
+    forms: ClassVar[tuple[Form, ...]] = ("quantized",)
+    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("quantizing it again"),)
     milestone: ClassVar[str | None] = "PTQ"
     trained: ClassVar[str | None] = "QAT"
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from compress.contracts import Frozen, StageSpec
+from compress.contracts.traits import Form, Rejection, rejects_low_rank, rejects_quantized, rejects_sparse
 from compress.registry import RowOf
 
 SIZES = ("size", "error", "megabytes")
@@ -36,6 +37,8 @@ class Spec(StageSpec):
     """Share layers of the model before this stage, or of the teacher when it is the first, and factorize its tables."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    task_recipe: ClassVar[str | None] = "share"
+    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("sharing its layers"),)
     milestone: ClassVar[str | None] = "after conversion"
 
     kind: Literal["share"]
@@ -57,6 +60,25 @@ class Spec(StageSpec):
     """null: the tables stay as they are."""
     again: bool = False
     """The model shares layers already: join its groups further, or drop its residuals, taking up what they say."""
+
+    def makes_forms(self) -> tuple[Form, ...]:
+        shares = self.pattern.kind != "none"
+        found: list[Form] = ["shared"] if shares else []
+        if shares and (self.own_vectors or self.residual_rank > 0):
+            found.append("partly_shared")
+        return (*found, *(() if self.embedding is None else ("factorized_embeddings",)))
+
+    def rejects(self) -> tuple[Rejection, ...]:
+        found, doing = list(self.rejected), "sharing its layers"
+        if self.pattern.kind != "none":
+            found += [rejects_sparse(doing), rejects_low_rank(doing)]
+        if self.embedding is not None:
+            why = "its embeddings are factorized already"
+            found.append(Rejection("factorized_embeddings", why, "leave embedding out"))
+        if not self.again:
+            why = "its layers share already"
+            found.append(Rejection("shared", why, "say again: true, to join its groups further"))
+        return tuple(found)
 
     def reads_vocabulary(self) -> bool:
         """Whether the model must have a masked-LM head."""

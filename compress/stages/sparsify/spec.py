@@ -7,6 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from compress.contracts import StageSpec
+from compress.contracts.traits import (
+    Form,
+    Rejection,
+    rejects_low_rank,
+    rejects_partly_shared,
+    rejects_quantized,
+    rejects_sparse,
+)
 from compress.registry import RowOf
 
 
@@ -15,6 +23,16 @@ class Spec(StageSpec):
     the first. Every training after it leaves these zeros alone."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    forms: ClassVar[tuple[Form, ...]] = ("sparse",)
+    rejected: ClassVar[tuple[Rejection, ...]] = (
+        rejects_quantized("making it sparse"),
+        rejects_sparse("making it sparse"),
+        rejects_low_rank("making it sparse", "use one of both"),
+        rejects_partly_shared(
+            "which zeros cannot be taken out of",
+            "sparsify alone, or share whole layers (own_vectors: false, residual_rank: 0)",
+        ),
+    )
     milestone: ClassVar[str | None] = "after sparsifying"
 
     kind: Literal["sparsify"]

@@ -7,12 +7,16 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from compress.contracts import StageSpec
+from compress.contracts.traits import TOKENIZER
 
 
 class Spec(StageSpec):
     """A tokenizer trained on the corpus."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"corpus"})
+    makes: ClassVar[Literal["model", "tokenizer"]] = TOKENIZER
+    compresses: ClassVar[bool] = False
+    for_task: ClassVar[bool] = False
 
     kind: Literal["tokenizer"]
     model: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"

@@ -1,0 +1,104 @@
+"""What a stage is given: built alike for a run, a dry run, the check of an order and the examples of `--check`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from compress import registry
+from compress.console import Console
+from compress.contracts import StageSpec
+from compress.contracts.traits import TOKENIZER
+from compress.errors import Stopped
+from compress.run import chain
+from compress.run.results import Made
+from compress.run.selection import Selection
+from compress.run.sources import Sources
+from compress.run.teachers import Teachers
+from compress.stages.shared.stage import Outline, Prepared, Stage, StageContext, Workshop, outline_of
+from compress.storage.signals import StopFlag
+from compress.training.precision import resolve as resolve_precision
+
+
+class Contexts:
+    """Makes the contexts of a run's stages. inputs: folders given by flags.  stop: whether a signal asked to stop."""
+
+    def __init__(
+        self,
+        selection: Selection,
+        sources: Sources,
+        inputs: Mapping[str, Path],
+        device: str,
+        console: Console,
+        stop: StopFlag,
+    ) -> None:
+        self.selection, self.sources, self.inputs = selection, sources, inputs
+        self.device, self.console, self.stop = device, console, stop
+
+    def given(self) -> Made:
+        """What the first stage starts from: the recipe's model, the tokenizer of a flag."""
+        return Made(self.sources.given_model(), self.inputs.get(TOKENIZER))
+
+    def of(self, spec: StageSpec, folder: Path, made: Made, teachers: Teachers) -> StageContext:
+        """The context of a stage that works in `folder`, after those that made `made`."""
+        recipe, sources = self.selection.recipe, self.sources
+        precision = getattr(spec, "training").precision if spec.trains() else "auto"  # noqa: B009 - not of all stages
+        first_step = f"the first step of {folder.name}"
+        return StageContext(
+            recipe=recipe,
+            folder=folder,
+            seed=recipe.seed,
+            device=self.device,
+            precision=resolve_precision(precision, torch.device(self.device)),
+            table=lambda: sources.table,
+            corpus=lambda: sources.corpus,
+            model=made.model,
+            tokenizer=made.tokenizer,
+            teacher=teachers.task,
+            general_teacher=teachers.general,
+            ensemble=teachers.ensemble,
+            say=self.console.note,
+            show=self.console.table,
+            workshop=Workshop(self.console.progress, lambda: self.stop_if_requested(first_step)),
+        )
+
+    def stage(self, spec: StageSpec, context: StageContext) -> Stage:
+        """The stage itself."""
+        return registry.stage_class(spec.kind)(spec, context)
+
+    def planned(self, spec: StageSpec) -> Stage:
+        """A stage that only plans: it has no folder, no model and no teacher yet."""
+        return self.stage(spec, self.of(spec, Path(), Made(), Teachers()))
+
+    def prepare(self, spec: StageSpec, context: StageContext) -> Prepared:
+        """Print the stage's plan and prepare it. Raises UserError for what does not fit."""
+        stage = self.stage(spec, context)
+        for line in stage.plan():
+            self.console.note(f"{context.folder.name}: {line}")
+        return stage.prepare()
+
+    def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
+        """The shape of the model that the stages will make, from the recipe alone. Raises UserError where none fits."""
+        selection = self.selection
+        model = self.sources.given_model()
+        first = made = None if model is None else outline_of(model)
+        start = first or (teacher if "teacher" in selection.first.needs() else None)
+        chain.check_order(selection.recipe, selection.indices, None if start is None else start.config)
+        done: dict[int, Outline | None] = {}
+        for index in selection.indices:
+            stage = self.planned(selection.stage(index))
+            who = chain.tutor(selection.recipe, selection.indices, index)
+            if who == "teacher":
+                made = stage.outline(made, teacher, general)
+            else:
+                other = first if who == "first" else done[who]
+                made = stage.outline(made, other, other)
+            done[index] = made
+        return made
+
+    def stop_if_requested(self, before: str) -> None:
+        """Raises Stopped where a signal asked for it."""
+        if self.stop.requested:
+            raise Stopped(f"stopped by {self.stop.requested} before {before}")
