@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from compress.contracts import Frozen, ListOf, StageSpec
 from compress.recipe.document import is_text
+from compress.recipe.renames import as_before
 from compress.registry import RowOf, parts
 
 HASH_VERSION = "recipe-1"
@@ -244,7 +245,7 @@ class Recipe(Frozen):
 
     def hash(self) -> str:
         """sha256 of everything that can change a result (prose does not)."""
-        return _digest([HASH_VERSION, self.model_dump(mode="json", exclude={*PROSE, *self._unsaid()})])
+        return _digest([HASH_VERSION, as_before(self.model_dump(mode="json", exclude={*PROSE, *self._unsaid()}))])
 
     def _unsaid(self) -> set[str]:
         """Keys about several teachers, where there are none: they came later than many a hash."""
@@ -262,7 +263,7 @@ class Recipe(Frozen):
             [
                 HASH_VERSION,
                 self.model_dump(mode="json", include={"seed", *blocks}),
-                [stage.model_dump(mode="json") for stage in done],
+                [as_before(stage.model_dump(mode="json"), stage.kind) for stage in done],
             ]
         )
 

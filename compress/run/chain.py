@@ -224,7 +224,7 @@ def _made(spec: Any) -> list[str]:
         return [SPARSE]
     if spec.kind == "share":
         shares = spec.pattern.kind != "none"
-        apart = shares and (spec.own_vectors or spec.residual_rank > 0)
+        apart = shares and (not spec.share_norms_and_biases or spec.residual_rank > 0)
         return [SHARED] * shares + [APART] * apart + [TABLES] * (spec.embedding is not None)
     return []
 
@@ -246,7 +246,11 @@ def _objection(spec: Any, traits: Sequence[Trait]) -> tuple[Trait, str, str] | N
     if spec.kind in ("factorize", "sparsify") and APART in known:
         what = "products cannot stand for" if spec.kind == "factorize" else "zeros cannot be taken out of"
         why = f"its layers share matrices and keep something of their own, which {what}"
-        return known[APART], why, f"{spec.kind} alone, or share whole layers (own_vectors: false, residual_rank: 0)"
+        return (
+            known[APART],
+            why,
+            f"{spec.kind} alone, or share whole layers (share_norms_and_biases: true, residual_rank: 0)",
+        )
     if spec.kind == "prune_width" and (spec.hidden or spec.head_width) and APART in known:
         why = "its layers share matrices and keep something of their own, so channels cannot go"
         return known[APART], why, "make it narrower first and share it then"

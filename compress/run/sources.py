@@ -102,7 +102,10 @@ class Sources:
         return read | words_read(self.recipe, self.indices)
 
     def _has_task(self) -> bool:
-        return self.last.kind not in ("tokenizer", "pretrain") and getattr(self.last, "level", "task") == "task"
+        return (
+            self.last.kind not in ("tokenizer", "pretrain")
+            and getattr(self.last, "level", "task_specific") == "task_specific"
+        )
 
     def _quality(self) -> str:
         """The figure on the quality axis of the page's charts: the main metric of the task, where the run has one."""

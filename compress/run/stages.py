@@ -269,11 +269,11 @@ class Staging(Sources):
     @property
     def _chooses(self) -> bool:
         """Whether the run leaves the best of its models, in place of the last one."""
-        return self.whole and getattr(self.last, "result", "student") == "best"
+        return self.whole and getattr(self.last, "select", "student") == "best"
 
     def _answers(self, index: int) -> bool:
         """Whether a stage's model does the task: one that was made from text alone does not, whatever head it has."""
-        if getattr(self.recipe.stages[index], "level", "task") == "corpus":
+        if getattr(self.recipe.stages[index], "level", "task_specific") == "general":
             return False
         return "task" in modelfolder.inspect(self._target(index)).heads
 

@@ -84,7 +84,7 @@ def student(seed: int = 1, trained: bool = True, **changes: Any) -> Model:
 def spec(**changes: Any) -> Spec:
     given: dict[str, Any] = {
         "kind": "distill",
-        "level": "task",
+        "level": "task_specific",
         "student": {"layers": [0, 1]},
         "objectives": [{"kind": "soft_targets"}, {"kind": "hard_labels", "weight": 0.5}],
         "training": {"steps": 100},
@@ -201,7 +201,7 @@ def test_a_teacher_of_text_that_guesses() -> None:
     block = text_block()
     probe = CorpusProbe([block], 40, "fp32", "cpu")
     model = Model(config, {"mlm": HeadConfig("masked_lm")}).initialize(1).eval()
-    said = spec(level="corpus", objectives=[{"kind": "soft_targets", "on": "vocabulary"}])
+    said = spec(level="general", objectives=[{"kind": "soft_targets", "on": "vocabulary"}])
     at = start(probe, model, model, said=said, label_names=())
     assert at.theirs is not None
     worse = before("teacher_quality", replace(at, theirs=-10 * np.eye(40)[block.mlm_labels]))

@@ -24,7 +24,7 @@ corpus: {{source: corpus.txt, max_length: 24}}
 {QUICK}
 stages:
   - kind: distill
-    level: corpus
+    level: general
     student: {{layers: [0, 2]}}
     objectives: [{{kind: soft_targets, on: vocabulary}}, {{kind: hidden_mse}}]
     training: {{steps: 6, batch_rows: 8, learning_rate: 1e-3, checkpoint_every: 2, validate_every: 3}}

@@ -40,7 +40,13 @@ pytestmark = pytest.mark.thorough
 TRAINING = {"steps": 2, "batch_rows": 8, "learning_rate": 1e-3}
 ANSWERS = [{"kind": "soft_targets", "on": "task"}, {"kind": "hard_labels"}]
 VERBS: dict[str, dict[str, Any]] = {
-    "distill": {"level": "task", "student": None, "objectives": ANSWERS, "control": False, "training": TRAINING},
+    "distill": {
+        "level": "task_specific",
+        "student": None,
+        "objectives": ANSWERS,
+        "control": False,
+        "training": TRAINING,
+    },
     "factorize": {"ratio": 0.6},
     "prune_layers": {"drop": 1, "criterion": {"kind": "uniform"}, "rows": 8},
     "prune_vocab": {"size": 70, "characters": "used"},

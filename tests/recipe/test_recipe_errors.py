@@ -25,7 +25,7 @@ stages:
       steps: 10
       learning_rate: 1e-3
   - kind: distill
-    level: task
+    level: task_specific
     student: {layers: [0, 1]}
     objectives:
       - kind: soft_targets
@@ -72,7 +72,7 @@ MISTAKES = [
     ),
     # missing
     ("stages:", "stags:", "x.yaml:5:1: stags: unknown key; did you mean 'stages'?"),
-    ("    level: task\n", "", "x.yaml:11:5: stages.1.level: missing key; add `level:`"),
+    ("    level: task_specific\n", "", "x.yaml:11:5: stages.1.level: missing key; add `level:`"),
     (
         "corpus: {source: opinions-corpus}",
         "",
@@ -93,8 +93,8 @@ MISTAKES = [
     ("name: x", "name: ''", "x.yaml:1:7: name: found an empty text"),
     ("1e-3", "fast", "x.yaml:10:22: stages.0.training.learning_rate: found the text 'fast', allowed: a number"),
     (
-        "level: task",
-        "level: task\n    control: yes",
+        "level: task_specific",
+        "level: task_specific\n    control: yes",
         "x.yaml:13:14: stages.1.control: found the text 'yes', allowed: true or false; write true",
     ),
     ("training: {epochs: 1}", "training: 3", "x.yaml:17:15: stages.1.training: found 3, allowed: a mapping"),
@@ -136,10 +136,10 @@ MISTAKES = [
     ("{layers: [0, 1]}", "{layers: [0, 1], count: 3}", "x.yaml:13:38: stages.1.student.count: found 3, "
      "but 2 layers are listed; leave it out"),
     # blocks that do not go together
-    ("level: task", "level: task\n    masking: {}", "x.yaml:11:5: stages.1: masking belongs to level corpus, "
-     "this is task"),
-    ("level: task", "level: corpus\n    control: true", "x.yaml:11:5: stages.1: control belongs to level task, "
-     "this is corpus"),
+    ("level: task_specific", "level: task_specific\n    masking: {}", "x.yaml:11:5: stages.1: masking requires level: "
+     "general, found task_specific"),
+    ("level: task_specific", "level: general\n    control: true", "x.yaml:11:5: stages.1: control requires level: "
+     "task_specific, found general"),
     # extends
     ("name: x", "extends: [a]", "x.yaml:1:10: extends: must name one recipe: found a list"),
     ("name: x", "extends: smok", "x.yaml:1:10: extends: unknown recipe 'smok'; did you mean 'smoke'?"),

@@ -12,7 +12,13 @@ from compress.run import chain
 
 ANSWERS = [{"kind": "soft_targets", "on": "task"}]
 TRAINING = {"steps": 2}
-CUT = {"kind": "distill", "level": "task", "student": {"layers": [0, 2]}, "objectives": ANSWERS, "training": TRAINING}
+CUT = {
+    "kind": "distill",
+    "level": "task_specific",
+    "student": {"layers": [0, 2]},
+    "objectives": ANSWERS,
+    "training": TRAINING,
+}
 RECOVER = {**CUT, "student": None}
 LAYERS = {"kind": "prune_layers", "drop": 1}
 WIDTH = {"kind": "prune_width", "ratio": 0.5}

@@ -71,7 +71,7 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
         row = {"kind": flags.part_kind(STARTS, wanted.start, "--start")}
         said.append(Override(f"{stage}start", row, f"--start {wanted.start}"))
     if wanted.shared_vectors:
-        said.append(Override(f"{stage}own_vectors", False, "--shared-vectors"))
+        said.append(Override(f"{stage}share_norms_and_biases", True, "--shared-vectors"))
     if wanted.residual_rank is not None:
         said.append(Override(f"{stage}residual_rank", wanted.residual_rank, f"--residual-rank {wanted.residual_rank}"))
     if wanted.shrink_residuals:

@@ -33,8 +33,9 @@ class Spec(StageSpec):
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     kind: Literal["distill"]
-    level: Literal["corpus", "task"]
-    """corpus: masked text, before any task (DistilBERT's first step).  task: labelled rows."""
+    level: Literal["general", "task_specific"]
+    """general: general distillation on masked text of the corpus, before any task (DistilBERT's first step).
+    task_specific: task-specific distillation on labelled rows."""
     student: StudentSpec | None = None
     """null: go on with the student of the stage before."""
     taught_by: Literal["teacher", "first", "parent"] | None = None
@@ -53,13 +54,13 @@ class Spec(StageSpec):
     along), smallest (at each step the one with the least loss); or a list of teacher layers, one for each student
     layer; or a list of pairs [student, teacher]. Layers count from 0."""
     masking: MaskingSpec | None = None
-    """Of level corpus; null: the defaults."""
+    """Masking with level: general. Default: the defaults of `masking`."""
     control: bool | None = None
     """Also train the same student on hard labels alone, at equal steps, to see what the teacher brought. null: yes on
     level task, when the stage is the recipe's last."""
-    result: Literal["student", "best"] = "student"
-    """Of the recipe's last stage. student: the run leaves the distilled student.  best: of what it started from,
-    student and control whichever is best on validation."""
+    select: Literal["student", "best"] = "student"
+    """Which model the run returns, on the recipe's last stage. student: the distilled student.  best: the best on
+    validation of the model before training, the student and the control."""
     use_unlabelled: bool = False
     """Also learn from the unlabelled split, where only the teacher speaks."""
     augmentation: AugmentationSpec | None = None
@@ -87,7 +88,7 @@ class Spec(StageSpec):
     training: TrainingPlan
 
     def needs(self) -> frozenset[str]:
-        return self.reads | {"corpus" if self.level == "corpus" else "data"}
+        return self.reads | {"corpus" if self.level == "general" else "data"}
 
     def reads_vocabulary(self) -> bool:
         """Whether an objective reads vocabulary logits, which models without a masked-LM head do not have."""
@@ -123,12 +124,14 @@ class Spec(StageSpec):
 
     @model_validator(mode="after")
     def _level(self) -> Spec:
-        corpus = self.level == "corpus"
+        corpus = self.level == "general"
         wrong = [name for name in ("control", "use_unlabelled") if corpus and getattr(self, name)]
         wrong += ["augmentation"] if corpus and self.augmentation is not None else []
         wrong += ["masking"] if not corpus and self.masking is not None else []
         if wrong:
-            raise ValueError(f"{wrong[0]} belongs to level {'task' if corpus else 'corpus'}, this is {self.level}")
+            raise ValueError(
+                f"{wrong[0]} requires level: {'task_specific' if corpus else 'general'}, found {self.level}"
+            )
         self.masking_or_default().check_noise(self.noise)
         if self.cache is not None:
             self._cacheable(self.cache)
@@ -137,12 +140,14 @@ class Spec(StageSpec):
     def _cacheable(self, cache: CacheSpec) -> None:
         """Raise ValueError for input that changes with each epoch, and for an option that nothing reads."""
         if self.noise is not None:
-            raise ValueError("noise gives each epoch other text, of which a cache knows nothing; leave one of both out")
-        strategy = self.masking_or_default().strategy
-        if self.level == "corpus" and strategy != "static":
             raise ValueError(
-                f"{strategy} masking hides other pieces in each epoch, and a cache knows the teacher's answers to one "
-                "text; set masking.strategy to static, or give a stage of level task the cache alone"
+                "typo noise changes the text every epoch, so teacher outputs cannot be cached; remove noise or cache"
+            )
+        strategy = self.masking_or_default().strategy
+        if self.level == "general" and strategy != "static":
+            raise ValueError(
+                f"{strategy} masking masks other tokens in each epoch, so teacher outputs cannot be cached; set "
+                "masking.strategy to static, or cache only in a stage with level: task_specific"
             )
         if cache.top_k is not None and not any(getattr(row, "on", "") == "vocabulary" for row in self.objectives):
             raise ValueError("cache.top_k is of vocabulary logits, and no objective reads them; leave it out")

@@ -19,9 +19,9 @@ class Spec(StageSpec):
     milestone: ClassVar[str | None] = "after factorizing"
 
     kind: Literal["factorize"]
-    level: Literal["corpus", "task"] = "task"
-    """Whose matrices, where no stage is before this one, and which text it reads: corpus: the general teacher and the
-    corpus.  task: the teacher and the labelled rows."""
+    level: Literal["general", "task_specific"] = "task_specific"
+    """The model this stage starts from when it is the first one, and the text it reads. general: the general teacher
+    and the corpus.  task_specific: the teacher and the labelled rows."""
     method: Annotated[Any, RowOf("compress.stages.factorize.methods")] = Field(
         default={"kind": "whitened"}, validate_default=True
     )
@@ -46,4 +46,4 @@ class Spec(StageSpec):
         return self
 
     def needs(self) -> frozenset[str]:
-        return self.reads | {"corpus" if self.level == "corpus" else "data"}
+        return self.reads | {"corpus" if self.level == "general" else "data"}

@@ -21,9 +21,9 @@ class Spec(StageSpec):
     milestone: ClassVar[str | None] = "vocabulary cut"
 
     kind: Literal["prune_vocab"]
-    level: Literal["corpus", "task"] = "task"
-    """Whose vocabulary, where no stage is before this one: corpus: the general teacher's, which has a masked-LM head
-    and needs no labelled data.  task: the teacher's."""
+    level: Literal["general", "task_specific"] = "task_specific"
+    """The model this stage starts from when it is the first one. general: the general teacher, which needs a masked-LM
+    head and no labelled data.  task_specific: the teacher."""
     text: Literal["data", "corpus", "both"] = "data"
     """Where pieces are counted: the training texts of the labelled data, those of the corpus, or both."""
     coverage: float | None = Field(default=None, gt=0, le=100)
@@ -41,8 +41,8 @@ class Spec(StageSpec):
         given = [name for name in HOW if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of {', '.join(HOW)}; found {' and '.join(given) or 'none'}")
-        if self.level == "corpus" and self.text != "corpus":
-            raise ValueError("a pretrained model is read with no labelled data; set text: corpus")
+        if self.level == "general" and self.text != "corpus":
+            raise ValueError("level: general reads no labelled data; set text: corpus")
         return self
 
     @property
@@ -54,8 +54,8 @@ class Spec(StageSpec):
 
     def reads_vocabulary(self) -> bool:
         """Whether the model must have a masked-LM head."""
-        return self.level == "corpus"
+        return self.level == "general"
 
     def needs(self) -> frozenset[str]:
-        blocks = {"data"} if self.level == "task" else set[str]()
+        blocks = {"data"} if self.level == "task_specific" else set[str]()
         return self.reads | blocks | ({"corpus"} if self.text != "data" else set())

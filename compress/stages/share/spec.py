@@ -39,17 +39,18 @@ class Spec(StageSpec):
     milestone: ClassVar[str | None] = "after conversion"
 
     kind: Literal["share"]
-    level: Literal["corpus", "task"] = "task"
-    """Whose layers, where no stage is before this one, and which text it reads: corpus: the general teacher and the
-    corpus.  task: the teacher and the labelled rows."""
+    level: Literal["general", "task_specific"] = "task_specific"
+    """The model this stage starts from when it is the first one, and the text it reads. general: the general teacher
+    and the corpus.  task_specific: the teacher and the labelled rows."""
     pattern: Annotated[Any, RowOf("compress.stages.share.patterns")]
     """Which layers share: a file of compress/stages/share/patterns."""
     start: Annotated[Any, RowOf("compress.stages.share.starts")] = Field(
         default={"kind": "mean"}, validate_default=True
     )
     """What the shared weights start from: a file of compress/stages/share/starts."""
-    own_vectors: bool = True
-    """Layers keep norms and biases of their own: 0.1 % of the bytes. false: those are shared as well, as in ALBERT."""
+    share_norms_and_biases: bool = False
+    """Also share LayerNorm parameters and biases, as in ALBERT. Default: each layer keeps its own, 0.1 % of
+    the bytes."""
     residual_rank: int = Field(default=0, ge=0, le=65_536)
     """Of the residual that each layer adds to each matrix that it shares, from the truncated SVD of the difference;
     with a start that reads inputs, fitted together with what is shared. 0: none."""
@@ -60,7 +61,7 @@ class Spec(StageSpec):
 
     def reads_vocabulary(self) -> bool:
         """Whether the model must have a masked-LM head."""
-        return self.level == "corpus"
+        return self.level == "general"
 
     def needs(self) -> frozenset[str]:
-        return self.reads | {"corpus" if self.level == "corpus" else "data"}
+        return self.reads | {"corpus" if self.level == "general" else "data"}

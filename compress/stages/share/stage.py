@@ -46,7 +46,7 @@ class Stage:
         self.spec, self.context = spec, context
 
     def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        made = start or (general if self.spec.level == "corpus" else teacher)
+        made = start or (general if self.spec.level == "general" else teacher)
         if made is None:
             return None
         # What a pattern will measure is not known yet; whether it fits so many layers is.
@@ -57,7 +57,7 @@ class Stage:
 
     def plan(self) -> list[str]:
         s = self.spec
-        own = "norms and biases of their own" if s.own_vectors else "norms and biases shared"
+        own = "norms and biases shared" if s.share_norms_and_biases else "norms and biases of their own"
         kept = f", residuals of rank {s.residual_rank}" if s.residual_rank else ""
         options = ", ".join(f"{k} {v}" for k, v in s.pattern.options().items())
         line = f"share layers by {s.pattern.kind}{f' ({options})' if options else ''}, starting from {s.start.kind}"
@@ -83,7 +83,8 @@ class Stage:
 
         def shared(groups: LayerGroups) -> Model:
             c.workshop.stop()
-            return convert(own, groups, start, own_vectors=s.own_vectors, residual_rank=s.residual_rank, known=known)
+            own_vectors = not s.share_norms_and_biases
+            return convert(own, groups, start, own_vectors=own_vectors, residual_rank=s.residual_rank, known=known)
 
         @functools.cache
         def reference() -> ReferenceAnswers:

@@ -18,9 +18,9 @@ class Spec(StageSpec):
     milestone: ClassVar[str | None] = "after sparsifying"
 
     kind: Literal["sparsify"]
-    level: Literal["corpus", "task"] = "task"
-    """Whose matrices, where no stage is before this one, and which text it reads: corpus: the general teacher and the
-    corpus.  task: the teacher and the labelled rows."""
+    level: Literal["general", "task_specific"] = "task_specific"
+    """The model this stage starts from when it is the first one, and the text it reads. general: the general teacher
+    and the corpus.  task_specific: the teacher and the labelled rows."""
     pattern: Literal["2:4"] = "2:4"
     """Two of every four neighbours along a matrix's inputs stay: the one pattern that GPUs skip."""
     method: Annotated[Any, RowOf("compress.stages.sparsify.methods")] = Field(
@@ -29,4 +29,4 @@ class Spec(StageSpec):
     """How the two that go are chosen, and what becomes of the others: a file of compress/stages/sparsify/methods."""
 
     def needs(self) -> frozenset[str]:
-        return self.reads | {"corpus" if self.level == "corpus" else "data"}
+        return self.reads | {"corpus" if self.level == "general" else "data"}
