@@ -93,7 +93,7 @@ def test_distilbert_is_as_published() -> None:
         5,
     )
     assert corpus.student.layers == (1, 3, 5)  # every other one; like the published 0 2 4 7 9 11 it keeps the last
-    assert corpus.student.start == "teacher"
+    assert corpus.student.init == "teacher"
     assert (task.level, task.student, task.control, task.use_unlabelled) == ("task_specific", None, True, True)
 
 

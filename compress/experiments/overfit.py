@@ -161,7 +161,7 @@ class _Rehearsal(Run):
         )  # fmt: skip
         left_out = {"augmentation": None, "noise": None, "cache": None, "use_unlabelled": False, "control": False}
         changes = {name: value for name, value in left_out.items() if name in type(spec).model_fields}
-        prepared = self._prepare(spec.model_copy(update={**changes, "checks": "tell", "training": short}), context)
+        prepared = self._prepare(spec.model_copy(update={**changes, "checks": "warn", "training": short}), context)
         seconds = SECONDS / len(self.indices)
         watch = _Watch(prepared, seconds)
         with self.console.progress(f"{context.folder.name}, check", STEPS) as progress:

@@ -2,7 +2,7 @@
 
 from compress.recipe.compose import load_recipe, parse_override
 from compress.recipe.library import Entry, find_recipe, list_recipes
-from compress.recipe.renames import as_before
+from compress.recipe.renames import as_before, current_kind
 from compress.recipe.schema import CorpusSpec, DataSpec, EvaluationSpec, LatencySpec, Recipe, TeacherRow, json_schema
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Recipe",
     "TeacherRow",
     "as_before",
+    "current_kind",
     "find_recipe",
     "json_schema",
     "list_recipes",

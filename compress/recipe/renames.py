@@ -32,7 +32,21 @@ LEVELS = {"corpus": "general", "task": "task_specific"}
 RENAMES = (
     *(Rename(kind, "level", "level", LEVELS) for kind in ("distill", "prune_vocab", "share", "factorize", "sparsify")),
     Rename("distill", "result", "select"),
+    Rename("distill", "pull", "proximity"),
+    Rename("distill.student", "start", "init"),
+    Rename("distill.student", "feed_forward", "intermediate_size"),
+    Rename("distill", "checks", "checks", {"tell": "warn"}),
+    Rename("prune_layers", "at_most", "max_layers_per_stage"),
+    Rename("pretrain.encoder", "feed_forward", "intermediate_size"),
+    Rename("prune_width", "keep_feed_forward", "intermediate_size"),
+    Rename("prune_width", "way", "schedule"),
+    Rename("prune_width.importance", "kind", "kind", {"surgeon": "obs"}),
     Rename("share", "own_vectors", "share_norms_and_biases", {True: False, False: True}),
+    Rename("share", "start", "init"),
+    Rename("share.embedding", "megabytes", "max_mb"),
+    Rename("factorize", "megabytes", "max_mb"),
+    Rename("share", "again", "reuse_input"),
+    Rename("sparsify", "pattern", "sparsity"),
 )
 
 _warned: set[tuple[str, str]] = set()
@@ -74,6 +88,16 @@ def current_value(block: str, old_key: str, value: Value) -> None:
     for one in RENAMES:
         if one.block == block and old_key == one.old:
             _translate(one, value, warn=one.old == one.new)
+
+
+def current_kind(package: str, kind: str, flag: str) -> str:
+    """The name of a part of a stage now, such as compress.stages.prune_width.importance; warns where another was used.
+
+    flag: the one that named it, for the warning.
+    """
+    value = Value(kind, Place(flag))
+    current_value(package.removeprefix("compress.stages."), "kind", value)
+    return value.content
 
 
 def joined(block: str, key: str) -> str:

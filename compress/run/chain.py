@@ -257,8 +257,8 @@ def _objection(spec: Any, traits: Sequence[Trait]) -> tuple[Trait, str, str] | N
     if spec.kind == "share":
         if spec.embedding is not None and TABLES in known:
             return known[TABLES], "its embeddings are factorized already", "leave embedding out"
-        if SHARED in known and not spec.again:
-            return known[SHARED], "its layers share already", "say again: true, to join its groups further"
+        if SHARED in known and not spec.reuse_input:
+            return known[SHARED], "its layers share already", "set reuse_input: true to join its groups further"
     return None
 
 

@@ -189,7 +189,7 @@ def test_a_teacher_whose_labels_stand_in_another_order(probe: TaskProbe, tokeniz
     assert found.line == (
         "the labels of teacher and data stand in different orders: 'negative' rows get 'positive', 'positive' rows get "
         "'negative'; the teacher is right on 0.0 % of 128 validation rows as they stand, on 100.0 % so; correct "
-        "id2label in the teacher's config.json to positive, negative, or go on with --set 'stages.*.checks=tell'"
+        "id2label in the teacher's config.json to positive, negative, or go on with --set 'stages.*.checks=warn'"
     )
     by_number = before("label_order", replace(at, by_number=True))
     assert by_number is not None
@@ -246,7 +246,7 @@ def test_a_student_of_random_weights(probe: TaskProbe, tokenizer: Tokenizer) -> 
     found = before("random_student", start(probe, knows(tokenizer), student(trained=False)))
     assert found is not None
     assert found.text == "the student's weights are random in all layers: they were never trained"
-    said = spec(student={"layers": [0, 1], "start": "random"})
+    said = spec(student={"layers": [0, 1], "init": "random"})
     found = before("random_student", start(probe, knows(tokenizer), student(trained=False), said=said))
     assert found is not None
     assert found.text == "the student starts from random weights in all layers, as the recipe says"

@@ -54,7 +54,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "quantize": {"scheme": "static", "rows": 16, "sensitivity": False},
     "share": {
         "pattern": {"kind": "contiguous", "groups": 1},
-        "start": {"kind": "mean"},
+        "init": {"kind": "mean"},
         "residual_rank": 2,
         "embedding": {"size": 8},
     },
@@ -63,7 +63,7 @@ VERBS: dict[str, dict[str, Any]] = {
 """What each stage is asked for; tests/test_contracts.py sees to it that no compression is missing."""
 TWICE: Mapping[str, dict[str, Any]] = {
     "prune_vocab": {"size": 65},
-    "prune_width": {"ratio": None, "keep_feed_forward": 5},
+    "prune_width": {"ratio": None, "intermediate_size": 5},
 }
 """What a verb is asked for beside that, after itself."""
 REFUSED = {

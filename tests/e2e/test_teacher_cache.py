@@ -179,7 +179,7 @@ def test_a_cut_shard_is_refused_by_name(taught: Path, compress: Cli) -> None:
     [
         (("noise={rate: 0.1}",), "typo noise changes the text every epoch, so teacher outputs cannot be cached"),
         (("cache.bits=4",), "stages.0.cache.bits: found 4, allowed: 8, 16, 32"),
-        (("cache.top_k=5",), "cache.top_k is of vocabulary logits, and no objective reads them; leave it out"),
+        (("cache.top_k=5",), "cache.top_k has no effect: no objective reads vocabulary logits; remove it"),
         (("cache.pth=x",), "unknown key"),
     ],
 )

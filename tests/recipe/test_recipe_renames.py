@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from compress.errors import UserError
-from compress.recipe import as_before, load_recipe, parse_override, renames
+from compress.recipe import as_before, current_kind, load_recipe, parse_override, renames
 from compress.recipe.library import names
 
 BEFORE = {
@@ -123,3 +123,10 @@ def test_both_names_together_are_an_error() -> None:
 def test_a_value_of_the_wrong_type_is_still_an_error() -> None:
     with pytest.raises(UserError, match=r"share_norms_and_biases: found 1, allowed: true or false"):
         load_recipe(recipe({**SHARE, "own_vectors": 1}))
+
+
+def test_a_flag_may_name_a_part_by_its_old_name(caplog: pytest.LogCaptureFixture) -> None:
+    assert current_kind("compress.stages.prune_width.importance", "surgeon", "--importance") == "obs"
+    assert caplog.messages == [
+        "--importance: 'kind: surgeon' is now 'kind: obs'; the old name works until the next release"
+    ]

@@ -158,7 +158,7 @@ def test_an_order_that_makes_no_sense_is_refused(stages: tuple[dict[str, Any], .
         (CUT, VOCABULARY, SHARE, RECOVER, QUANTIZE),
         (SHARE, LAYERS, RECOVER, QUANTIZE),
         (QUANTIZE, RECOVER),
-        (SHARE, {**SHARE, "again": True, "embedding": None}, RECOVER),
+        (SHARE, {**SHARE, "reuse_input": True, "embedding": None}, RECOVER),
     ],
 )
 def test_other_orders_are_not(stages: tuple[dict[str, Any], ...]) -> None:

@@ -9,11 +9,12 @@ from pydantic import Field, model_validator
 from compress.contracts import StageSpec
 from compress.registry import RowOf
 
-TARGETS = ("ratio", "rank", "megabytes")
+TARGETS = ("ratio", "rank", "max_mb")
 
 
 class Spec(StageSpec):
-    """Split matrices of the layers of the model before this stage, or of the teacher when it is the first, in two."""
+    """Replace weight matrices of the layers by low-rank factors, in the model of the stage before, or in the teacher
+    in the first stage."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
     milestone: ClassVar[str | None] = "after factorizing"
@@ -25,24 +26,26 @@ class Spec(StageSpec):
     method: Annotated[Any, RowOf("compress.stages.factorize.methods")] = Field(
         default={"kind": "whitened"}, validate_default=True
     )
-    """How a matrix is split: a file of compress/stages/factorize/methods."""
+    """Factorization method: a file of compress/stages/factorize/methods."""
     ratio: float | None = Field(default=None, gt=0, lt=1)
-    """Of the numbers in the layers' matrices, the share that stays."""
+    """Fraction of the parameters in the layers' matrices to keep."""
     rank: int | None = Field(default=None, ge=1, le=65_536)
-    """The same rank for every matrix."""
-    megabytes: float | None = Field(default=None, gt=0)
-    """What the whole model may take, in 10^6 bytes of fp32."""
+    """Rank of every matrix."""
+    max_mb: float | None = Field(default=None, gt=0)
+    """Maximum size of the whole model in MB (10^6 bytes) of fp32."""
     allocation: Literal["sensitivity", "error", "uniform"] = "sensitivity"
-    """Of ratio and megabytes.  sensitivity: ranks by matrix, for the least sum of what their errors do to the answers,
-    each measured alone.  error: for the least sum of relative errors.  uniform: every matrix keeps the same share."""
+    """How `ratio` or `max_mb` is distributed over the matrices. sensitivity: minimize the summed effect of the errors
+    on the outputs, measured for each matrix alone.  error: minimize the summed relative errors.  uniform: every matrix
+    keeps the same fraction."""
     only_faster: bool = False
-    """Leave a matrix whole where its two thin ones are not faster on this device, measured; more numbers stay then."""
+    """Keep a matrix unfactorized if its low-rank factors are not faster on this device (measured); the model is larger
+    then."""
 
     @model_validator(mode="after")
     def _one_target(self) -> Spec:
         given = [name for name in TARGETS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"say once how much stays: {', '.join(TARGETS)}; found {' and '.join(given) or 'none'}")
+            raise ValueError(f"set exactly one of {', '.join(TARGETS)}; found {' and '.join(given) or 'none'}")
         return self
 
     def needs(self) -> frozenset[str]:
