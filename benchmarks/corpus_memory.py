@@ -163,7 +163,7 @@ stages:
   - kind: tokenizer
     vocabulary_size: 8000
   - kind: pretrain
-    encoder: {{layers: 2, hidden: 128, heads: 2, feed_forward: 512, max_positions: 128}}
+    encoder: {{layers: 2, hidden: 128, heads: 2, intermediate_size: 512, max_positions: 128}}
     training: {{steps: {steps}, batch_rows: 32, learning_rate: 1.0e-4, log_every: 5}}
 """
 

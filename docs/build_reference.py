@@ -43,7 +43,7 @@ PARTS = {
     "compress.stages.prune_layers.criteria": "How the layers that stay are chosen: `criterion:` of prune_layers.",
     "compress.stages.prune_width.importance": "How much each head and neuron matters: `importance:` of prune_width.",
     "compress.stages.share.patterns": "Which layers share parameters: `pattern:` of share.",
-    "compress.stages.share.starts": "How shared weights are initialized: `start:` of share.",
+    "compress.stages.share.starts": "How shared weights are initialized: `init:` of share.",
     "compress.stages.factorize.methods": "How a matrix becomes two low-rank factors: `method:` of factorize.",
     "compress.stages.sparsify.methods": "Which two of every four weights go: `method:` of sparsify.",
     "compress.quantizers": "How numbers become integers: `rules:` of quantize.",

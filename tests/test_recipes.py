@@ -93,8 +93,8 @@ def test_distilbert_is_as_published() -> None:
         5,
     )
     assert corpus.student.layers == (1, 3, 5)  # every other one; like the published 0 2 4 7 9 11 it keeps the last
-    assert corpus.student.start == "teacher"
-    assert (task.level, task.student, task.control, task.use_unlabelled) == ("task", None, True, True)
+    assert corpus.student.init == "teacher"
+    assert (task.level, task.student, task.control, task.use_unlabelled) == ("task_specific", None, True, True)
 
 
 def test_the_wheel_ships_the_recipes() -> None:

@@ -54,12 +54,16 @@ def student_flags(function: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
+KEYS = {"start": "init", "feed_forward": "intermediate_size"}
+"""Names here → keys of a recipe, where they differ."""
+
+
 def student_overrides(values: Mapping[str, Any]) -> Iterator[Override]:
     """What the flags change in every stage that cuts a student. Raises UserError for a list that is none."""
     from compress.contracts import Override
 
     def put(key: str, value: Any, flag: str) -> Override:
-        return Override(f"stages.*.student.{key}", value, flag)
+        return Override(f"stages.*.student.{KEYS.get(key, key)}", value, flag)
 
     if (model := values["student_model"]) is not None:
         flag = f"--student {model}"

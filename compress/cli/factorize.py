@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.argument("model", type=TeacherName(), required=False)
 @click.option("--ratio", type=float, metavar="SHARE", help="Of the numbers in the layers' matrices, what stays: 0.5.")
 @click.option("--rank", type=int, metavar="R", help="The same rank for every matrix.")
-@click.option("--mb", "megabytes", type=float, metavar="MB", help="What the whole model may take in fp32.")
+@click.option("--mb", "max_mb", type=float, metavar="MB", help="What the whole model may take in fp32.")
 @click.option("--method", metavar="NAME", help="whitened (default), svd, fwsvd or asvd.")
 @click.option(
     "--allocation",
@@ -32,7 +32,7 @@ def command(
     model: str | None,
     ratio: float | None,
     rank: int | None,
-    megabytes: float | None,
+    max_mb: float | None,
     method: str | None,
     allocation: str | None,
     only_faster: bool,
@@ -55,4 +55,4 @@ def command(
     from compress.cli.flags.factorize import Wanted, factorize
 
     heal = not no_heal
-    factorize(Wanted(model, ratio, rank, megabytes, method, allocation, only_faster, heal, seeds), options)
+    factorize(Wanted(model, ratio, rank, max_mb, method, allocation, only_faster, heal, seeds), options)

@@ -37,7 +37,7 @@ class Amount(click.ParamType):
 @click.option("--target-flops", type=Amount(), help="Operations of one sequence at most: 1.5G, or 50% of the model's.")
 @click.option("--target-latency", type=Milliseconds(), help="Median latency on this device at most, such as 5ms.")
 @click.option("--uneven", is_flag=True, help="Each layer its own numbers, by ranking all layers together.")
-@click.option("--importance", metavar="NAME", help="What tells which parts are needed (surgeon when not given).")
+@click.option("--importance", metavar="NAME", help="What tells which parts are needed (obs when not given).")
 @click.option(
     "--steps",
     type=click.IntRange(1, 64),
@@ -74,7 +74,7 @@ def command(
       compress prune-width FOLDER --target-latency 3ms --uneven --data DATA
       compress prune-width FOLDER --hidden 192 --steps 3 --data DATA
 
-    Importances that read text alone: surgeon (used when none is given), hessian, activation. That read labels:
+    Importances that read text alone: obs (used when none is given), hessian, activation. That read labels:
     reconstruction, fisher, taylor. That train masks and weights first: l0, movement (recipes prune-width-l0,
     prune-width-movement). Baselines: magnitude, random.
     A stock Hugging Face class loads what has layers that are alike and heads x width = hidden.
@@ -84,7 +84,7 @@ def command(
     wanted = Wanted(
         model=model,
         keep_heads=keep_heads,
-        keep_feed_forward=keep_ffn,
+        intermediate_size=keep_ffn,
         hidden=hidden,
         head_width=head_width,
         ratio=ratio,

@@ -77,7 +77,7 @@ def command(
     """
     from compress.cli.flags.share import Wanted, share
 
-    sizes = {"size": embedding_size, "error": embedding_error, "megabytes": embedding_mb}
+    sizes = {"size": embedding_size, "error": embedding_error, "max_mb": embedding_mb}
     wanted = Wanted(
         model, groups, pattern, start, shared_vectors, residual_rank, shrink_residuals, sizes, not no_heal, seeds
     )

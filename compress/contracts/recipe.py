@@ -18,7 +18,7 @@ ListOf = Annotated[tuple[T, ...], Field(strict=False)]
 
 
 class Frozen(BaseModel):
-    """A block of a recipe: unknown keys are refused, values are not converted, nothing changes afterwards."""
+    """A block of a recipe: immutable; unknown keys are rejected and values are not converted."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -123,7 +123,7 @@ class StageSpec(Frozen):
 
     def answers_task(self) -> bool:
         """Whether its model may answer the task: one made from text alone does not, whatever head it has."""
-        return self.for_task and getattr(self, "level", "task") == "task"
+        return self.for_task and getattr(self, "level", "task_specific") == "task_specific"
 
     def trains(self) -> bool:
         """Whether it takes optimizer steps."""
@@ -148,7 +148,7 @@ class ObjectiveRow(PartRow):
     """One objective of a stage: a file of compress/objectives, and its weight among the others."""
 
     weight: float = Field(default=1.0, ge=0)
-    """Factor of this objective in the total."""
+    """Weight of this objective in the total loss."""
 
 
 @dataclass(frozen=True)
@@ -215,50 +215,53 @@ class TrainingPlan(Frozen):
     """How long and how to train: the `training:` block of every stage, and what the loop is given."""
 
     epochs: float | None = Field(default=None, gt=0, le=10_000)
-    """Passes over the data; give this or `steps`."""
+    """Passes over the training data. Set this or `steps`."""
     steps: int | None = Field(default=None, gt=0)
-    """Optimizer steps; give this or `epochs`."""
+    """Number of optimizer steps. Set this or `epochs`."""
     batch_rows: int = Field(default=32, gt=0)
     """Sequences per optimizer step."""
     max_tokens: int = Field(default=8192, gt=0)
-    """Most real tokens in one micro-batch; a step with more is split and its gradients are added exactly."""
+    """Maximum number of tokens (without padding) in one micro-batch. A larger step is split with exact gradient
+    accumulation."""
     learning_rate: float = Field(default=5e-5, gt=0, lt=1)
-    """At its peak, after the warm-up."""
+    """Peak learning rate, reached after the warm-up."""
     optimizer: Literal["adamw", "lamb"] = "adamw"
-    """adamw: 1711.05101.  lamb: each matrix moves in proportion to its own size (1904.00962), for large batches."""
+    """adamw: arXiv 1711.05101.  lamb: the update of each matrix scales with its norm (arXiv 1904.00962), for large
+    batches."""
     betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
-    """Of the optimizer: decay of the mean and of the square of the gradient."""
+    """Optimizer betas: decay rates of the first and second moments of the gradient."""
     eps: float = Field(default=1e-8, gt=0)
-    """Of the optimizer: added to the denominator."""
+    """Optimizer epsilon, added to the denominator."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Not applied to biases and norms."""
+    """Weight decay; not applied to biases and norms."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the steps with a linearly rising learning rate."""
+    """Fraction of the steps in which the learning rate rises linearly."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the learning rate falls after the warm-up."""
+    """Learning-rate schedule after the warm-up."""
     clip_norm: float | None = Field(default=1.0, gt=0)
-    """Largest norm of the whole gradient; null: not clipped."""
+    """Maximum norm of the whole gradient. null: no clipping."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Of the matrix products; weights and optimizer stay fp32. auto: bf16 where the device computes in it."""
+    """Precision of the matrix products; weights and optimizer states stay fp32. auto: bf16 if the device supports it,
+    else fp32."""
     validate_every: int | None = Field(default=None, gt=0)
-    """Steps between validations; null: at the end of every epoch."""
+    """Steps between validations. Default: once at the end of every epoch."""
     validate_start: bool = False
-    """Also validate before the first step, so that training from good weights cannot end with worse ones."""
+    """Also validate before the first step, so that training from good weights cannot return worse ones."""
     keep_best: bool = True
-    """Finish with the weights of the best validation instead of the last."""
+    """Return the weights of the best validation instead of the last ones."""
     checkpoint_every: int = Field(default=500, gt=0)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(default=2, gt=0)
-    """How many of the newest stay until the stage is done."""
+    """Number of most recent checkpoints to keep until the stage is complete."""
     log_every: int = Field(default=10, gt=0)
-    """Steps between the points of the training curves."""
+    """Steps between logged points of the training curves."""
     max_bad_steps: int = Field(default=3, ge=0)
-    """Steps with a non-finite loss or gradient that are skipped before the run stops."""
+    """Maximum number of steps with a non-finite loss or gradient to skip; the run stops at the next one."""
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainingPlan:
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError("give exactly one of epochs and steps")
+            raise ValueError("set exactly one of epochs and steps")
         return self
 
     @property
@@ -268,64 +271,70 @@ class TrainingPlan(Frozen):
 
 
 class MaskingSpec(Frozen):
-    """Which pieces of a text masked-LM hides: the `masking:` block of the stages that read a corpus."""
+    """Which tokens masked language modelling masks: the `masking:` block of the stages that read a corpus."""
 
     strategy: Literal["dynamic", "static", "distilbert"] = "dynamic"
-    """dynamic: drawn anew each epoch.  static: drawn once.  distilbert: whole batch, rare pieces more often."""
+    """dynamic: new masks every epoch.  static: the same masks every epoch.  distilbert: drawn over the whole batch,
+    rare tokens more often."""
     whole_word: bool = False
-    """Hide all pieces of a chosen word."""
+    """Mask all tokens of a chosen word (whole-word masking)."""
     ngrams: int = Field(default=1, ge=1, le=16)
-    """With whole_word: runs of up to so many words are hidden together, n of them with probability in proportion to 1/n
-    (ALBERT, 1909.11942: 3)."""
+    """Maximum length, in words, of the n-grams that are masked together, with probability proportional to 1/n (ALBERT,
+    arXiv 1909.11942, uses 3). Needs `whole_word`."""
     word_list: str | None = Field(default=None, min_length=1)
-    """With whole_word, for text without spaces: a file with one word a line; the longest one found is a word."""
+    """Word list for text without spaces: a file with one word per line; the longest match is a word. Needs
+    `whole_word`."""
     segmenter: str | None = Field(default=None, min_length=1)
-    """With whole_word: a function of yours that cuts a text into words, `module:function`, e.g. jieba:lcut."""
+    """Your own function that splits a text into words, as `module:function`, such as jieba:lcut. Needs `whole_word`."""
     probability: float = Field(default=0.15, gt=0, lt=1)
-    """Share of the pieces that are chosen."""
+    """Fraction of the tokens that are chosen for prediction."""
     mask: float = Field(default=0.8, ge=0, le=1)
-    """Share of the chosen that becomes [MASK]."""
+    """Fraction of the chosen tokens that are replaced by [MASK]."""
     random: float = Field(default=0.1, ge=0, le=1)
-    """Share of the chosen that becomes another piece."""
+    """Fraction of the chosen tokens that are replaced by a random token."""
     keep: float = Field(default=0.1, ge=0, le=1)
-    """Share of the chosen that stays as it is."""
+    """Fraction of the chosen tokens that stay unchanged."""
 
     @model_validator(mode="after")
     def _shares(self) -> MaskingSpec:
         if abs(self.mask + self.random + self.keep - 1) > 1e-6:
-            raise ValueError(f"mask + random + keep is {self.mask + self.random + self.keep:g}, it must be 1")
+            raise ValueError(f"mask + random + keep is {self.mask + self.random + self.keep:g}, the sum must be 1")
         if self.whole_word and self.strategy == "distilbert":
-            raise ValueError("strategy distilbert chooses pieces, not whole words; set whole_word to false")
+            raise ValueError("strategy distilbert masks single tokens, not whole words; set whole_word to false")
         if self.ngrams > 1 and not self.whole_word:
-            raise ValueError("ngrams are of whole words, which are not asked for; set whole_word to true")
+            raise ValueError("ngrams has no effect without whole_word; set whole_word to true")
         given = [name for name in ("word_list", "segmenter") if getattr(self, name) is not None]
         if len(given) == 2:
-            raise ValueError("words come from word_list or from segmenter; leave one out")
+            raise ValueError("word_list and segmenter both define the words; remove one of them")
         if given and not self.whole_word:
-            raise ValueError(f"{given[0]} is of whole words, which are not asked for; set whole_word to true")
+            raise ValueError(f"{given[0]} has no effect without whole_word; set whole_word to true")
         return self
 
     def check_noise(self, noise: NoiseSpec | None) -> None:
-        """Raise ValueError for noise in text whose hidden pieces are drawn once."""
+        """Raise ValueError for typo noise together with static masking."""
         if noise is not None and self.strategy == "static":
-            raise ValueError("static masking hides the same pieces in every epoch, and noise gives each epoch others")
+            raise ValueError(
+                "typo noise changes the tokens every epoch, so masks cannot be static; remove noise, or set "
+                "strategy to dynamic"
+            )
 
 
 NOISE_KINDS = ("swap", "drop", "insert", "keyboard")
 
 
 class NoiseSpec(Frozen):
-    """Typing mistakes in the training text, drawn anew each epoch: the `noise:` block of a stage."""
+    """Typo noise in the training text, different in every epoch: the `noise:` block of a stage."""
 
     kinds: Annotated[ListOf[Literal["swap", "drop", "insert", "keyboard"]], Field(min_length=1)] = NOISE_KINDS
-    """swap: two neighbours.  drop: a character lost.  insert: one too many.  keyboard: the key beside it."""
+    """swap: two neighbouring characters change places.  drop: a character is left out.  insert: a character is added.
+    keyboard: a neighbouring key is hit."""
     rate: float = Field(default=0.05, ge=0, le=1)
-    """Share of the letters and digits that are mistyped."""
+    """Fraction of the letters and digits that get a typo."""
 
     @field_validator("kinds")
     @classmethod
     def _once(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
         for kind in kinds:
             if kinds.count(kind) > 1:
-                raise ValueError(f"{kind} is named twice")
+                raise ValueError(f"{kind} is listed twice; remove one")
         return kinds

@@ -154,7 +154,7 @@ class Contest:
 
     def _recover(self, layers: Layers, seed: int, criteria: Sequence[str], log: TrackedRun) -> Measured:
         at, origin = f"stages.{self.place}", "--criterion all"
-        said = [Override(f"{at}.{key}", None, origin) for key in (*TARGETS, "at_most", "protect")]
+        said = [Override(f"{at}.{key}", None, origin) for key in (*TARGETS, "max_layers_per_stage", "protect")]
         said += [Override(f"{at}.layers", list(layers), origin), Override("seed", seed, origin)]
         said += [Override(f"evaluation.latency.{key}", value, origin) for key, value in QUICK.items()]
         overrides = (*self.options.overrides, *said)

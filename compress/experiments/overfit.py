@@ -166,14 +166,14 @@ class _Rehearsal:
         left_out = {"augmentation": None, "noise": None, "cache": None, "use_unlabelled": False, "control": False}
         changes = {name: value for name, value in left_out.items() if name in type(spec).model_fields}
         prepared = self.contexts.prepare(
-            spec.model_copy(update={**changes, "checks": "tell", "training": short}), context
+            spec.model_copy(update={**changes, "checks": "warn", "training": short}), context
         )
         seconds = SECONDS / len(self.run.selection.indices)
         watch = _Watch(prepared, seconds)
         with self.console.progress(f"{context.folder.name}, check", STEPS) as progress:
             watch.run(prepared, context, _Timed(progress, watch), self.run.stop)
         total = plan.steps
-        if total is None and spec.level == "task":
+        if total is None and spec.level == "task_specific":
             total = -(-int(counts["task"] * plan.epochs) // plan.batch_rows)
         elif total is None:
             assert prepared.source is not None
@@ -273,17 +273,17 @@ class _Watch:
         """What came of it. factor: rows of a real step for each row of these."""
         start, steps = self.diagnosis.start, int(self.last["step"])
         aside = {"random_student", "standing_objectives"}  # told in the table, and apart below
-        if spec.level == "corpus":  # a few texts are learned beyond what the teacher knows of them
+        if spec.level == "general":  # a few texts are learned beyond what the teacher knows of them
             aside |= {"falling_agreement", "logit_scales"}
         reasons = [f.text for f in self.diagnosis.findings if f.check not in aside]
         weighed = [name for name, weight in start.module.weights.items() if weight > 0]
         for objective, before, after in standing(self.first, self.last, weighed):
             reasons.append(f"{objective} does not fall: {before:.3g} → {after:.3g} in {steps} steps")
-        left, allowed = self._left(), NEAR if start.answers and spec.level == "task" else HALF
+        left, allowed = self._left(), NEAR if start.answers and spec.level == "task_specific" else HALF
         if left > allowed:
             above = f"{100 * left:.0f} % of what the loss was above its floor is left"
             reasons.append(f"{above} after {steps} steps, at most {100 * allowed:.0f} % should be")
-        if not self._learned() and spec.level == "task":
+        if not self._learned() and spec.level == "task_specific":
             score = start.probe.score
             reasons.append(f"{score} with the teacher is {self.last[score]:.3f} on rows that it saw again and again")
         rows, rate = min(spec.training.batch_rows, EXAMPLES), spec.training.learning_rate

@@ -3,6 +3,7 @@
 from compress.recipe.compose import load_recipe, parse_override
 from compress.recipe.library import find_recipe
 from compress.recipe.listing import Entry, list_recipes
+from compress.recipe.renames import as_before, current_kind
 from compress.recipe.schema import CorpusSpec, DataSpec, EvaluationSpec, LatencySpec, Recipe, TeacherRow, json_schema
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "LatencySpec",
     "Recipe",
     "TeacherRow",
+    "as_before",
+    "current_kind",
     "find_recipe",
     "json_schema",
     "list_recipes",

@@ -13,6 +13,7 @@ from compress.errors import UserError, describe, did_you_mean, printable
 from compress.recipe.document import Place, Value, parse, read, tree
 from compress.recipe.explain import dotted, explain
 from compress.recipe.library import find_recipe, shown
+from compress.recipe.renames import current_key, current_value, item_block, joined, rename
 from compress.recipe.schema import Recipe
 
 MAX_EXTENDS = 10
@@ -65,8 +66,8 @@ def apply(root: Value, override: Override) -> None:
     targets = list(_targets(root, steps[:-1], (), place))
     if not targets and override.required:
         raise UserError(f"{dotted(steps)}: nothing in the recipe has this path", where=str(place))
-    for parent, at in targets:
-        _put(parent, steps[-1], tree(override.value, place), at, place)
+    for parent, at, block in targets:
+        _put(parent, steps[-1], tree(override.value, place), at, block, place)
 
 
 # --- extends ----------------------------------------------------------------------------------------------------
@@ -75,6 +76,7 @@ def apply(root: Value, override: Override) -> None:
 def _extend(root: Value, path: Path | None, seen: list[Path]) -> Value:
     wanted = root.content.pop("extends", None)
     if wanted is None:
+        rename(root)
         return root
     where = f"{wanted.place}: extends"
     if not isinstance(wanted.content, str):
@@ -87,6 +89,7 @@ def _extend(root: Value, path: Path | None, seen: list[Path]) -> Value:
         raise UserError("too long a chain of recipes", where=where, why=f"more than {MAX_EXTENDS}")
     base = _extend(read(base_path, shown(base_path)), base_path, [*seen, base_path.resolve()])
     base.content.pop("name", None)
+    rename(root, like=base)
     return _merge(base, root)
 
 
@@ -113,48 +116,57 @@ def _merge(base: Value, over: Value, at: tuple[str, ...] = ()) -> Value:
 
 
 def _targets(
-    here: Value, steps: Sequence[str], at: tuple[str, ...], place: Place
-) -> Iterator[tuple[Value, tuple[str, ...]]]:
-    """The values that a path leads to; `*` branches into every item of a list that has the rest of the path."""
+    here: Value, steps: Sequence[str], at: tuple[str, ...], place: Place, block: str = ""
+) -> Iterator[tuple[Value, tuple[str, ...], str]]:
+    """The values that a path leads to, with their paths and blocks (see `renames`); `*` branches into every item of a
+    list that has the rest of the path."""
     if not steps:
-        yield here, at
+        yield here, at, block
         return
     step, rest = steps[0], steps[1:]
     if step == "*" and isinstance(here.content, list):
         for index, item in enumerate(here.content):
-            if _has(item, rest):
-                yield from _targets(item, rest, (*at, str(index)), place)
+            inner = item_block(block, item)
+            if _has(item, rest, inner, place):
+                yield from _targets(item, rest, (*at, str(index)), place, inner)
         return
     if isinstance(here.content, list):
-        yield from _targets(here.content[_index(here, step, at, place)], rest, (*at, step), place)
+        item = here.content[_index(here, step, at, place)]
+        yield from _targets(item, rest, (*at, step), place, item_block(block, item))
         return
     if here.content is None:  # `data: null` or nothing there yet: the override makes the mapping
         here.content = {}
     if not isinstance(here.content, dict):
         raise UserError(f"{dotted(at)}: not a mapping", where=str(place), why=f"it is {describe(here.content)}")
+    step = current_key(block, step, place)
     if step not in here.content:
         here.content[step] = Value({}, place, place)
-    yield from _targets(here.content[step], rest, (*at, step), place)
+    yield from _targets(here.content[step], rest, (*at, step), place, joined(block, step))
 
 
-def _has(here: Value, steps: Sequence[str]) -> bool:
+def _has(here: Value, steps: Sequence[str], block: str, place: Place) -> bool:
     for step in steps:
+        step = current_key(block, step, place)
         if step == "*" or not isinstance(here.content, dict) or step not in here.content:
             return step == "*"
-        here = here.content[step]
+        here, block = here.content[step], joined(block, step)
     return isinstance(here.content, dict)
 
 
-def _put(parent: Value, key: str, value: Value, at: tuple[str, ...], place: Place) -> None:
+def _put(parent: Value, key: str, value: Value, at: tuple[str, ...], block: str, place: Place) -> None:
     if isinstance(parent.content, list):
         positions = range(len(parent.content)) if key == "*" else [_index(parent, key, at, place)]
         for position in positions:
+            rename(value, item_block(block, value))
             parent.content[position] = value
         return
     if parent.content is None:
         parent.content = {}
     if not isinstance(parent.content, dict):
         raise UserError(f"{dotted(at)}: not a mapping", where=str(place), why=f"it is {describe(parent.content)}")
+    current_value(block, key, value)
+    key = current_key(block, key, place)
+    rename(value, joined(block, key))
     parent.content[key] = value
 
 

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from compress.contracts import Frozen, ListOf, StageSpec
 from compress.recipe.document import is_text
+from compress.recipe.renames import as_before
 from compress.registry import RowOf, parts
 
 HASH_VERSION = "recipe-1"
@@ -28,14 +29,14 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class DataSpec(Frozen):
-    """Labelled rows. What is null is inferred from the data and printed."""
+    """Labelled rows. Values that are null are inferred from the data and printed."""
 
     source: Text
     """An embedded set, a file or folder (jsonl, csv, parquet, arrow), or `hf:name[/config]`."""
     task: Text | None = None
-    """A file of compress/data/tasks, with dashes."""
+    """Task kind: a file of compress/data/tasks, written with dashes."""
     text_column: Text | None = None
-    """Column of the text, or of the first of two."""
+    """Column of the text, or of the first text of a pair."""
     text_pair_column: Text | None = None
     """Column of the second text of a pair."""
     label_column: Text | None = None
@@ -43,33 +44,34 @@ class DataSpec(Frozen):
     train_split: Text | None = None
     """Name of the split to train on."""
     validation_split: Text | None = None
-    """Name of the split that chooses the best weights."""
+    """Name of the split that selects the best weights."""
     test_split: Text | None = None
-    """Name of the split that is measured at the end."""
+    """Name of the split for the final evaluation."""
     unlabelled_split: Text | None = None
-    """Rows without labels, which only a teacher can label."""
+    """Name of the split without labels; only a teacher can label it."""
     labels: ListOf[Text] | None = None
-    """Label names in the order of their ids."""
+    """Label names, in the order of their ids."""
     limit: int | None = Field(default=None, gt=0)
-    """Most rows taken of each split."""
+    """Maximum number of rows of each split. Default: all rows."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
-    """Most pieces of one text, [CLS] and [SEP] included; longer ones are cut."""
+    """Maximum sequence length in tokens, including [CLS] and [SEP]; longer texts are truncated."""
     bad_rows: Literal["refuse", "drop"] = "refuse"
-    """Rows without text or label, or whose words and tags differ in number."""
+    """What to do with rows without text or label, or with different numbers of words and tags."""
     bad_tags: Literal["refuse", "repair"] = "refuse"
-    """Tags that their scheme does not allow where they stand, such as I- with no B- before it."""
+    """What to do with tags that are not valid in their scheme, such as I- without a B- before it."""
     metric: Text | None = None
-    """What decides: which weights are kept, what a bound on points is of, what runs are compared by; null: that of the
-    model, else the usual one of the task."""
+    """Main metric: it selects the best weights, and bounds in points and comparisons of runs refer to it. Default: the
+    model's own, else the usual metric of the task."""
     long_text: Literal["cut", "chunk"] | None = None
-    """Of classification: chunk: a longer text is read in several chunks, whose logits are pooled; null: cut."""
+    """Classification of texts longer than max_length. cut: truncate them.  chunk: split them into chunks and pool the
+    chunk logits. Default: cut."""
     pooling: Literal["mean", "max"] | None = None
-    """Of the logits of a text's chunks; null: mean."""
+    """How chunk logits are pooled. Default: mean."""
     stride: int | None = Field(default=None, ge=0)
-    """Pieces that neighbouring windows of a long context (question answering) or chunks of a long text share; null: a
-    third of max_length."""
+    """Overlap, in tokens, of neighbouring windows of a long context (question answering) or chunks of a long text.
+    Default: a third of max_length."""
     no_answer_threshold: float | None = None
-    """Of question answering: by how much "no answer" must beat the best answer to be given; null: 0."""
+    """Question answering: margin by which "no answer" must exceed the best span. Default: 0."""
 
     @field_validator("task")
     @classmethod
@@ -86,15 +88,15 @@ class CorpusSpec(Frozen):
     source: Text
     """An embedded corpus, a text or table file, a folder, or `hf:name[/config]`."""
     text_column: Text | None = None
-    """Column of the text, where the source is a table."""
+    """Column of the text, if the source is a table."""
     limit: int | None = Field(default=None, gt=0)
-    """Most documents taken."""
+    """Maximum number of documents. Default: all documents."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
-    """Pieces of one training block."""
+    """Length of one training block in tokens."""
     stream: bool | None = None
-    """Read the text from its files as it is needed and keep its tokens on the disk; null: from 512 MB of text on."""
+    """Read the text from its files when needed and keep its tokens on disk. Default: for 512 MB of text or more."""
     task_texts: bool = False
-    """Also read the training texts of `data`: what the task is about, in its own words (2004.10964)."""
+    """Also read the training texts of `data` (task-adaptive pretraining, arXiv 2004.10964)."""
 
 
 class TeacherRow(Frozen):
@@ -103,84 +105,86 @@ class TeacherRow(Frozen):
     model: Text
     """A model folder, or the name of a recipe that makes one."""
     weight: float = Field(default=1.0, gt=0)
-    """Its share of the answer, beside the weights of the others."""
+    """Weight of this teacher in the mean, relative to the other teachers."""
     layers: bool = False
-    """Objectives that look inside a teacher read this one, and the student starts from it; else the first."""
+    """Objectives that compare layers use this teacher, and the student is initialized from it. Default: the first
+    teacher of the list."""
     seed: int | None = Field(default=None, ge=0, lt=2**32)
-    """Of a recipe: make the teacher with this seed; null: with its own."""
+    """Seed with which a teacher recipe runs. Default: the seed of that recipe."""
 
 
 class LatencySpec(Frozen):
-    """How latency is timed: batches of full rows, all models in turn."""
+    """How latency is measured: batches of full rows, all models in turn."""
 
     batch: int = Field(default=1, gt=0, le=4096)
-    """Sequences at once."""
+    """Batch size: sequences per call."""
     length: int = Field(default=128, ge=3, le=1_000_000)
-    """Tokens of each."""
+    """Sequence length in tokens."""
     warmup: int = Field(default=5, ge=0, le=10_000)
-    """Rounds before the first that counts."""
+    """Warm-up rounds, not measured."""
     repeats: int = Field(default=50, ge=5, le=100_000)
-    """Rounds that count."""
+    """Measured rounds."""
     seconds: float = Field(default=10.0, gt=0, le=3600)
-    """Stop earlier than `repeats` after this long."""
+    """Time limit in seconds: stop before `repeats` rounds when it is reached."""
 
 
 class EvaluationSpec(Frozen):
     """How the models of a run are measured."""
 
     split: Literal["test", "validation"] = "test"
-    """Rows that the models are scored on."""
+    """Split on which the models are evaluated."""
     bootstrap: int = Field(default=1000, ge=100, le=100_000)
-    """Resamples for the 95 % intervals."""
+    """Bootstrap resamples for the 95 % confidence intervals."""
     latency: LatencySpec = LatencySpec()
     throughput_rows: int = Field(default=512, gt=0, le=10_000_000)
-    """Real rows, with their mix of lengths, that throughput is timed on."""
+    """Number of real rows, with their mix of lengths, on which throughput is measured."""
 
 
 class Recipe(Frozen):
     """A whole run: what to read, what to do in which order, how to measure it."""
 
     name: Text
-    """Of the recipe, of its run's folder and of its runs in MLflow."""
+    """Name of the recipe, of its run folder and of its MLflow runs."""
     description: str = ""
-    """What it does, in one line."""
+    """What the recipe does, in one line."""
     method: str = ""
-    """Colour and tag of its runs in MLflow, e.g. distill."""
+    """Method tag (and colour) of its MLflow runs, such as distill."""
     paper: str | None = None
-    """Where the method was published."""
+    """Publication of the method."""
     prerequisites: str | None = None
-    """What must be there before it runs."""
+    """What must exist before it runs."""
     expected: Any = None
-    """The figures that a run reached, and on what: text or a mapping."""
+    """Expected results and where they were measured: text or a mapping."""
     experimental: bool = False
-    """Whether no measurement has shown a gain yet: the list of recipes shows it last, and a run says so."""
+    """No measurement has shown a gain yet: the list of recipes shows it last, and a run prints a note."""
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Of data order, masking and new weights."""
+    """Random seed of data order, masking and new weights."""
     model: Text | None = None
-    """The model folder that the first stage starts from, where it starts from one."""
+    """Model folder that the first stage starts from, if it starts from a model."""
     teachers: ListOf[TeacherRow] | None = None
-    """Several that teach a task together, in place of `teacher`: the student learns from the mean of their answers."""
+    """Several teachers of a task, in place of `teacher`: the student learns from the mean of their outputs."""
     combine: Literal["logits", "probabilities"] | None = None
-    """What the mean of several teachers is of; null: logits (1312.6184). probabilities: at temperature 1; objectives
-    soften their mean."""
+    """What is averaged over several teachers. logits: arXiv 1312.6184.  probabilities: at temperature 1; objectives
+    soften the mean. Default: logits."""
     teacher: Text | None = None
-    """A model folder, or the name of a recipe that makes one: it runs once and is reused by its hash."""
+    """Teacher: a model folder, or the name of a recipe that makes one. The recipe runs once and its result is reused by
+    hash."""
     data: DataSpec | None = None
     """Labelled rows."""
     corpus: CorpusSpec | None = None
-    """Plain text."""
+    """Unlabelled plain text."""
     evaluation: EvaluationSpec = EvaluationSpec()
     """How the models of the run are measured."""
     sweep: dict[Text, ListOf[Any]] | None = None
-    """Paths of this recipe and the values that each takes: one run for every combination, compared at the end."""
+    """Grid of values: key paths of this recipe and the values of each. One run per combination, compared at the end."""
     stages: Annotated[tuple[Annotated[Any, RowOf()], ...], Field(strict=False, min_length=1, max_length=100)]
-    """What is done, in this order: each stage goes on with the model of the one before."""
+    """Stages in order; each one continues with the model of the stage before."""
 
     @model_validator(mode="after")
     def _blocks(self) -> Recipe:
         """What a stage reads must be there, except a model or teacher, which a person may bring on the command line."""
         if self.corpus is not None and self.corpus.task_texts and self.data is None:
-            raise ValueError("corpus.task_texts reads the texts of `data`, and there is none; name it")
+            raise ValueError("corpus.task_texts reads the texts of `data`, which is missing; add `data:`")
         for index, stage in enumerate(self.stages):
             for block in sorted(stage.needs() - {"teacher", "model"}):
                 if getattr(self, block) is None:
@@ -195,13 +199,13 @@ class Recipe(Frozen):
         if rows is None:
             return None
         if len(rows) < 2:
-            raise ValueError(f"{len(rows) or 'no'} teacher is named; name two or more, or one as `teacher`")
+            raise ValueError(f"found {len(rows)}; list two or more teachers, or set `teacher` for a single one")
         named = [(row.model, row.seed) for row in rows]
         for name in named:
             if named.count(name) > 1:
-                raise ValueError(f"'{name[0]}' is named twice; give it a larger weight instead")
+                raise ValueError(f"'{name[0]}' is listed twice; give it a larger weight instead")
         if sum(row.layers for row in rows) > 1:
-            raise ValueError("the layers of one teacher are compared; set layers: true on one row alone")
+            raise ValueError("layers: true is set for several teachers; set it for one of them")
         return rows
 
     @field_validator("sweep")
@@ -209,17 +213,17 @@ class Recipe(Frozen):
     def _sweep(cls, sweep: dict[str, tuple[Any, ...]] | None) -> dict[str, tuple[Any, ...]] | None:
         empty = [path for path, values in (sweep or {}).items() if not values]
         if sweep is not None and (empty or not sweep):
-            raise ValueError(f"{empty[0] if empty else 'sweep'} has no values; name some, or leave it out")
+            raise ValueError(f"{empty[0] if empty else 'sweep'} has no values; add values or remove it")
         runs = math.prod(len(values) for values in (sweep or {}).values())
         if runs > MAX_RUNS:
-            raise ValueError(f"{runs:,} combinations; at most {MAX_RUNS} are run")
+            raise ValueError(f"{runs:,} combinations, allowed: at most {MAX_RUNS}")
         return sweep
 
     @field_validator("combine")
     @classmethod
     def _combine(cls, combine: str | None, info: ValidationInfo) -> str | None:
         if combine is not None and info.data.get("teachers") is None and "teachers" in info.data:
-            raise ValueError("one teacher's answers are not combined; leave it out, or name several `teachers`")
+            raise ValueError("combine needs several teachers; remove it, or set `teachers`")
         return combine
 
     @field_validator("teacher")
@@ -227,8 +231,8 @@ class Recipe(Frozen):
     def _teacher(cls, teacher: str | None, info: ValidationInfo) -> str | None:
         if teacher is not None and info.data.get("teachers"):
             raise ValueError(
-                f"one teacher is named ('{teacher}') where the recipe takes several; give --teacher twice or more, or "
-                "set teachers to null"
+                f"teacher ('{teacher}') and teachers are both set; give --teacher twice or more, or set teachers to "
+                "null"
             )
         return teacher
 
@@ -244,7 +248,7 @@ class Recipe(Frozen):
 
     def hash(self) -> str:
         """sha256 of everything that can change a result (prose does not)."""
-        return _digest([HASH_VERSION, self.model_dump(mode="json", exclude={*PROSE, *self._unsaid()})])
+        return _digest([HASH_VERSION, as_before(self.model_dump(mode="json", exclude={*PROSE, *self._unsaid()}))])
 
     def _unsaid(self) -> set[str]:
         """Keys about several teachers, where there are none: they came later than many a hash."""
@@ -262,7 +266,7 @@ class Recipe(Frozen):
             [
                 HASH_VERSION,
                 self.model_dump(mode="json", include={"seed", *blocks}),
-                [stage.model_dump(mode="json") for stage in done],
+                [as_before(stage.model_dump(mode="json"), stage.kind) for stage in done],
             ]
         )
 

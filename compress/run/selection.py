@@ -72,7 +72,7 @@ class Selection:
     @property
     def selects_best(self) -> bool:
         """Whether the run leaves the best of its models, in place of the last one."""
-        return self.whole and getattr(self.last, "result", "student") == "best"
+        return self.whole and getattr(self.last, "select", "student") == "best"
 
     @property
     def is_chain(self) -> bool:

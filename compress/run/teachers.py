@@ -53,7 +53,7 @@ def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool =
     lead: False for one of several whose head alone teaches.
     """
     task, general = teacher_folder(name), inputs.get("general_teacher")
-    if "task" not in modelfolder.inspect(task).heads and any(_level(s) == "task" for s in recipe.stages):
+    if "task" not in modelfolder.inspect(task).heads and any(_level(s) == "task_specific" for s in recipe.stages):
         raise UserError(
             "the teacher has no task head",
             where=f"--teacher {name}",
@@ -63,7 +63,7 @@ def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool =
         return Teachers(task)
     if general is None and "mlm" in modelfolder.inspect(task).heads:
         general = task
-    corpus = [s for s in recipe.stages if _level(s) == "corpus"]
+    corpus = [s for s in recipe.stages if _level(s) == "general"]
     if corpus:
         reads = any(s.reads_vocabulary() for s in corpus)
         if general is None:

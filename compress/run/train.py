@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from compress.recipe import as_before
 from compress.stages.shared.stage import Prepared, StageContext
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.loop import train
@@ -36,5 +37,7 @@ def train_prepared(prepared: Prepared, told: TrainingContext) -> TrainResult:
 
 def training_identity(spec: Any, context: StageContext, prepared: Prepared) -> dict[str, str]:
     """What must be the same for a checkpoint to be continued, and in all processes that train together."""
-    stage = hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+    stage = hashlib.sha256(
+        json.dumps(as_before(spec.model_dump(mode="json"), spec.kind), sort_keys=True).encode()
+    ).hexdigest()
     return {"stage": stage, "seed": str(context.seed), **prepared.identity}

@@ -56,7 +56,7 @@ def test_distill_with_objectives_of_ones_own(classifier: Model, splits: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("student", "depth"), [([0, 3], 2), ("uniform:1", 1), ({"layers": [1, 2], "hidden": 16, "start": "selection"}, 2)]
+    ("student", "depth"), [([0, 3], 2), ("uniform:1", 1), ({"layers": [1, 2], "hidden": 16, "init": "selection"}, 2)]
 )
 def test_students(classifier: Model, splits: Any, student: Any, depth: int) -> None:
     result = compress.distill(classifier, splits, student=student, training=SHORT, control=False, **HOW)

@@ -51,5 +51,5 @@ def runs(words: np.ndarray) -> float:
 
 
 def test_ngrams_are_of_whole_words() -> None:
-    with pytest.raises(ValidationError, match="ngrams are of whole words"):
+    with pytest.raises(ValidationError, match="ngrams has no effect without whole_word"):
         MaskingSpec(ngrams=3)

@@ -182,7 +182,7 @@ def test_other_masks_on_the_same_mistyped_text(tokenizer: Tokenizer, tmp_path: P
             "stages.0.noise.kinds.0: found the text 'swop', allowed: swap, drop, insert, keyboard; did you mean",
         ),
         ("{kinds: []}", "stages.0.noise.kinds"),
-        ("{kinds: [drop, drop]}", "drop is named twice"),
+        ("{kinds: [drop, drop]}", "drop is listed twice; remove one"),
         ("{rate: 1.5}", "stages.0.noise.rate"),
         ("{rate: -0.1}", "stages.0.noise.rate"),
         ("{rat: 0.1}", "did you mean 'rate'?"),
@@ -200,11 +200,11 @@ def test_bad_noise_in_a_recipe(noise: str, message: str, tmp_path: Path, monkeyp
 
 
 def test_noise_needs_masks_of_its_own() -> None:
-    encoder = {"layers": 1, "hidden": 8, "heads": 1, "feed_forward": 8}
+    encoder = {"layers": 1, "hidden": 8, "heads": 1, "intermediate_size": 8}
     stage = {"kind": "pretrain", "encoder": encoder, "training": {"steps": 1}, "noise": {"rate": 0.1}}
     recipe = {"name": "r", "corpus": {"source": "opinions-corpus"}, "stages": [stage]}
     assert json.loads(load_recipe(recipe).stages[0].model_dump_json())["noise"]["kinds"] == list(NOISE_KINDS)
-    with pytest.raises(UserError, match="static masking hides the same pieces in every epoch"):
+    with pytest.raises(UserError, match="typo noise changes the tokens every epoch"):
         load_recipe({**recipe, "stages": [{**stage, "masking": {"strategy": "static"}}]})
-    with pytest.raises(UserError, match="nsp needs blocks that end with their document"):
+    with pytest.raises(UserError, match="sentence_pairs: nsp cannot be combined with across_documents"):
         load_recipe({**recipe, "stages": [{**stage, "across_documents": True, "sentence_pairs": "nsp"}]})

@@ -55,7 +55,7 @@ def test_the_two_texts_of_a_row_follow_one_another(texts: Path) -> None:
 def test_a_recipe_without_data_has_no_such_texts() -> None:
     stages = [{"kind": "tokenizer"}]
     recipe = {"name": "r", "corpus": {"source": "a.txt", "task_texts": True}, "stages": stages}
-    with pytest.raises(UserError, match=r"corpus\.task_texts reads the texts of `data`, and there is none; name it"):
+    with pytest.raises(UserError, match=r"corpus\.task_texts reads the texts of `data`, which is missing; add `data:`"):
         load_recipe(recipe)
     corpus = load_recipe({**recipe, "data": {"source": "opinions"}}).corpus
     assert corpus is not None

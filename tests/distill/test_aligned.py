@@ -145,7 +145,7 @@ def test_a_batch_moves_with_what_it_carries(tokenizers: dict[str, Tokenizer]) ->
 
 
 def spec(*rows: dict, **keys: object) -> Spec:
-    told = {"kind": "distill", "level": "task", "objectives": list(rows), "training": {"steps": 5}}
+    told = {"kind": "distill", "level": "task_specific", "objectives": list(rows), "training": {"steps": 5}}
     return Spec.model_validate({**told, **keys})
 
 
@@ -173,10 +173,10 @@ SOFT = {"kind": "soft_targets"}
         (({"kind": "hidden_mse"},), {"layer_map": "cka"}, "use uniform, learned or smallest"),
         (
             (SOFT,),
-            {"level": "corpus"},
+            {"level": "general"},
             "S: student and teacher have different vocabularies: not the one of T, and on a corpus masked pieces are "
-            "compared; start the student from this teacher, or use a teacher with the student's tokenizer; level task "
-            "works with two tokenizers",
+            "compared; start the student from this teacher, or use a teacher with the student's tokenizer; level: "
+            "task_specific works with two tokenizers",
         ),
     ],
 )

@@ -84,7 +84,7 @@ def student(seed: int = 1, trained: bool = True, **changes: Any) -> Model:
 def spec(**changes: Any) -> Spec:
     given: dict[str, Any] = {
         "kind": "distill",
-        "level": "task",
+        "level": "task_specific",
         "student": {"layers": [0, 1]},
         "objectives": [{"kind": "soft_targets"}, {"kind": "hard_labels", "weight": 0.5}],
         "training": {"steps": 100},
@@ -189,7 +189,7 @@ def test_a_teacher_whose_labels_stand_in_another_order(probe: TaskProbe, tokeniz
     assert found.line == (
         "the labels of teacher and data stand in different orders: 'negative' rows get 'positive', 'positive' rows get "
         "'negative'; the teacher is right on 0.0 % of 128 validation rows as they stand, on 100.0 % so; correct "
-        "id2label in the teacher's config.json to positive, negative, or go on with --set 'stages.*.checks=tell'"
+        "id2label in the teacher's config.json to positive, negative, or go on with --set 'stages.*.checks=warn'"
     )
     by_number = before("label_order", replace(at, by_number=True))
     assert by_number is not None
@@ -201,7 +201,7 @@ def test_a_teacher_of_text_that_guesses() -> None:
     block = text_block()
     probe = CorpusProbe([block], 40, "fp32", "cpu")
     model = Model(config, {"mlm": HeadConfig("masked_lm")}).initialize(1).eval()
-    said = spec(level="corpus", objectives=[{"kind": "soft_targets", "on": "vocabulary"}])
+    said = spec(level="general", objectives=[{"kind": "soft_targets", "on": "vocabulary"}])
     at = start(probe, model, model, said=said, label_names=())
     assert at.theirs is not None
     worse = before("teacher_quality", replace(at, theirs=-10 * np.eye(40)[block.mlm_labels]))
@@ -246,7 +246,7 @@ def test_a_student_of_random_weights(probe: TaskProbe, tokenizer: Tokenizer) -> 
     found = before("random_student", start(probe, knows(tokenizer), student(trained=False)))
     assert found is not None
     assert found.text == "the student's weights are random in all layers: they were never trained"
-    said = spec(student={"layers": [0, 1], "start": "random"})
+    said = spec(student={"layers": [0, 1], "init": "random"})
     found = before("random_student", start(probe, knows(tokenizer), student(trained=False), said=said))
     assert found is not None
     assert found.text == "the student starts from random weights in all layers, as the recipe says"

@@ -19,7 +19,7 @@ from compress.encoder.modules.tied import apart, scale_residuals
 from compress.encoder.reshape.students import without_residuals
 from compress.errors import UserError
 from compress.stages.distill.tying import Pulling, Shrinking, Tying
-from compress.stages.distill.tying_spec import PullSpec, ShrinkSpec
+from compress.stages.distill.tying_spec import ProximitySpec, ShrinkSpec
 from compress.training.module import StageModule
 from compress.training.schedule import ramp
 
@@ -150,7 +150,7 @@ def test_the_distance_of_equal_layers_is_0_and_of_strangers_what_is_said() -> No
 @pytest.mark.parametrize("groups", [2, [[0, 1], [2, 3]]])
 def test_the_penalty_draws_layers_together(groups: Any) -> None:
     student = made()
-    pulling = Pulling(student, PullSpec(groups=groups, weight=10.0, begin=0.0, end=0.5))
+    pulling = Pulling(student, ProximitySpec(groups=groups, weight=10.0, begin=0.0, end=0.5))
     optimizer = torch.optim.AdamW(student.parameters(), lr=1e-2)
     first = float(pulling.distance().detach())
     for step in range(40):
@@ -165,7 +165,7 @@ def test_the_penalty_draws_layers_together(groups: Any) -> None:
 
 def test_the_term_counts_once_in_a_step_of_several_micro_batches_and_not_in_validation() -> None:
     student = made()
-    module = StageModule(student, {"squares": (1.0, Squares())}, companions=[Pulling(student, PullSpec(groups=2))])
+    module = StageModule(student, {"squares": (1.0, Squares())}, companions=[Pulling(student, ProximitySpec(groups=2))])
     module.pace(5, 10)
     module.train()
     terms = [module(batch()), module(batch())]
@@ -179,7 +179,7 @@ def test_the_term_counts_once_in_a_step_of_several_micro_batches_and_not_in_vali
 def test_the_distance_is_told_before_and_after() -> None:
     said: list[str] = []
     context: Any = SimpleNamespace(say=said.append)
-    spec: Any = SimpleNamespace(shrink_residuals=None, pull=PullSpec(groups=2))
+    spec: Any = SimpleNamespace(shrink_residuals=None, proximity=ProximitySpec(groups=2))
     student = made()
     tying = Tying(spec, student, context)
     first: Any = student.encoder.layers[0]
@@ -196,34 +196,34 @@ def test_the_distance_is_told_before_and_after() -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (5, "pull.groups: 5 groups of 4 layers; use 1..4"),
-        (4, "pull.groups: no two layers are in one group; use fewer groups, or leave pull out"),
+        (5, "proximity.groups: 5 groups of 4 layers; use 1..4"),
+        (4, "proximity.groups: no two layers are in one group; use fewer groups, or remove proximity"),
         (
             [[0, 1]],
-            "pull.groups: the groups do not cover layers 2, 3: the model's layers are 0..3; "
+            "proximity.groups: the groups do not cover layers 2, 3: the model's layers are 0..3; "
             "add [2], [3] to leave them alone",
         ),
     ],
 )
 def test_groups_that_do_not_fit(groups: Any, message: str) -> None:
     with pytest.raises(UserError) as error:
-        Pulling(made(), PullSpec(groups=groups))
+        Pulling(made(), ProximitySpec(groups=groups))
     assert str(error.value) == message
 
 
 def test_layers_of_different_shapes_are_not_drawn_together() -> None:
     shapes = (LayerShape(2, 4, 12), LayerShape(2, 4, 8), LayerShape(2, 4, 12), LayerShape(2, 4, 12))
-    with pytest.raises(UserError, match=r"pull\.groups: layers 0 and 1 share a group but not a shape"):
-        Pulling(made(layers=shapes), PullSpec(groups=2))
+    with pytest.raises(UserError, match=r"proximity\.groups: layers 0 and 1 share a group but not a shape"):
+        Pulling(made(layers=shapes), ProximitySpec(groups=2))
 
 
 @pytest.mark.parametrize(
     ("spec", "values", "message"),
     [
-        (PullSpec, {"groups": 0}, "found 0, allowed: a number from 1, or lists of layers"),
-        (PullSpec, {"groups": "two"}, "found the text 'two', allowed"),
-        (PullSpec, {"groups": [[0, "1"]]}, "allowed: a number from 1, or lists"),
-        (PullSpec, {"groups": 2, "begin": 0.9}, "begin 0.9 is not before end 0.8"),
+        (ProximitySpec, {"groups": 0}, "found 0, allowed: a number from 1, or lists of layers"),
+        (ProximitySpec, {"groups": "two"}, "found the text 'two', allowed"),
+        (ProximitySpec, {"groups": [[0, "1"]]}, "allowed: a number from 1, or lists"),
+        (ProximitySpec, {"groups": 2, "begin": 0.9}, "begin 0.9 is not before end 0.8"),
         (ShrinkSpec, {"end": 1.5}, "less than or equal to 1"),
     ],
 )

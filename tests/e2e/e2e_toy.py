@@ -94,7 +94,7 @@ data: {{max_length: 24}}
 {QUICK}
 stages:
   - kind: distill
-    level: task
+    level: task_specific
     student: {{layers: [0, 2]}}
     objectives:
       - {{kind: soft_targets, on: task, temperature: 2.0}}

@@ -182,8 +182,8 @@ BAD = {
         "the augmentation out",
     ),
     "level": (
-        (*NEAR, "--set", "stages.0.level=corpus", "--set", "corpus.source=corpus.txt"),
-        "augmentation belongs to level task, this is corpus",
+        (*NEAR, "--set", "stages.0.level=general", "--set", "corpus.source=corpus.txt"),
+        "augmentation requires level: task_specific, found general",
     ),
 }
 

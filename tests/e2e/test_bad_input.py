@@ -103,11 +103,11 @@ RECIPES = {
         "bad.yaml:2:10: extends: unknown recipe 'distilbert-tsk'; did you mean 'distilbert-task'?",
     ),
     "layers twice": Recipe(
-        "[0, 2]", "[2, 2]", "bad.yaml:14:23: stages.0.student.layers: layer 2 is named twice"
+        "[0, 2]", "[2, 2]", "bad.yaml:14:23: stages.0.student.layers: layer 2 is listed twice; remove one"
     ),
     "layers unsorted": Recipe(
         "[0, 2]", "[2, 0]",
-        "bad.yaml:14:23: stages.0.student.layers: layer 0 stands after 2; list the layers in rising order",
+        "bad.yaml:14:23: stages.0.student.layers: layer 0 is listed after 2; list layers in ascending order",
     ),
 }  # fmt: skip
 
@@ -336,7 +336,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     "no weight": (
         (*DISTILL, "--data", "data", "--set", "stages.0.objectives.*.weight=0"),
         "task.yaml:16:7: stages.0.objectives: every objective has weight 0; "
-        "give at least one a weight above 0",
+        "set a weight above 0 for at least one",
     ),
     "no teacher": (
         ("distill", "--recipe", "./task.yaml", "--set", "teacher=null", "--data", "data"),

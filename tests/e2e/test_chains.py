@@ -19,7 +19,7 @@ data: {{source: data, max_length: 24}}
 {QUICK}
 stages:
   - kind: distill
-    level: task
+    level: task_specific
     student: {{layers: [0, 2, 4]}}
     objectives: [{{kind: soft_targets, on: task}}, {{kind: hard_labels}}]
     training: {{steps: 6, batch_rows: 8, learning_rate: 1e-3, checkpoint_every: 2, validate_every: 3}}
@@ -27,7 +27,7 @@ stages:
   - {{kind: prune_vocab, size: 70, characters: used}}
   - {{kind: prune_layers, drop: 1, criterion: {{kind: uniform}}, rows: 8}}
   - kind: distill
-    level: task
+    level: task_specific
     objectives: [{{kind: soft_targets, on: task}}, {{kind: hidden_mse}}]
     training: {{steps: 4, batch_rows: 8, learning_rate: 1e-3, checkpoint_every: 2}}
     checks: "off"

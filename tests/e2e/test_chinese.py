@@ -78,8 +78,8 @@ def test_the_same_run_again_without_a_list_hides_other_words(chinese: Path, comp
         ("stages.1.masking.word_list=词.txt", "no such file or folder: '词.txt'"),
         ("stages.1.masking={whole_word: true, segmenter: 'jieba'}", "masking.segmenter: not of the form module:func"),
         ("stages.1.masking={whole_word: true, segmenter: 'no_jieba:lcut'}", "cannot import 'no_jieba': no such module"),
-        ("stages.1.masking.whole_word=false", "word_list is of whole words, which are not asked for"),
-        ("stages.1.masking.segmenter=a:b", "words come from word_list or from segmenter; leave one out"),
+        ("stages.1.masking.whole_word=false", "word_list has no effect without whole_word"),
+        ("stages.1.masking.segmenter=a:b", "word_list and segmenter both define the words; remove one of them"),
         ("stages.2.noise.kinds=[错]", "stages.2.noise.kinds.0: found the text '错', allowed: swap, drop, insert"),
     ],
 )

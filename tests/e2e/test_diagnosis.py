@@ -11,7 +11,7 @@ from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, sha
 
 from compress.tracking import Store
 
-RANDOM = "stages.0.student={layers: [0, 2], start: random}"
+RANDOM = "stages.0.student={layers: [0, 2], init: random}"
 KNOWS = tuple("runs/knows/model" if word == TEACHER else word for word in DISTILL)
 LEARNS = ("--set", "stages.0.training.learning_rate=5e-3", "--set", "stages.0.training.batch_rows=32")
 
@@ -43,7 +43,7 @@ def knowing(schooled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_finding_is_told_kept_and_shown(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, "--set", RANDOM, "--output", "runs/s")
     assert done.code == 0, done.err
-    line = "the student starts from random weights in all layers, as the recipe says; student.start: teacher copies"
+    line = "the student starts from random weights in all layers, as the recipe says; student.init: teacher copies"
     assert f"finding: {line}" in done.err
     assert done.err.index("finding:") < done.err.index("0-distill 1/6"), "before the first step"
     assert f"finding  0-distill: {line}" in done.out
@@ -90,10 +90,10 @@ def test_a_teacher_whose_labels_are_crossed_teaches_nobody(knowing: Path, compre
         "error: check label_order: the labels of teacher and data stand in different orders: 'negative' rows get "
         "'positive', 'positive' rows get 'negative'; the teacher is right on 0.0 % of 16 validation rows as they "
         "stand, on 100.0 % so; correct id2label in the teacher's config.json to positive, negative, or go on with "
-        "--set 'stages.*.checks=tell'"
+        "--set 'stages.*.checks=warn'"
     )
     assert not (knowing / "runs/s").exists()
-    done = compress(*KNOWS, "--output", "runs/s", "--set", "stages.*.checks=tell")
+    done = compress(*KNOWS, "--output", "runs/s", "--set", "stages.*.checks=warn")
     assert done.code == 0, done.err
     assert "finding: the labels of teacher and data stand in different orders" in done.err
     done = compress(*KNOWS, "--check")

@@ -65,7 +65,7 @@ QUICK = {
     "stages.*.training.batch_rows": "8",
     "stages.*.training.validate_every": "2",
 }
-SMALL = {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32, "max_positions": 64}
+SMALL = {"layers": 2, "hidden": 16, "heads": 2, "intermediate_size": 32, "max_positions": 64}
 TRAINS = ("finetune", "distill", "prune-layers", "prune-width", "share", "factorize", "sparsify", "pretrain", "run")
 
 

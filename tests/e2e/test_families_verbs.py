@@ -56,12 +56,12 @@ corpus: {{max_length: 24}}
 {toy.QUICK}
 stages:
   - kind: distill
-    level: corpus
+    level: general
     student: {{layers: [0, 2]}}
     objectives: [{{kind: soft_targets, on: vocabulary}}, {{kind: masked_lm}}, {{kind: cosine_hidden}}]
     training: {{steps: 2, batch_rows: 8, learning_rate: 1e-3}}
   - kind: distill
-    level: task
+    level: task_specific
     objectives: [{{kind: soft_targets, on: task}}]
     training: {{steps: 2, batch_rows: 8, learning_rate: 1e-3}}
 """

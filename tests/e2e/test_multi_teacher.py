@@ -113,20 +113,21 @@ def test_a_dry_run_tells_who_teaches(two: Path, compress: Cli) -> None:
 BAD = {
     "one for several": (
         ("--recipe", "multi-teacher", "--teacher", "mine"),
-        "error: --teacher mine: teacher: one teacher is named ('mine') where the recipe takes several; give --teacher "
-        "twice or more, or set teachers to null",
+        "error: --teacher mine: teacher: teacher ('mine') and teachers are both set; give --teacher twice or more, "
+        "or set teachers to null",
     ),
     "one in a list": (
         ("--set", "teachers=[{model: mine}]", "--set", "teacher=null"),
-        "error: --set teachers=[{model: mine}]: teachers: 1 teacher is named; name two or more, or one as `teacher`",
+        "error: --set teachers=[{model: mine}]: teachers: found 1; list two or more teachers, or set "
+        "`teacher` for a single one",
     ),
     "none in a list": (
         ("--set", "teachers=[]", "--set", "teacher=null"),
-        "error: --set teachers=[]: teachers: no teacher is named; name two or more, or one as `teacher`",
+        "error: --set teachers=[]: teachers: found 0; list two or more teachers, or set `teacher` for a single one",
     ),
     "twice": (
         ("--teacher", "mine", "--teacher", "mine"),
-        "error: --teacher mine --teacher mine: teachers: 'mine' is named twice; give it a larger weight instead",
+        "error: --teacher mine --teacher mine: teachers: 'mine' is listed twice; give it a larger weight instead",
     ),
     "twice by two names": (
         ("--teacher", "mine", "--teacher", "./mine"),
@@ -143,12 +144,11 @@ BAD = {
     ),
     "two leads": (
         ("--set", "teacher=null", "--set", "teachers=[{model: mine, layers: true}, {model: other, layers: true}]"),
-        "teachers: the layers of one teacher are compared; set layers: true on one row alone",
+        "teachers: layers: true is set for several teachers; set it for one of them",
     ),
     "combine": (
         ("--teacher", "mine", "--set", "combine=logits"),
-        "error: --set combine=logits: combine: one teacher's answers are not combined; leave it out, or name several "
-        "`teachers`",
+        "error: --set combine=logits: combine: combine needs several teachers; remove it, or set `teachers`",
     ),
     "another combine": ((*BOTH, "--set", "combine=logit"), "did you mean 'logits'?"),
     "not there": (("--teacher", "mine", "--teacher", "othr"), "there is no model folder 'othr'; did you mean 'other'?"),

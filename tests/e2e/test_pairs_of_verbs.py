@@ -40,7 +40,13 @@ pytestmark = pytest.mark.thorough
 TRAINING = {"steps": 2, "batch_rows": 8, "learning_rate": 1e-3}
 ANSWERS = [{"kind": "soft_targets", "on": "task"}, {"kind": "hard_labels"}]
 VERBS: dict[str, dict[str, Any]] = {
-    "distill": {"level": "task", "student": None, "objectives": ANSWERS, "control": False, "training": TRAINING},
+    "distill": {
+        "level": "task_specific",
+        "student": None,
+        "objectives": ANSWERS,
+        "control": False,
+        "training": TRAINING,
+    },
     "factorize": {"ratio": 0.6},
     "prune_layers": {"drop": 1, "criterion": {"kind": "uniform"}, "rows": 8},
     "prune_vocab": {"size": 70, "characters": "used"},
@@ -48,7 +54,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "quantize": {"scheme": "static", "rows": 16, "sensitivity": False},
     "share": {
         "pattern": {"kind": "contiguous", "groups": 1},
-        "start": {"kind": "mean"},
+        "init": {"kind": "mean"},
         "residual_rank": 2,
         "embedding": {"size": 8},
     },
@@ -57,7 +63,7 @@ VERBS: dict[str, dict[str, Any]] = {
 """What each stage is asked for; tests/test_contracts.py sees to it that no compression is missing."""
 TWICE: Mapping[str, dict[str, Any]] = {
     "prune_vocab": {"size": 65},
-    "prune_width": {"ratio": None, "keep_feed_forward": 5},
+    "prune_width": {"ratio": None, "intermediate_size": 5},
 }
 """What a verb is asked for beside that, after itself."""
 REFUSED = {

@@ -89,7 +89,7 @@ def test_a_pretrained_model_and_text_in_another_language(prune: Cli, compress: C
             "the text holds no piece that the tokenizer knows; give text in the model",
         ),
         (("--recipe", "distilbert-task"), "--recipe: recipe distilbert-task has no prune_vocab stage"),
-        (("--set", "stages.0.size=40"), "give exactly one of coverage, min_count, size; found coverage and size"),
+        (("--set", "stages.0.size=40"), "set exactly one of coverage, min_count, size; found coverage and size"),
     ],
 )
 def test_bad_input(prune: Cli, words: tuple[str, ...], message: str) -> None:

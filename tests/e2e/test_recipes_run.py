@@ -26,7 +26,7 @@ QUICK = {
     "evaluation.throughput_rows": 16,
 }
 CORPUS = {"corpus.source": "corpus.txt", "corpus.text_column": "null", "corpus.max_length": 24}
-SMALL = {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32, "max_positions": 64}
+SMALL = {"layers": 2, "hidden": 16, "heads": 2, "intermediate_size": 32, "max_positions": 64}
 
 
 def command(name: str) -> list[str]:

@@ -191,6 +191,6 @@ def test_a_model_that_shares_already(quick: Path, compress: Cli) -> None:
     assert done.code == 2
     assert "this model shares layers already: its groups are 0 1 | 2 3" in done.line
     done = compress(
-        *again, "--output", "runs/t", "--set", "stages.0.embedding=null", "--set", "stages.0.again=true"
+        *again, "--output", "runs/t", "--set", "stages.0.embedding=null", "--set", "stages.0.reuse_input=true"
     )  # fmt: skip
     assert done.code == 0, done.err

@@ -101,7 +101,7 @@ def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, 
     [
         (("--layers", "0,9"), "layers: layer 9 does not exist: legal: 0..3"),
         (("--layers", "0,x"), "--layers 0,x: not a list of whole numbers; write them with commas between, as 0,2,4"),
-        (("--layers", "first"), "layers 'first' needs a number of layers"),
+        (("--layers", "first"), "layers: first needs a number of layers"),
         (("--layers", "frist:2"), "did you mean 'first'?"),
         (("--layers", "first:9"), "student.count: 9 layers cannot be taken from a teacher of 4; use 1..4"),
         (("--hidden", "33"), "student.hidden: hidden 33 is not divisible by"),

@@ -26,7 +26,7 @@ teacher: smoke-teacher
 corpus: {source: corpus.txt, max_length: 24}
 stages:
   - kind: distill
-    level: corpus
+    level: general
     student: {layers: [0, 2]}
     masking: {strategy: static}
     objectives:
@@ -177,9 +177,9 @@ def test_a_cut_shard_is_refused_by_name(taught: Path, compress: Cli) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("noise={rate: 0.1}",), "noise gives each epoch other text, of which a cache knows nothing"),
+        (("noise={rate: 0.1}",), "typo noise changes the text every epoch, so teacher outputs cannot be cached"),
         (("cache.bits=4",), "stages.0.cache.bits: found 4, allowed: 8, 16, 32"),
-        (("cache.top_k=5",), "cache.top_k is of vocabulary logits, and no objective reads them; leave it out"),
+        (("cache.top_k=5",), "cache.top_k has no effect: no objective reads vocabulary logits; remove it"),
         (("cache.pth=x",), "unknown key"),
     ],
 )
@@ -196,7 +196,7 @@ def test_masks_that_change_are_refused_with_advice(taught: Path, compress: Cli) 
     )
     assert done.code == ExitCode.INPUT
     assert "distilbert masking hides other pieces in each epoch" in done.err
-    assert "set masking.strategy to static, or give a stage of level task the cache alone" in done.err
+    assert "set masking.strategy to static, or cache only in a stage with level: task_specific" in done.err
     assert not (taught / "answers").exists()
 
 

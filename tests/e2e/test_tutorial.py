@@ -20,7 +20,7 @@ QUICK = {
     "evaluation.throughput_rows": 16,
 }
 STEPS = {"training.steps": 2, "training.epochs": "null", "training.batch_rows": 8}
-SMALL = {"layers": 6, "hidden": 16, "heads": 2, "feed_forward": 32, "max_positions": 64}
+SMALL = {"layers": 6, "hidden": 16, "heads": 2, "intermediate_size": 32, "max_positions": 64}
 TOY: dict[str, dict[str, object]] = {
     "run": {
         **QUICK,

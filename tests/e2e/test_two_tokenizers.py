@@ -24,7 +24,7 @@ TOKENS = (
 
 LATER = """
   - kind: distill
-    level: task
+    level: task_specific
     objectives: [{kind: soft_targets}, {kind: hidden_mse}]
     training: {steps: 3, batch_rows: 8, learning_rate: 1e-3}
     control: false

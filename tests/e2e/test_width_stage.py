@@ -33,7 +33,7 @@ def cut(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_counts_shares_and_budgets(cut: Any, workshop: Workshop) -> None:
-    made = cut(keep_heads=1, keep_feed_forward=[6, 5, 4, 3])
+    made = cut(keep_heads=1, intermediate_size=[6, 5, 4, 3])
     assert [(s.heads, s.feed_forward) for s in made.layers] == [(1, 6), (1, 5), (1, 4), (1, 3)]
     heads = {"task": inspect(workshop.teacher).heads["task"]}  # what the stage carries on
     whole = inspect(workshop.teacher).config
@@ -45,19 +45,19 @@ def test_counts_shares_and_budgets(cut: Any, workshop: Workshop) -> None:
             made = cut(target_flops=0.5, **row)
             costs = operations(whole, heads, 32)
             assert 0.3 * costs.most < costs.of(Counts.of(made)) <= 0.5 * costs.most
-    total = sum(s.feed_forward for s in cut(keep_feed_forward=10, uneven=True, importance={"kind": "random"}).layers)
+    total = sum(s.feed_forward for s in cut(intermediate_size=10, uneven=True, importance={"kind": "random"}).layers)
     assert total == 40
 
 
 def test_part_of_the_way(cut: Any) -> None:
-    assert {s.feed_forward for s in cut(keep_feed_forward=8, way=0.5).layers} == {20}
+    assert {s.feed_forward for s in cut(intermediate_size=8, schedule=0.5).layers} == {20}
 
 
 @pytest.mark.parametrize("stream", ["directions", "channels"])
 def test_hidden_states_and_heads_become_narrower(cut: Any, workshop: Workshop, stream: str) -> None:
     made = cut(hidden=8, stream=stream, importance={"kind": "activation"})
     assert (made.hidden, {(s.heads, s.head_width) for s in made.layers}) == (8, {(2, 4)}), "a stock shape"
-    made = cut(hidden=12, head_width=4, keep_feed_forward=12, stream=stream, importance={"kind": "fisher"})
+    made = cut(hidden=12, head_width=4, intermediate_size=12, stream=stream, importance={"kind": "fisher"})
     assert (made.hidden, {(s.heads, s.head_width, s.feed_forward) for s in made.layers}) == (12, {(2, 4, 12)})
 
 
@@ -80,7 +80,7 @@ def test_what_layers_share_stays_shared(workshop: Workshop) -> None:
     [
         ({"keep_heads": 3}, "keep_heads, layer 0: 3 of 2 heads cannot stay; use 1..2"),
         ({"keep_heads": 0}, "keep_heads, layer 0: none of 2 heads would stay; use 1..2; compress prune-layers drops"),
-        ({"keep_feed_forward": [1, 2]}, "keep_feed_forward: 2 numbers for 4 layers; give one for all, or one a layer"),
+        ({"intermediate_size": [1, 2]}, "intermediate_size: 2 numbers for 4 layers; give one for all, or one a layer"),
         ({"keep_heads": 2}, "keep_heads: all heads would stay; keep fewer"),
         ({"hidden": 9}, "hidden: hidden 9 is not divisible by 2 heads: a stock shape has heads of hidden / heads"),
         ({"hidden": 32}, "hidden: hidden 32 is not smaller: the model has 32; use less than 32"),

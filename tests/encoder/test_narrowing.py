@@ -262,13 +262,13 @@ def test_what_was_not_asked_for_follows() -> None:
         ({"hidden": 10}, "student.hidden: hidden 10 is not divisible by 4 heads; use hidden 8 or 12, or heads 5"),
         ({"hidden": 12, "heads": 5}, "student.heads: hidden 12 is not divisible by 5 heads; use hidden 10 or 15"),
         ({"heads": [4, 2]}, "student.heads: 2 numbers for 3 layers; give one number for all, or one for each layer"),
-        ({"feed_forward": [4]}, "student.feed_forward: 1 numbers for 3 layers"),
+        ({"feed_forward": [4]}, "student.intermediate_size: 1 numbers for 3 layers"),
         (
             {"hidden": 32},
             "student.hidden: hidden would be 32, and the weights are taken from one of 16: weights can be left out, not"
-            " made up; use 16 or less, start: random, or a wider checkpoint of your own as model",
+            " made up; use 16 or less, init: random, or a wider checkpoint of your own as model",
         ),
-        ({"feed_forward": 25}, "student.feed_forward: the feed_forward of layer 0 would be 25, and"),
+        ({"feed_forward": 25}, "student.intermediate_size: the intermediate size of layer 0 would be 25, and"),
         ({"heads": [4, 5, 4]}, "student.heads: the heads of layer 1 would be 5"),
         (
             {"heads": 2},

@@ -245,7 +245,7 @@ NOTHING = Wanted(None, None, None, None, None, None, False, True, None)
     [
         ({"ratio": 0.5, "rank": 8}, "--ratio and --rank together"),
         ({"ratio": 1.5}, "--ratio: 1.5 is not possible; give a share between 0 and 1"),
-        ({"megabytes": -1.0}, "--mb: -1 is not possible; give a number above 0"),
+        ({"max_mb": -1.0}, "--mb: -1 is not possible; give a number above 0"),
         ({"method": "whitend"}, "did you mean 'whitened'"),
         ({"rank": 8, "allocation": "error"}, "ranks that are named are not spread"),
     ],

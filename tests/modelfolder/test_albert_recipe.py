@@ -16,7 +16,8 @@ from compress.recipe import load_recipe
 
 def encoder(vocabulary: int = 30_000, **changes: object) -> EncoderConfig:
     spec = load_recipe("albert").stages[1].encoder
-    shape = {**spec.model_dump(exclude={"groups", "inner"}), **changes}
+    shape = spec.model_dump(exclude={"groups", "inner", "intermediate_size"})
+    shape |= {"feed_forward": spec.intermediate_size, **changes}
     groups = spec.model_copy(update={"layers": shape["layers"]}).layer_groups()
     return EncoderConfig.uniform(
         vocabulary=vocabulary, attention_dropout=shape["dropout"], layer_groups=groups, **shape

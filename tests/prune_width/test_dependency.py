@@ -148,7 +148,7 @@ def test_steps_end_where_they_should() -> None:
     for way, count in ((0.25, 4), (0.5, 3), (0.75, 2), (1.0, 2)):
         whole = Kept.everything(now.config)
         scores = WidthScores([torch.ones(len(n)) for n in whole.heads], [torch.ones(len(n)) for n in whole.neurons])
-        counts = kept_counts(Spec(kind="prune_width", keep_heads=2, way=way), now.config, source.config, scores)
+        counts = kept_counts(Spec(kind="prune_width", keep_heads=2, schedule=way), now.config, source.config, scores)
         assert counts.heads == (count, count)
         now = cut(now, Kept(tuple(tuple(range(n)) for n in counts.heads), whole.neurons))
     assert [shape.heads for shape in now.config.layers] == [2, 2]

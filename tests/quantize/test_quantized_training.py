@@ -30,7 +30,7 @@ def small() -> Model:
 
 
 def asked(**values: Any) -> Spec:
-    values = {"kind": "distill", "level": "task", "objectives": [{"kind": "hard_labels"}], **values}
+    values = {"kind": "distill", "level": "task_specific", "objectives": [{"kind": "hard_labels"}], **values}
     return Spec.model_validate({**values, "training": {"steps": 10}})
 
 

@@ -21,7 +21,7 @@ TINY: dict[str, Any] = {
         {"kind": "tokenizer"},
         {
             "kind": "pretrain",
-            "encoder": {"layers": 2, "hidden": 32, "heads": 2, "feed_forward": 64},
+            "encoder": {"layers": 2, "hidden": 32, "heads": 2, "intermediate_size": 64},
             "training": {"steps": 10},
         },
         {"kind": "finetune", "training": {"epochs": 1, "betas": [0.9, 0.98]}},

@@ -21,12 +21,12 @@ corpus: {source: opinions-corpus}
 data: {source: opinions}
 stages:
   - kind: pretrain
-    encoder: {layers: 2, hidden: 32, heads: 2, feed_forward: 64}
+    encoder: {layers: 2, hidden: 32, heads: 2, intermediate_size: 64}
     training:
       steps: 10
       learning_rate: 1e-3
   - kind: distill
-    level: task
+    level: task_specific
     student: {layers: [0, 1]}
     objectives:
       - kind: soft_targets
@@ -73,13 +73,13 @@ MISTAKES = [
     ),
     # missing
     ("stages:", "stags:", "x.yaml:5:1: stags: unknown key; did you mean 'stages'?"),
-    ("    level: task\n", "", "x.yaml:11:5: stages.1.level: missing key; add `level:`"),
+    ("    level: task_specific\n", "", "x.yaml:11:5: stages.1.level: missing key; add `level:`"),
     (
         "corpus: {source: opinions-corpus}",
         "",
         "x.yaml:6:5: corpus: missing key: stages.0 (pretrain) reads it; add `corpus:`",
     ),
-    ("steps: 10", "", "x.yaml:8:5: stages.0.training: give exactly one of epochs and steps"),
+    ("steps: 10", "", "x.yaml:8:5: stages.0.training: set exactly one of epochs and steps"),
     # wrong types
     ("seed: 1", "seed: 1.5", "x.yaml:2:7: seed: found 1.5, allowed: a whole number"),
     ("seed: 1", "seed: true", "x.yaml:2:7: seed: found true, allowed: a whole number"),
@@ -94,8 +94,8 @@ MISTAKES = [
     ("name: x", "name: ''", "x.yaml:1:7: name: found an empty text"),
     ("1e-3", "fast", "x.yaml:10:22: stages.0.training.learning_rate: found the text 'fast', allowed: a number"),
     (
-        "level: task",
-        "level: task\n    control: yes",
+        "level: task_specific",
+        "level: task_specific\n    control: yes",
         "x.yaml:13:14: stages.1.control: found the text 'yes', allowed: true or false; write true",
     ),
     ("training: {epochs: 1}", "training: 3", "x.yaml:17:15: stages.1.training: found 3, allowed: a mapping"),
@@ -113,9 +113,9 @@ MISTAKES = [
         "x.yaml:16:22: stages.1.objectives.0.temperature: found 0, allowed: > 0",
     ),
     (
-        "feed_forward: 64",
-        "feed_forward: 64, norm: pots",
-        "x.yaml:7:72: stages.0.encoder.norm: found the text 'pots', allowed: post, pre; did you mean 'post'?",
+        "intermediate_size: 64",
+        "intermediate_size: 64, norm: pots",
+        "x.yaml:7:77: stages.0.encoder.norm: found the text 'pots', allowed: post, pre; did you mean 'post'?",
     ),
     (
         "heads: 2",
@@ -124,23 +124,23 @@ MISTAKES = [
     ),
     ("source: opinions}", "source: opinions, max_length: 2}", "x.yaml:4:38: data.max_length: found 2, allowed: >= 3"),
     # layer maps
-    ("[0, 1]", "[1, 0]", "x.yaml:13:23: stages.1.student.layers: layer 0 stands after 1; "
-     "list the layers in rising order"),
-    ("[0, 1]", "[1, 1]", "x.yaml:13:23: stages.1.student.layers: layer 1 is named twice"),
-    ("[0, 1]", "[0, -1]", "x.yaml:13:23: stages.1.student.layers: found -1 among the layers, "
+    ("[0, 1]", "[1, 0]", "x.yaml:13:23: stages.1.student.layers: layer 0 is listed after 1; "
+     "list layers in ascending order"),
+    ("[0, 1]", "[1, 1]", "x.yaml:13:23: stages.1.student.layers: layer 1 is listed twice; remove one"),
+    ("[0, 1]", "[0, -1]", "x.yaml:13:23: stages.1.student.layers: found layer -1, "
      "allowed: whole numbers from 0"),
     ("[0, 1]", "[]", "x.yaml:13:23: stages.1.student.layers: found an empty list; a student needs at least one layer"),
     ("[0, 1]", "frst", f"x.yaml:13:23: stages.1.student.layers: found the text 'frst', allowed: {RULES}; "
      "did you mean 'first'?"),
     ("[0, 1]", "2", f"x.yaml:13:23: stages.1.student.layers: found 2, allowed: {RULES}"),
-    ("[0, 1]", "first", "x.yaml:13:14: stages.1.student.count: layers 'first' needs a number of layers"),
+    ("[0, 1]", "first", "x.yaml:13:14: stages.1.student.count: layers: first needs a number of layers; set count"),
     ("{layers: [0, 1]}", "{layers: [0, 1], count: 3}", "x.yaml:13:38: stages.1.student.count: found 3, "
-     "but 2 layers are listed; leave it out"),
+     "but 2 layers are listed; remove count"),
     # blocks that do not go together
-    ("level: task", "level: task\n    masking: {}", "x.yaml:11:5: stages.1: masking belongs to level corpus, "
-     "this is task"),
-    ("level: task", "level: corpus\n    control: true", "x.yaml:11:5: stages.1: control belongs to level task, "
-     "this is corpus"),
+    ("level: task_specific", "level: task_specific\n    masking: {}", "x.yaml:11:5: stages.1: masking requires level: "
+     "general, found task_specific"),
+    ("level: task_specific", "level: general\n    control: true", "x.yaml:11:5: stages.1: control requires level: "
+     "task_specific, found general"),
     # extends
     ("name: x", "extends: [a]", "x.yaml:1:10: extends: must name one recipe: found a list"),
     ("name: x", "extends: smok", "x.yaml:1:10: extends: unknown recipe 'smok'; did you mean 'smoke'?"),

@@ -12,7 +12,13 @@ from compress.run import chain
 
 ANSWERS = [{"kind": "soft_targets", "on": "task"}]
 TRAINING = {"steps": 2}
-CUT = {"kind": "distill", "level": "task", "student": {"layers": [0, 2]}, "objectives": ANSWERS, "training": TRAINING}
+CUT = {
+    "kind": "distill",
+    "level": "task_specific",
+    "student": {"layers": [0, 2]},
+    "objectives": ANSWERS,
+    "training": TRAINING,
+}
 RECOVER = {**CUT, "student": None}
 LAYERS = {"kind": "prune_layers", "drop": 1}
 WIDTH = {"kind": "prune_width", "ratio": 0.5}
@@ -152,7 +158,7 @@ def test_an_order_that_makes_no_sense_is_refused(stages: tuple[dict[str, Any], .
         (CUT, VOCABULARY, SHARE, RECOVER, QUANTIZE),
         (SHARE, LAYERS, RECOVER, QUANTIZE),
         (QUANTIZE, RECOVER),
-        (SHARE, {**SHARE, "again": True, "embedding": None}, RECOVER),
+        (SHARE, {**SHARE, "reuse_input": True, "embedding": None}, RECOVER),
     ],
 )
 def test_other_orders_are_not(stages: tuple[dict[str, Any], ...]) -> None:

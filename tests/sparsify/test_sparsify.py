@@ -251,8 +251,8 @@ def test_students_of_a_sparse_model() -> None:
     taken = made(layers=[1])
     require_pattern(taken, "here")
     assert len(sparse_parts(taken)) == 6
-    assert not sparse_parts(made(layers=[1], start="random"))
-    assert not sparse_parts(made(layers=[1], feed_forward=16, start="selection"))
+    assert not sparse_parts(made(layers=[1], init="random"))
+    assert not sparse_parts(made(layers=[1], intermediate_size=16, init="selection"))
 
 
 def test_quantizers_keep_zeros() -> None:

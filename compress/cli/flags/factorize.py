@@ -11,7 +11,7 @@ from compress.recipe import load_recipe
 from compress.stages.factorize.stage import METHODS
 
 KIND, DEFAULT = "factorize", "factorize"
-FLAGS = {"ratio": "--ratio", "rank": "--rank", "megabytes": "--mb"}
+FLAGS = {"ratio": "--ratio", "rank": "--rank", "max_mb": "--mb"}
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Wanted:
     model: str | None
     ratio: float | None
     rank: int | None
-    megabytes: float | None
+    max_mb: float | None
     method: str | None
     allocation: str | None
     only_faster: bool

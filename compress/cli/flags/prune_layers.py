@@ -146,7 +146,7 @@ def schedule(recipe: Recipe, step: int, depth: int) -> list[dict[str, Any]]:
     if any(row["kind"] == KIND for row in rest):
         raise UserError(f"recipe {recipe.name} cuts several times already", where="--step", do="leave it out")
     repeats = max(1, -(-(depth - keep) // step))
-    one = [{**rows[place], "keep": keep, "drop": None, "at_most": step}, *rest]
+    one = [{**rows[place], "keep": keep, "drop": None, "max_layers_per_stage": step}, *rest]
     return rows[:place] + one * repeats
 
 

@@ -44,7 +44,8 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
     if wanted.pretrained:
         if corpus is None and recipe.corpus is None:
             raise UserError("a pretrained model has no labelled data", where="--pretrained", do="give --corpus TEXT")
-        said += [Override(f"{stage}{key}", "corpus", "--pretrained") for key in ("level", "text")]
+        said.append(Override(f"{stage}level", "general", "--pretrained"))
+        said.append(Override(f"{stage}text", "corpus", "--pretrained"))
     if wanted.characters is not None:
         said.append(Override(f"{stage}characters", wanted.characters, f"--characters {wanted.characters}"))
     return flags.with_flags(options, said)

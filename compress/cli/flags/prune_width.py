@@ -15,7 +15,7 @@ from compress.stages.prune_width.spec import BUDGETS, COUNTS, WIDTHS
 from compress.stages.prune_width.subject import PACKAGE
 
 KIND, DEFAULT = "prune_width", "prune-width"
-FLAGS = {"keep_feed_forward": "--keep-ffn"}
+FLAGS = {"intermediate_size": "--keep-ffn"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Wanted:
 
     model: str | None
     keep_heads: str | None
-    keep_feed_forward: str | None
+    intermediate_size: str | None
     hidden: int | None
     head_width: int | None
     ratio: float | None
@@ -115,5 +115,5 @@ def schedule(recipe: Recipe, steps: int) -> list[dict[str, Any]]:
         raise UserError(f"recipe {recipe.name} cuts several times already", where="--steps", do="leave it out")
     made = rows[:place]
     for step in range(1, steps + 1):
-        made += [{**rows[place], "way": 1 - (1 - step / steps) ** 3}, *rest]
+        made += [{**rows[place], "schedule": 1 - (1 - step / steps) ** 3}, *rest]
     return made

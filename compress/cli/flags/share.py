@@ -15,7 +15,7 @@ from compress.recipe import Recipe, load_recipe, parse_override
 from compress.stages.share.stage import PATTERNS, STARTS
 
 KIND, DEFAULT = "share", "share"
-FLAGS = {"size": "--embedding-size", "error": "--embedding-error", "megabytes": "--embedding-mb"}
+FLAGS = {"size": "--embedding-size", "error": "--embedding-error", "max_mb": "--embedding-mb"}
 ROWS: Mapping[str, Mapping[str, Any]] = {
     "all": {"kind": "all"},
     "none": {"kind": "none"},
@@ -34,7 +34,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """The command's own flags; None where one was not given. embedding: size, error or megabytes."""
+    """The command's own flags; None where one was not given. embedding: size, error or max_mb."""
 
     model: str | None
     groups: str | None
@@ -69,9 +69,9 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
         said += _pulls(recipe, place, row, " ".join(origins))
     if wanted.start is not None:
         row = {"kind": flags.part_kind(STARTS, wanted.start, "--start")}
-        said.append(Override(f"{stage}start", row, f"--start {wanted.start}"))
+        said.append(Override(f"{stage}init", row, f"--start {wanted.start}"))
     if wanted.shared_vectors:
-        said.append(Override(f"{stage}own_vectors", False, "--shared-vectors"))
+        said.append(Override(f"{stage}share_norms_and_biases", True, "--shared-vectors"))
     if wanted.residual_rank is not None:
         said.append(Override(f"{stage}residual_rank", wanted.residual_rank, f"--residual-rank {wanted.residual_rank}"))
     if wanted.shrink_residuals:
@@ -109,14 +109,14 @@ def pattern_row(wanted: Wanted) -> dict[str, Any] | None:
 
 def _pulls(recipe: Recipe, place: int, row: Mapping[str, Any], origin: str) -> list[Override]:
     """Layers that stages before the conversion draw together are those that it merges. Raises UserError."""
-    pulling = [n for n, stage in enumerate(recipe.stages[:place]) if getattr(stage, "pull", None) is not None]
+    pulling = [n for n, stage in enumerate(recipe.stages[:place]) if getattr(stage, "proximity", None) is not None]
     if pulling and row["kind"] not in ("contiguous", "listed"):
         raise UserError(
             f"recipe {recipe.name} draws layers together before it merges them, and must know which",
             where=origin,
             do="give --groups N, or a list of groups",
         )
-    return [Override(f"stages.{n}.pull.groups", row["groups"], origin) for n in pulling]
+    return [Override(f"stages.{n}.proximity.groups", row["groups"], origin) for n in pulling]
 
 
 def _shrinking(recipe: Recipe, place: int, wanted: Wanted) -> Override:

@@ -12,7 +12,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError, did_you_mean
 from compress.experiments.seeds import run_seeds
-from compress.recipe import Recipe
+from compress.recipe import Recipe, current_kind
 from compress.run import RunReport, run_recipe
 
 _EXACT = "--set "
@@ -75,7 +75,7 @@ def model_said(model: str | None) -> list[Override]:
 def part_kind(package: str, name: str, flag: str, more: Sequence[str] = ()) -> str:
     """The file of a part that may be written with dashes. more: what else may be said there. Raises UserError."""
     known = registry.parts(package)
-    kind = name.replace("-", "_")
+    kind = current_kind(package, name.replace("-", "_"), flag)
     if kind not in known:
         names = [one.replace("_", "-") for one in known]
         what = registry.noun(package)

@@ -44,7 +44,7 @@ def asked(name: str, wanted: Wanted, options: RunOptions) -> RunOptions:
                 f"unknown pattern '{wanted.pattern}'", where="--pattern", why="GPUs skip the zeros of no other",
                 do=f"use {PATTERN}",
             )  # fmt: skip
-        said.append(Override(f"stages.{place}.pattern", PATTERN, f"--pattern {PATTERN}"))
+        said.append(Override(f"stages.{place}.sparsity", PATTERN, f"--pattern {PATTERN}"))
     if wanted.method is not None:
         row = {"kind": flags.part_kind(METHODS, wanted.method, "--method")}
         said.append(Override(f"stages.{place}.method", row, f"--method {wanted.method}"))

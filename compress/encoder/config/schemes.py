@@ -18,37 +18,37 @@ SchemeName = Literal[
 
 
 class Rule(Frozen):
-    """Quantizers for the modules that a pattern matches."""
+    """Quantizers for the modules whose names match a pattern."""
 
     pattern: str = Field(min_length=1)
-    """Of names of matrices and tables in the model: * is any run of characters, dots too. encoder.layers.3.* is a
-    layer, *.feed_forward.down one matrix of every layer, encoder.embeddings.word the word table."""
+    """Pattern for names of matrices and embedding tables; * matches any characters, including dots. encoder.layers.3.*
+    is one layer, *.feed_forward.down one matrix of every layer, encoder.embeddings.word the word embeddings."""
     weight: Annotated[Any, RowOf(PACKAGE)] | None = None
-    """Of the matrix or table: a file of compress/quantizers; null: it stays float."""
+    """Quantizer of the matrix or table: a file of compress/quantizers. Default: not quantized."""
     input: Annotated[Any, RowOf(PACKAGE)] | None = None
-    """Of what the matrix is multiplied with; null: it stays float."""
+    """Quantizer of the input of the matrix product. Default: not quantized."""
 
     @model_validator(mode="after")
     def _both(self) -> Rule:
         if self.input is not None and self.weight is None:
-            raise ValueError("an input is quantized where its weight is; give weight as well")
+            raise ValueError("input needs a quantized weight; set weight as well")
         return self
 
 
 class QuantizationSpec(Frozen):
-    """What of a model is quantized, how, and on which rows ranges are observed."""
+    """Which modules are quantized and how, and on which rows ranges are calibrated."""
 
     scheme: SchemeName | None = "per-token"
-    """A named set of rules, before those of `rules`; null: those of `rules` alone."""
+    """Named set of rules, applied before `rules`. null: use `rules` only."""
     rules: ListOf[Rule] = ()
-    """Pattern → quantizers. Of all rules that match a module the last one counts."""
+    """Quantization rules, pattern → quantizers. The last rule that matches a module applies."""
     rows: int = Field(default=512, ge=1, le=10_000_000)
-    """Training texts, spread over the split, whose activations are observed."""
+    """Number of training texts for calibration, spread over the split."""
 
     @model_validator(mode="after")
     def _something(self) -> QuantizationSpec:
         if self.scheme is None and not any(rule.weight is not None for rule in self.rules):
-            raise ValueError("nothing is quantized; name a scheme, or give rules with a weight")
+            raise ValueError("nothing is quantized; set a scheme, or add rules with a weight")
         return self
 
 

@@ -32,7 +32,7 @@ def resized(
     """
     wanted = hidden or config.hidden
     numbers = _each(heads, config.depth, "heads")
-    inner = _each(feed_forward, config.depth, "feed_forward")
+    inner = _each(feed_forward, config.depth, "intermediate_size")
     layers = []
     for index, old in enumerate(config.layers):
         width = _head_width(config, old, wanted, heads, whole=config.hidden == old.attention_width)

@@ -83,7 +83,7 @@ def check_narrowable(config: EncoderConfig) -> None:
             "this model's layers share matrices",
             where="student",
             why="what is narrowed here are layers of their own",
-            do="narrow it first and share it then, or use start: random",
+            do="narrow it first and share it then, or use init: random",
         )
 
 
@@ -94,11 +94,13 @@ def check_narrower(ours: EncoderConfig, wanted: EncoderConfig) -> None:
     for index, (new, old) in enumerate(zip(wanted.layers, ours.layers, strict=True)):
         found.append(("heads", f"the heads of layer {index}", new.heads, old.heads))
         found.append(("heads", f"the width of a head of layer {index}", new.head_width, old.head_width))
-        found.append(("feed_forward", f"the feed_forward of layer {index}", new.feed_forward, old.feed_forward))
+        found.append(
+            ("intermediate_size", f"the intermediate size of layer {index}", new.feed_forward, old.feed_forward)
+        )
     for key, what, new, old in found:
         if new <= old:
             continue
-        advice = f"use {old} or less, start: random, or a wider checkpoint of your own as model"
+        advice = f"use {old} or less, init: random, or a wider checkpoint of your own as model"
         if what.startswith("the width of a head"):
             advice = f"use more heads; or list the heads of each layer, whose width then stays {old}"
         raise UserError(

@@ -42,7 +42,7 @@ from compress.stages.prune_vocab.selection import always, choose
 from compress.stages.prune_vocab.spec import Spec as VocabularySpec
 from compress.stages.prune_vocab.usage import loss as reading_loss
 from compress.stages.prune_vocab.usage import read_rows
-from compress.stages.prune_width.importance.surgeon import Importance
+from compress.stages.prune_width.importance.obs import Importance
 from compress.stages.prune_width.study import WidthStudy
 from compress.stages.share.factorization import apply, count, factorize
 from compress.stages.shared.divergence import divergence

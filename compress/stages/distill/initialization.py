@@ -92,12 +92,12 @@ def born(source: Origin, context: StageContext, head: str | None, sample: Sample
     context.say(layers.sentence(keep, donor.config.depth, "teacher" if source.folder is None else "checkpoint"))
     student = take_layers(donor.model, keep, () if head is None else {head}, pooler=how.pooler)
     config = _resized(how, student.config)
-    if how.start == "random":
+    if how.init == "random":
         context.say("the student starts from random weights, as the recipe says")
         config = dataclasses.replace(config, layers=tuple(dense(shape) for shape in config.layers))
         return Model(config, student.head_configs).initialize(context.seed).to(context.device)
     if config != student.config:
-        method = NARROWING if how.start == "teacher" else how.start
+        method = NARROWING if how.init == "teacher" else how.init
         statistics = collect(student, sample()) if method == "svd" else None
         context.say(f"the student is narrowed by {method}: {_shape(student.config)} to {_shape(config)}")
         student = narrow(student, config, method, seed=context.seed, statistics=statistics)
@@ -123,11 +123,11 @@ def outlined(how: StudentSpec, teacher: Outline) -> Outline:
     made = dataclasses.replace(donor, depth=len(keep))
     if donor.config is None or not how.names_widths():
         return dataclasses.replace(made, config=None)
-    if how.start != "random":
+    if how.init != "random":
         check_narrowable(donor.config)
     old = dataclasses.replace(donor.config, **_kept(donor.config, keep))
     config = _resized(how, old)
-    if how.start != "random":
+    if how.init != "random":
         check_narrower(old, config)
     return dataclasses.replace(made, config=config)
 
@@ -144,7 +144,9 @@ def _resized(how: StudentSpec, config: EncoderConfig) -> EncoderConfig:
     """The config itself where no width is named: what its matrices are besides, thin or sparse, stays then."""
     if not how.names_widths():
         return config
-    return resized(config, hidden=how.hidden, heads=how.heads, feed_forward=how.feed_forward, embedding=how.embedding)
+    return resized(
+        config, hidden=how.hidden, heads=how.heads, feed_forward=how.intermediate_size, embedding=how.embedding
+    )
 
 
 def _shape(config: EncoderConfig) -> str:

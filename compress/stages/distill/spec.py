@@ -14,22 +14,24 @@ from compress.errors import describe, nearest
 from compress.registry import RowOf, build
 from compress.stages.distill.augmentation_spec import AugmentationSpec
 from compress.stages.distill.student_spec import StudentSpec
-from compress.stages.distill.tying_spec import PullSpec, ShrinkSpec
+from compress.stages.distill.tying_spec import ProximitySpec, ShrinkSpec
 
 
 class CacheSpec(Frozen):
-    """Keep the teacher's answers on the disk: made before the first step, read from then on."""
+    """Cache of teacher outputs on disk: written before the first step, read during training."""
 
     path: str = Field(min_length=1)
-    """A folder, shared by all who learn from the same teacher and data; answers lie in its `corpus` or `task`."""
+    """Cache folder; runs with the same teacher and data can share it. Outputs are in its subfolder `corpus` or
+    `task`."""
     bits: Literal[8, 16, 32] = 16
-    """Of each number that is kept."""
+    """Bits per stored value."""
     top_k: int | None = Field(default=None, gt=0, le=1_000_000)
-    """Of vocabulary logits the largest, beside what all others weigh together; null: what all of them are made of."""
+    """Number of largest vocabulary logits to store, plus the total weight of the others. Default: store the hidden
+    states from which all logits are computed."""
 
 
 class Spec(StageSpec):
-    """Train a student to do what the teacher does, on the corpus or on the task."""
+    """Distil a teacher into a student, on a corpus (general) or on labelled rows (task-specific)."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
     learns: ClassVar[bool] = True
@@ -38,57 +40,61 @@ class Spec(StageSpec):
     task_recipe: ClassVar[str | None] = "distilbert-task"
 
     kind: Literal["distill"]
-    level: Literal["corpus", "task"]
-    """corpus: masked text, before any task (DistilBERT's first step).  task: labelled rows."""
+    level: Literal["general", "task_specific"]
+    """general: general distillation on masked text of the corpus, before any task (DistilBERT's first step).
+    task_specific: task-specific distillation on labelled rows."""
     student: StudentSpec | None = None
-    """null: go on with the student of the stage before."""
+    """How the student is initialized. Default: continue with the student of the stage before."""
     taught_by: Literal["teacher", "first", "parent"] | None = None
-    """Of several stages, whom this one learns from. teacher: whom the recipe names.  first: the model that the chain
-    starts from.  parent: what the stage is given, where the student is cut from it; of a student that is what the stage
-    is given, the model before the stages without training which it recovers; of one that was taught already, whoever
-    taught it.  null: parent, in whose place the recipe's teacher stands where that is the chain's first model."""
+    """Which model teaches this stage, in a recipe of several stages. teacher: the recipe's teacher.  first: the model
+    that the chain starts from.  parent: the stage's input if the student is initialized from it; for a student that is
+    the stage's input, the model before the compression stages that this stage recovers from; for a student that was
+    distilled already, its teacher. Default: parent, or the recipe's teacher if that is the first model of the chain."""
     objectives: Annotated[
         tuple[Annotated[Any, RowOf("compress.objectives")], ...], Field(strict=False, min_length=1, max_length=50)
     ]
-    """What the student learns from the teacher and the data; their weighted sum is minimised."""
+    """Training objectives; the loss is their weighted sum."""
     layer_map: str | ListOf[Any] = "uniform"
-    """Which teacher layer each student layer is compared with, by the objectives that compare layers: uniform (every
-    student layer the end of its share), first, last, every-other, tinybert, pkd-skip, pkd-last, start (the layer it was
-    copied from), cka (the one it resembles most, measured first), learned (weights over all teacher layers, trained
-    along), smallest (at each step the one with the least loss); or a list of teacher layers, one for each student
-    layer; or a list of pairs [student, teacher]. Layers count from 0."""
+    """Which teacher layer each student layer is matched with, for objectives that compare layers: uniform (teacher
+    layers are divided evenly, each student layer gets the last of its share), first, last, every-other, tinybert,
+    pkd-skip, pkd-last, start (the layer it was copied from), cka (the most similar one, measured before training),
+    learned (trained weights over all teacher layers), smallest (the one with the lowest loss at each step); or a list
+    of teacher layers, one per student layer; or a list of pairs [student, teacher]. Layers count from 0."""
     masking: MaskingSpec | None = None
-    """Of level corpus; null: the defaults."""
+    """Masking with level: general. Default: the defaults of `masking`."""
     control: bool | None = None
-    """Also train the same student on hard labels alone, at equal steps, to see what the teacher brought. null: yes on
-    level task, when the stage is the recipe's last."""
-    result: Literal["student", "best"] = "student"
-    """Of the recipe's last stage. student: the run leaves the distilled student.  best: of what it started from,
-    student and control whichever is best on validation."""
+    """Also train a control: the same student on hard labels alone for the same number of steps, to measure the gain
+    from the teacher. Default: true with level: task_specific in the recipe's last stage, else false."""
+    select: Literal["student", "best"] = "student"
+    """Which model the run returns, on the recipe's last stage. student: the distilled student.  best: the best on
+    validation of the model before training, the student and the control."""
     use_unlabelled: bool = False
-    """Also learn from the unlabelled split, where only the teacher speaks."""
+    """Also train on the unlabelled split, with teacher outputs only."""
     augmentation: AugmentationSpec | None = None
-    """Also learn from copies of the training texts in which words are replaced."""
+    """Data augmentation: also train on copies of the training texts with replaced words."""
     noise: NoiseSpec | None = None
-    """Typing mistakes in the training texts, anew for each epoch. Student, teacher and control read the same mistyped
+    """Typo noise in the training texts, different in every epoch. Student, teacher and control read the same noisy
     text, so that tokens and layers can be compared; held-out text stays clean."""
     shrink_residuals: ShrinkSpec | None = None
-    """Of a student whose layers share and add residuals: let these fade out while it trains. null: they stay."""
-    pull: PullSpec | None = None
-    """Draw layers together before a share stage merges them. null: each goes its own way."""
+    """For a student with shared layers and low-rank residuals: shrink the residuals to zero during training. Default:
+    the residuals stay."""
+    proximity: ProximitySpec | None = None
+    """Proximity regularizer: a penalty on the distance of layers that a later share stage ties. Default: none."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
-    """Of the student while it trains; null: its own."""
+    """Dropout of the student during training. Default: as in its config."""
     quantize: QuantizationSpec | None = None
-    """Round the student's matrices, inputs and tables while it trains, so that it is born quantized; of a student that
-    is cut or new, schemes with ranges that are observed once are refused. null: it is as it was."""
+    """Quantization-aware training: fake-quantize the student's matrices, inputs and tables during training. Schemes
+    with ranges that are calibrated once are not supported for a student that is cut or new. Default: no
+    quantization."""
     freeze_ranges: float | None = Field(default=None, ge=0, le=1)
-    """Of a quantized student whose ranges follow the batches (static-ema, q8bert): the share of the steps after which
-    they stand still. null: 0.8."""
+    """For a quantized student with moving ranges (static-ema, q8bert): fraction of the steps after which the ranges are
+    frozen. Default: 0.8."""
     cache: CacheSpec | None = None
-    """Ask the teacher once for each row, and read its answers from the disk after; null: ask it at every step."""
-    checks: Literal["stop", "tell", "off"] = "stop"
-    """Of what keeps a student from learning. stop: findings are told, and the run stops where going on makes no sense
-    (labels of teacher and data in different orders).  tell: it never stops.  off: no check runs."""
+    """Cache of teacher outputs: the teacher computes each row once, later steps read from disk. Default: the teacher
+    runs at every step."""
+    checks: Literal["stop", "warn", "off"] = "stop"
+    """Checks for likely training problems. stop: report findings, and stop the run at one that makes training useless
+    (labels of teacher and data in different orders).  warn: report only.  off: no checks."""
     training: TrainingPlan
 
     def makes_forms(self) -> tuple[Form, ...]:
@@ -110,7 +116,7 @@ class Spec(StageSpec):
         return tuple(name for name in named if name is not None)
 
     def needs(self) -> frozenset[str]:
-        return self.reads | {"corpus" if self.level == "corpus" else "data"}
+        return self.reads | {"corpus" if self.level == "general" else "data"}
 
     def reads_vocabulary(self) -> bool:
         """Whether an objective reads vocabulary logits, which models without a masked-LM head do not have."""
@@ -123,7 +129,7 @@ class Spec(StageSpec):
     @classmethod
     def _weights(cls, rows: tuple[Any, ...]) -> tuple[Any, ...]:
         if not any(row.weight > 0 for row in rows):
-            raise ValueError("every objective has weight 0; give at least one a weight above 0")
+            raise ValueError("every objective has weight 0; set a weight above 0 for at least one")
         return rows
 
     @field_validator("layer_map", mode="before")
@@ -141,17 +147,21 @@ class Spec(StageSpec):
         numbers = [_is_layer(item) for item in value]
         pairs = [isinstance(item, list | tuple) and len(item) == 2 and all(map(_is_layer, item)) for item in value]
         if not value or not (all(numbers) or all(pairs)):
-            raise ValueError("allowed in the list: teacher layers, or pairs [student layer, teacher layer], from 0")
+            raise ValueError(
+                "allowed in the list: teacher layers, or pairs [student layer, teacher layer], counted from 0"
+            )
         return tuple(tuple(item) if isinstance(item, list | tuple) else item for item in value)
 
     @model_validator(mode="after")
     def _level(self) -> Spec:
-        corpus = self.level == "corpus"
+        corpus = self.level == "general"
         wrong = [name for name in ("control", "use_unlabelled") if corpus and getattr(self, name)]
         wrong += ["augmentation"] if corpus and self.augmentation is not None else []
         wrong += ["masking"] if not corpus and self.masking is not None else []
         if wrong:
-            raise ValueError(f"{wrong[0]} belongs to level {'task' if corpus else 'corpus'}, this is {self.level}")
+            raise ValueError(
+                f"{wrong[0]} requires level: {'task_specific' if corpus else 'general'}, found {self.level}"
+            )
         self.masking_or_default().check_noise(self.noise)
         if self.cache is not None:
             self._cacheable(self.cache)
@@ -160,15 +170,17 @@ class Spec(StageSpec):
     def _cacheable(self, cache: CacheSpec) -> None:
         """Raise ValueError for input that changes with each epoch, and for an option that nothing reads."""
         if self.noise is not None:
-            raise ValueError("noise gives each epoch other text, of which a cache knows nothing; leave one of both out")
-        strategy = self.masking_or_default().strategy
-        if self.level == "corpus" and strategy != "static":
             raise ValueError(
-                f"{strategy} masking hides other pieces in each epoch, and a cache knows the teacher's answers to one "
-                "text; set masking.strategy to static, or give a stage of level task the cache alone"
+                "typo noise changes the text every epoch, so teacher outputs cannot be cached; remove noise or cache"
+            )
+        strategy = self.masking_or_default().strategy
+        if self.level == "general" and strategy != "static":
+            raise ValueError(
+                f"{strategy} masking masks other tokens in each epoch, so teacher outputs cannot be cached; set "
+                "masking.strategy to static, or cache only in a stage with level: task_specific"
             )
         if cache.top_k is not None and not any(getattr(row, "on", "") == "vocabulary" for row in self.objectives):
-            raise ValueError("cache.top_k is of vocabulary logits, and no objective reads them; leave it out")
+            raise ValueError("cache.top_k has no effect: no objective reads vocabulary logits; remove it")
 
 
 def _is_layer(value: Any) -> bool:

@@ -58,7 +58,7 @@ class Stage:
         self.spec, self.context = spec, context
 
     def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        recipe, corpus = self.context.recipe, self.spec.level == "corpus"
+        recipe, corpus = self.context.recipe, self.spec.level == "general"
         donor = general if corpus else teacher
         where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)
         if donor is None or block is None:
@@ -103,17 +103,18 @@ class Stage:
         more = "" if a is None else f"; up to {a.copies} copies of each text, {a.rate:.0%} of the words by {a.method}"
         if s.quantize is not None:
             born += f", quantized by {s.quantize.scheme or 'rules'}"
-        return [f"distil on the {s.level}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
+        what = "corpus" if s.level == "general" else "task"
+        return [f"distil on the {what}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
 
     def prepare(self) -> Prepared:
-        return self._corpus() if self.spec.level == "corpus" else self._task()
+        return self._corpus() if self.spec.level == "general" else self._task()
 
     def control(self, steps: int) -> Spec | None:
         """The twin that shows what the teacher brought: same start, hard labels alone, `steps` steps.
 
         None when the recipe asks for no control.
         """
-        if self.spec.control is False or self.spec.level == "corpus":
+        if self.spec.control is False or self.spec.level == "general":
             return None
         hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
         plan = self.spec.training.model_copy(update={"steps": steps, "epochs": None})

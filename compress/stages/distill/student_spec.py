@@ -14,38 +14,40 @@ from compress.errors import describe, nearest
 LAYER_RULES = ("every-other", "first", "last", "uniform")
 STARTS = ("teacher", "selection", "svd", "projection", "random")
 NARROWING = "svd"
-"""What `start: teacher` does where the student is narrower: it keeps most before training."""
+"""What `init: teacher` does where the student is narrower: it keeps most before training."""
 
 
 class StudentSpec(Frozen):
-    """Where the student comes from: its teacher, or a checkpoint of its own; which layers; how wide."""
+    """How the student is initialized: from its teacher or another checkpoint, with which layers and which widths."""
 
     model: str | None = Field(default=None, min_length=1)
-    """A checkpoint that the student is cut from in place of the teacher, of whatever family, shape and tokenizer: a
-    folder, hf:org/name, runs:/… or models:/…"""
+    """Checkpoint from which the student is initialized, of any family, shape and tokenizer: a folder, hf:org/name,
+    runs:/… or models:/…. Default: the teacher."""
     layers: str | ListOf[int] | None = None
-    """Layers to keep, counted from 0, or a rule that picks `count` of them: every-other (0, 2, 4 …), first, last,
-    uniform (spread from the first to the last). null: all of them."""
+    """Layers to keep, counted from 0, or a rule that selects `count` of them: every-other (0, 2, 4 …), first, last,
+    uniform (evenly spaced from the first to the last). Default: all layers."""
     count: int | None = Field(default=None, gt=0, le=512, validate_default=True)
-    """How many layers a rule keeps."""
+    """Number of layers that a rule selects."""
     hidden: int | None = Field(default=None, gt=0, le=65_536)
-    """Width of a token between the layers; null: as it was."""
+    """Hidden size. Default: unchanged."""
     heads: int | ListOf[int] | None = None
-    """Attention heads of each layer, of hidden / heads channels; or a list with a number for each layer, whose heads
-    are as wide as they would be otherwise. null: as many as there were."""
-    feed_forward: int | ListOf[int] | None = None
-    """Width inside the feed-forward part, or a list with one for each layer; null: in proportion to hidden."""
+    """Attention heads of each layer, with hidden / heads channels each; or a list with one number per layer, whose
+    heads keep their width. Default: unchanged."""
+    intermediate_size: int | ListOf[int] | None = None
+    """Feed-forward size (`intermediate_size` in transformers' configs), or a list with one per layer. Default:
+    proportional to hidden."""
     embedding: int | None = Field(default=None, gt=0, le=65_536)
-    """Width of the embedding tables; another than hidden is factorized (ALBERT). null: as it was, or as hidden."""
-    start: Literal["teacher", "selection", "svd", "projection", "random"] = "teacher"
-    """teacher: copies of its weights (of the `model`'s, where that is named); where the student is narrower, as svd.
-    selection: evenly spaced elements of the weights (weight selection, arXiv 2311.18823).  svd: the leading directions
-    of hidden states and heads, by real input (arXiv 2401.15024).  projection: random directions.  random: only the
-    shape is the teacher's."""
+    """Embedding size; if it differs from hidden, the embedding is factorized (ALBERT). Default: unchanged, or as
+    hidden."""
+    init: Literal["teacher", "selection", "svd", "projection", "random"] = "teacher"
+    """Initial weights. teacher: copies of the teacher's weights (or of `model`'s, if set); for a narrower student, as
+    svd.  selection: evenly spaced elements of the weights (weight selection, arXiv 2311.18823).  svd: leading principal
+    directions of hidden states and heads on real input (arXiv 2401.15024).  projection: random directions.  random:
+    random weights in the teacher's shape."""
     pooler: bool = True
-    """Take the pooler along, if there is one."""
+    """Copy the pooler, if there is one."""
     head: Literal["teacher", "new"] = "teacher"
-    """The task head: a copy of the teacher's (of the `model`'s, where it answers the same labels), or a new one."""
+    """Task head. teacher: a copy of the teacher's (of `model`'s, if it has the same labels).  new: a new head."""
 
     @field_validator("layers", mode="before")
     @classmethod
@@ -65,14 +67,14 @@ class StudentSpec(Frozen):
     def _count(cls, count: int | None, info: ValidationInfo) -> int | None:
         layers = info.data.get("layers")
         if isinstance(layers, str) and count is None:
-            raise ValueError(f"layers '{layers}' needs a number of layers")
+            raise ValueError(f"layers: {layers} needs a number of layers; set count")
         if isinstance(layers, tuple) and count not in (None, len(layers)):
-            raise ValueError(f"found {count}, but {len(layers)} layers are listed; leave it out")
+            raise ValueError(f"found {count}, but {len(layers)} layers are listed; remove count")
         if layers is None and count is not None and "layers" in info.data:
-            raise ValueError(f"found {count}, but no rule that picks so many layers; name one with layers")
+            raise ValueError(f"found {count}, but layers names no rule; set layers to a rule such as uniform")
         return count
 
-    @field_validator("heads", "feed_forward", mode="before")
+    @field_validator("heads", "intermediate_size", mode="before")
     @classmethod
     def _widths(cls, value: Any) -> Any:
         """By hand, like the layers."""
@@ -83,7 +85,7 @@ class StudentSpec(Frozen):
 
     def names_widths(self) -> bool:
         """Whether it says anything about another width than its model's."""
-        return any(x is not None for x in (self.hidden, self.heads, self.feed_forward, self.embedding))
+        return any(x is not None for x in (self.hidden, self.heads, self.intermediate_size, self.embedding))
 
     def sentence(self) -> str:
         """What the plan says of it."""
@@ -94,13 +96,13 @@ class StudentSpec(Frozen):
             chosen += f" x {self.count}" if self.count else ""
         whose = "teacher" if self.model is None else self.model
         told = f"a student of {whose} {chosen}" if self.layers is not None else f"a student of {chosen} of {whose}"
-        for name in ("hidden", "heads", "feed_forward", "embedding"):
+        for name in ("hidden", "heads", "intermediate_size", "embedding"):
             value = getattr(self, name)
             if value is not None:
                 told += f", {name} {list(value) if isinstance(value, tuple) else value}"
-        if self.start == "random":
+        if self.init == "random":
             return told + ", random weights"
-        start = NARROWING if self.start == "teacher" and self.names_widths() else self.start
+        start = NARROWING if self.init == "teacher" and self.names_widths() else self.init
         return told if start == "teacher" else f"{told}, by {start}"
 
 
@@ -113,9 +115,9 @@ def _check_numbers(layers: list[Any] | tuple[Any, ...]) -> None:
         raise ValueError("found an empty list; a student needs at least one layer")
     for number in layers:
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"found {number!r} among the layers, allowed: whole numbers from 0")
+            raise ValueError(f"found layer {number!r}, allowed: whole numbers from 0")
     for before, after in pairwise(layers):
         if after == before:
-            raise ValueError(f"layer {after} is named twice")
+            raise ValueError(f"layer {after} is listed twice; remove one")
         if after < before:
-            raise ValueError(f"layer {after} stands after {before}; list the layers in rising order")
+            raise ValueError(f"layer {after} is listed after {before}; list layers in ascending order")

@@ -75,12 +75,12 @@ def check_comparable(spec: Spec, objectives: Objectives, student: str, teacher: 
     student, teacher: where they come from, for the message.
     """
     why = f"the tokenizer of {student} is not that of {teacher}"
-    if spec.level == "corpus":
+    if spec.level == "general":
         raise UserError(
             "student and teacher have different vocabularies",
             where=student,
             why=f"not the one of {teacher}, and on a corpus masked pieces are compared",
-            do=f"{OWN}; level task works with two tokenizers",
+            do=f"{OWN}; level: task_specific works with two tokenizers",
         )
     asked = _asked(objectives)
     for name, needs in asked.items():

@@ -15,7 +15,7 @@ from compress.encoder.modules.tied import apart, scale_residuals
 from compress.encoder.reshape.students import without_residuals
 from compress.errors import UserError
 from compress.stages.distill.spec import Spec
-from compress.stages.distill.tying_spec import PullSpec, ShrinkSpec
+from compress.stages.distill.tying_spec import ProximitySpec, ShrinkSpec
 from compress.stages.shared.stage import StageContext
 from compress.training.module import Companion
 from compress.training.schedule import ramp
@@ -67,10 +67,10 @@ class Pulling:
 
     name: str | None = TERM
 
-    def __init__(self, student: Model, spec: PullSpec) -> None:
+    def __init__(self, student: Model, spec: ProximitySpec) -> None:
         """Raises UserError for groups that do not fit the student, and for layers of different shapes."""
         self.student, self.spec, self.factor = student, spec, 0.0
-        depth, where = student.config.depth, "pull.groups"
+        depth, where = student.config.depth, "proximity.groups"
         if isinstance(spec.groups, int):
             groups = contiguous(depth, spec.groups, where)
         else:
@@ -79,7 +79,7 @@ class Pulling:
         for part in PARTS:
             check_shapes(student.config.layers, groups, part, where)
         if len(set(groups)) == depth:
-            raise UserError("no two layers are in one group", where=where, do="use fewer groups, or leave pull out")
+            raise UserError("no two layers are in one group", where=where, do="use fewer groups, or remove proximity")
         self.matrices = sum(groups.count(g) > 1 for g in set(groups)) * sum(map(len, PARTS.values()))
 
     def pace(self, done: int, total: int) -> None:
@@ -102,7 +102,7 @@ class Tying:
         """Raises UserError where it does not fit the student."""
         self.student, self.context = student, context
         self.shrinking = None if spec.shrink_residuals is None else Shrinking(student, spec.shrink_residuals)
-        self.pulling = None if spec.pull is None else Pulling(student, spec.pull)
+        self.pulling = None if spec.proximity is None else Pulling(student, spec.proximity)
         self.before = self._distance()
 
     @property

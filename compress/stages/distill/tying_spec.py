@@ -12,9 +12,9 @@ from compress.errors import describe
 
 class _Ramp(Frozen):
     begin: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the steps after which it begins."""
+    """Fraction of the steps after which the ramp begins."""
     end: float = Field(default=0.8, gt=0, le=1)
-    """Share of the steps after which it is complete; a line between."""
+    """Fraction of the steps after which the ramp is complete; linear in between."""
 
     @model_validator(mode="after")
     def _forward(self) -> Any:
@@ -24,25 +24,24 @@ class _Ramp(Frozen):
 
 
 class ShrinkSpec(_Ramp):
-    """Residuals are multiplied by a factor that falls from 1 to 0, and the model that is kept has none.
+    """Multiply the low-rank residuals by a factor that falls from 1 to 0; the saved model has no residuals.
 
-    Validation, and the choice of the best weights by it, is of the model without residuals, as it will be kept.
+    Validation and the selection of the best weights use the model without residuals, as it is saved.
     """
 
 
-class PullSpec(_Ramp):
-    """A penalty on the distance of layers that a share stage after this one will merge.
+class ProximitySpec(_Ramp):
+    """Proximity regularizer: a penalty on the distance of layers that a later share stage ties.
 
-    Of each of their matrices the sum of |W - mean|^2 over the layers of a group, divided by that of |W|^2: 0 for equal
-    layers, 1 - 1/n for n that have nothing in common. The penalty is the sum over matrices and groups; told is the
-    mean.
+    For each matrix, the sum of |W - mean|^2 over the layers of a group divided by the sum of |W|^2: 0 for equal layers,
+    1 - 1/n for n unrelated layers. The penalty is the sum over matrices and groups; the mean is logged.
     """
 
     groups: int | ListOf[ListOf[int]]
-    """How many runs of neighbouring layers come together; or the groups themselves: [[0, 1], [2, 3]]."""
+    """Number of groups of neighbouring layers, or the groups themselves: [[0, 1], [2, 3]]."""
     weight: float = Field(default=10.0, gt=0)
-    """Of the penalty beside the objectives, once its ramp is complete. With 10 it pulls at each weight of a MiniLM as
-    hard as the loss of one step does."""
+    """Weight of the penalty in the total loss once the ramp is complete. At 10, its gradient on a MiniLM's weights is
+    about as large as that of the loss of one step."""
 
     @field_validator("groups", mode="before")
     @classmethod

@@ -10,9 +10,10 @@ from compress.contracts import StageSpec
 
 
 class Spec(StageSpec):
-    """Write `model.onnx` beside the model before this stage, or the teacher when it is the first, checked on real rows.
+    """Write `model.onnx` for the model of the stage before, or the teacher in the first stage, and check it on real
+    rows.
 
-    Nothing comes after it: the file holds the weights as they are then. Needs the extra `onnx`.
+    Must be the last stage, because the file holds the final weights. Needs the extra `onnx`.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
@@ -21,8 +22,9 @@ class Spec(StageSpec):
 
     kind: Literal["export"]
     opset: int = Field(default=17, ge=17, le=22)
-    """Version of the ONNX operators; the oldest is what the oldest runtimes read."""
+    """ONNX opset version; lower versions run on older runtimes."""
     portable: bool = False
-    """Of a quantized model: standard operators alone, the same numbers, slower; else onnxruntime's fused product."""
+    """For a quantized model: use standard ONNX operators only (same numbers, slower) instead of ONNX Runtime's fused
+    matrix product."""
     rows: int = Field(default=256, ge=1, le=100_000)
-    """Validation texts that the file must answer as the model does."""
+    """Number of validation texts on which the outputs of file and model must match."""

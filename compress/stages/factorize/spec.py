@@ -17,11 +17,12 @@ from compress.contracts.traits import (
 )
 from compress.registry import RowOf
 
-TARGETS = ("ratio", "rank", "megabytes")
+TARGETS = ("ratio", "rank", "max_mb")
 
 
 class Spec(StageSpec):
-    """Split matrices of the layers of the model before this stage, or of the teacher when it is the first, in two."""
+    """Replace weight matrices of the layers by low-rank factors, in the model of the stage before, or in the teacher
+    in the first stage."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
     timed: ClassVar[bool] = True
@@ -33,37 +34,39 @@ class Spec(StageSpec):
         rejects_low_rank("factorizing it"),
         rejects_partly_shared(
             "which products cannot stand for",
-            "factorize alone, or share whole layers (own_vectors: false, residual_rank: 0)",
+            "factorize alone, or share whole layers (share_norms_and_biases: true, residual_rank: 0)",
         ),
     )
     milestone: ClassVar[str | None] = "after factorizing"
 
     kind: Literal["factorize"]
-    level: Literal["corpus", "task"] = "task"
-    """Whose matrices, where no stage is before this one, and which text it reads: corpus: the general teacher and the
-    corpus.  task: the teacher and the labelled rows."""
+    level: Literal["general", "task_specific"] = "task_specific"
+    """The model this stage starts from when it is the first one, and the text it reads. general: the general teacher
+    and the corpus.  task_specific: the teacher and the labelled rows."""
     method: Annotated[Any, RowOf("compress.stages.factorize.methods")] = Field(
         default={"kind": "whitened"}, validate_default=True
     )
-    """How a matrix is split: a file of compress/stages/factorize/methods."""
+    """Factorization method: a file of compress/stages/factorize/methods."""
     ratio: float | None = Field(default=None, gt=0, lt=1)
-    """Of the numbers in the layers' matrices, the share that stays."""
+    """Fraction of the parameters in the layers' matrices to keep."""
     rank: int | None = Field(default=None, ge=1, le=65_536)
-    """The same rank for every matrix."""
-    megabytes: float | None = Field(default=None, gt=0)
-    """What the whole model may take, in 10^6 bytes of fp32."""
+    """Rank of every matrix."""
+    max_mb: float | None = Field(default=None, gt=0)
+    """Maximum size of the whole model in MB (10^6 bytes) of fp32."""
     allocation: Literal["sensitivity", "error", "uniform"] = "sensitivity"
-    """Of ratio and megabytes.  sensitivity: ranks by matrix, for the least sum of what their errors do to the answers,
-    each measured alone.  error: for the least sum of relative errors.  uniform: every matrix keeps the same share."""
+    """How `ratio` or `max_mb` is distributed over the matrices. sensitivity: minimize the summed effect of the errors
+    on the outputs, measured for each matrix alone.  error: minimize the summed relative errors.  uniform: every matrix
+    keeps the same fraction."""
     only_faster: bool = False
-    """Leave a matrix whole where its two thin ones are not faster on this device, measured; more numbers stay then."""
+    """Keep a matrix unfactorized if its low-rank factors are not faster on this device (measured); the model is larger
+    then."""
 
     @model_validator(mode="after")
     def _one_target(self) -> Spec:
         given = [name for name in TARGETS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"say once how much stays: {', '.join(TARGETS)}; found {' and '.join(given) or 'none'}")
+            raise ValueError(f"set exactly one of {', '.join(TARGETS)}; found {' and '.join(given) or 'none'}")
         return self
 
     def needs(self) -> frozenset[str]:
-        return self.reads | {"corpus" if self.level == "corpus" else "data"}
+        return self.reads | {"corpus" if self.level == "general" else "data"}

@@ -47,7 +47,7 @@ class Stage:
         elif s.ratio is not None:
             goal = f"{100 * s.ratio:g} % of their numbers"
         else:
-            goal = f"{s.megabytes:g} MB in all"
+            goal = f"{s.max_mb:g} MB in all"
         ranks = "" if s.rank is not None else f", ranks by {s.allocation}"
         ranks = ", ranks alike" if ranks and s.allocation == "uniform" else ranks
         return [f"split the layers' matrices by {s.method.kind} to {goal}{ranks}"]
@@ -120,10 +120,10 @@ class Stage:
             budget, key = int(s.ratio * whole), "ratio"
             said, smallest = f"{100 * s.ratio:g} % of the layers' numbers", f"{least / whole:.3g}"
         else:
-            assert s.megabytes is not None
+            assert s.max_mb is not None
             numbers = sum(p.numel() for p in model.parameters())
-            budget, key = int(s.megabytes * 1e6 / 4) - (numbers - whole), "megabytes"
-            said, smallest = f"{s.megabytes:g} MB", f"{(numbers - whole + least) * 4 / 1e6:.3g}"
+            budget, key = int(s.max_mb * 1e6 / 4) - (numbers - whole), "max_mb"
+            said, smallest = f"{s.max_mb:g} MB", f"{(numbers - whole + least) * 4 / 1e6:.3g}"
             if budget >= whole:
                 raise UserError(
                     f"{said} are more than the model takes", where=key,

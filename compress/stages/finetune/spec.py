@@ -10,16 +10,16 @@ from compress.contracts import NoiseSpec, StageSpec, TrainingPlan
 
 
 class Spec(StageSpec):
-    """A task head on an encoder, all of it trained."""
+    """Fine-tune an encoder with a task head; all weights are trained."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"data"})
     compresses: ClassVar[bool] = False
 
     kind: Literal["finetune"]
     dropout: float | None = Field(default=None, ge=0, lt=1)
-    """Of hidden states, of attention and of the task head; null: as in the model that it starts from."""
+    """Dropout of hidden states, attention and task head. Default: as in the initial model."""
     new_head: bool = False
-    """Replace a task head that answers other labels by a new one."""
+    """Replace a task head with different labels by a new one."""
     noise: NoiseSpec | None = None
-    """Typing mistakes in the training texts, anew for each epoch."""
+    """Typo noise in the training texts, different in every epoch."""
     training: TrainingPlan

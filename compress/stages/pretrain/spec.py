@@ -13,36 +13,37 @@ from compress.encoder.config.sharing import contiguous
 
 
 class EncoderSpec(Frozen):
-    """Shape of the encoder; the defaults are BERT-base (1810.04805)."""
+    """Shape of the encoder; the defaults are BERT-base (arXiv 1810.04805)."""
 
     layers: int = Field(default=12, gt=0, le=512)
-    """Transformer blocks."""
+    """Number of transformer layers."""
     hidden: int = Field(default=768, gt=0, le=65_536)
-    """Width of a token between the layers."""
+    """Hidden size."""
     heads: int = Field(default=12, gt=0, le=1024)
-    """Attention heads of a layer; they must divide `hidden`."""
-    feed_forward: int = Field(default=3072, gt=0, le=262_144)
-    """Width inside the feed-forward part."""
+    """Attention heads per layer; must divide `hidden`."""
+    intermediate_size: int = Field(default=3072, gt=0, le=262_144)
+    """Feed-forward size (`intermediate_size` in transformers' configs)."""
     embedding: int | None = Field(default=None, gt=0, le=65_536)
-    """Width of the embedding table; null: as `hidden`. Another width is factorized (ALBERT)."""
+    """Embedding size; if it differs from `hidden`, the embedding is factorized (ALBERT). Default: as `hidden`."""
     groups: int | None = Field(default=None, ge=1, le=512)
-    """ALBERT's groups of layers, runs of neighbours that are one each; null: every layer is its own."""
+    """ALBERT's hidden groups: number of groups of neighbouring layers that share parameters. Default: no sharing."""
     inner: int = Field(default=1, ge=1, le=512)
-    """Layers of one group, which run one after the other (ALBERT's inner groups); they must divide `layers`."""
+    """Layers of one group, which run one after the other (ALBERT's inner groups); must divide `layers`."""
     activation: Literal["gelu", "gelu_new", "relu", "silu"] = "gelu"
-    """Of the feed-forward part; gelu_new is the tanh approximation."""
+    """Activation of the feed-forward part. gelu_new: the tanh approximation of GELU."""
     max_positions: int = Field(default=512, ge=3, le=1_000_000)
-    """Longest sequence that the encoder reads."""
+    """Maximum sequence length in tokens."""
     norm: Literal["post", "pre"] = "post"
-    """post: after each residual sum, as in BERT.  pre: before each part."""
+    """Position of LayerNorm. post: after each residual sum, as in BERT.  pre: before attention and feed-forward."""
     positions: Literal["learned", "sinusoidal", "sinusoidal_start"] = "learned"
-    """sinusoidal: fixed.  sinusoidal_start: learned from there on."""
+    """Position embeddings. learned: from random values.  sinusoidal: fixed.  sinusoidal_start: learned, initialized as
+    sinusoidal."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Of hidden states and of attention."""
+    """Dropout of hidden states and attention."""
     segments: int = Field(default=2, ge=0, le=16)
-    """Kinds of segments, 0 for none."""
+    """Number of segment types (`type_vocab_size` in transformers' configs); 0: no segments."""
     pooler: bool = True
-    """The dense layer over [CLS] that BERT's task and pair heads read."""
+    """Add the pooler: the dense layer over [CLS] that BERT's task and pair heads read."""
 
     @field_validator("heads")
     @classmethod
@@ -59,12 +60,12 @@ class EncoderSpec(Frozen):
     def _inner(cls, inner: int, info: ValidationInfo) -> int:
         layers, groups = info.data.get("layers"), info.data.get("groups")
         if inner > 1 and groups is None and "groups" in info.data:
-            raise ValueError("inner groups need groups; give groups: 1")
+            raise ValueError("inner needs groups; set groups: 1")
         if layers is not None and layers % inner:
             fitting = ", ".join(str(n) for n in range(1, layers + 1) if layers % n == 0)
-            raise ValueError(f"{inner} does not divide {layers} layers; use {fitting}")
+            raise ValueError(f"{layers} layers are not divisible by inner {inner}; use {fitting}")
         if layers is not None and groups is not None and groups > layers // inner:
-            raise ValueError(f"{groups} groups of {inner} layers are more than {layers} layers")
+            raise ValueError(f"{groups} groups of {inner} layers need more than {layers} layers; use fewer groups")
         return inner
 
     def layer_groups(self) -> tuple[int, ...] | None:
@@ -76,7 +77,7 @@ class EncoderSpec(Frozen):
 
 
 class Spec(StageSpec):
-    """Masked-LM, with or without sentence pairs, from random weights."""
+    """Pretrain an encoder from random weights with masked language modelling, with or without sentence pairs."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"corpus"})
     compresses: ClassVar[bool] = False
@@ -87,13 +88,13 @@ class Spec(StageSpec):
     encoder: EncoderSpec
     masking: MaskingSpec = MaskingSpec()
     sentence_pairs: Literal["nsp", "sop", "none"] = "none"
-    """nsp: is this the next text (BERT).  sop: are these two in order (ALBERT)."""
+    """Second pretraining task. nsp: next-sentence prediction (BERT).  sop: sentence-order prediction (ALBERT)."""
     across_documents: bool = False
-    """Blocks run on into the next document (RoBERTa's full sentences); false: they end with theirs."""
+    """Let blocks continue into the next document (FULL-SENTENCES of RoBERTa). false: a block ends with its document."""
     noise: NoiseSpec | None = None
-    """Typing mistakes in the training text, before it is tokenized; the held-out text stays clean."""
+    """Typo noise in the training text, before tokenization; held-out text stays clean."""
     block_length: int | None = Field(default=None, ge=8, le=1_000_000)
-    """Pieces of one block; null: the corpus' max_length."""
+    """Length of a block in tokens. Default: the corpus' max_length."""
     training: TrainingPlan
 
     @field_validator("sentence_pairs")
@@ -107,7 +108,9 @@ class Spec(StageSpec):
     @model_validator(mode="after")
     def _together(self) -> Spec:
         if self.across_documents and self.sentence_pairs != "none":
-            raise ValueError(f"{self.sentence_pairs} needs blocks that end with their document; leave one of both out")
+            raise ValueError(
+                f"sentence_pairs: {self.sentence_pairs} cannot be combined with across_documents; remove one"
+            )
         self.masking.check_noise(self.noise)
         return self
 

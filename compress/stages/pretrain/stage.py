@@ -42,7 +42,7 @@ class Stage:
         e, t = self.spec.encoder, self.spec.training
         pairs = "" if self.spec.sentence_pairs == "none" else f" + {self.spec.sentence_pairs.upper()}"
         return [
-            f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.feed_forward})"
+            f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.intermediate_size})"
             f"{'' if e.groups is None else f' in {e.groups} groups of {e.inner}'}"
             f" with {self.spec.masking.strategy} masked LM{pairs} for {t.length} of {t.batch_rows} blocks"
         ]
@@ -58,12 +58,13 @@ class Stage:
         if spec.sentence_pairs != "none":
             heads["pair"] = HeadConfig(kind="sentence_pair", labels=2)
             objectives["sentence_pair"] = (1.0, SentencePair())
-        shape = spec.encoder.model_dump(exclude={"groups", "inner"})
+        shape = spec.encoder.model_dump(exclude={"groups", "inner", "intermediate_size"})
         config = EncoderConfig.uniform(
             vocabulary=tokenizer.vocabulary_size,
             pad_id=tokenizer.pad_id,
             attention_dropout=shape["dropout"],
             layer_groups=spec.encoder.layer_groups(),
+            feed_forward=spec.encoder.intermediate_size,
             **shape,
         )
         model = Model(config, heads).initialize(c.seed)

@@ -14,7 +14,7 @@ TARGETS = ("keep", "drop", "max_drop", "target_latency", "layers")
 
 
 class Spec(StageSpec):
-    """Cut layers out of the model before this stage, or out of the teacher when it is the first."""
+    """Remove layers from the model of the stage before, or from the teacher when this is the first stage."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
     timed: ClassVar[bool] = True
@@ -26,32 +26,33 @@ class Spec(StageSpec):
     criterion: Annotated[Any, RowOf("compress.stages.prune_layers.criteria")] = Field(
         default={"kind": "cka"}, validate_default=True
     )
-    """What chooses the layers that stay: a file of compress/stages/prune_layers/criteria."""
+    """Criterion that chooses the layers to keep: a file of compress/stages/prune_layers/criteria."""
     keep: int | None = Field(default=None, ge=1, le=512)
-    """How many layers stay."""
+    """Number of layers to keep."""
     drop: int | None = Field(default=None, ge=1, le=511)
-    """How many layers go."""
+    """Number of layers to remove."""
     max_drop: float | None = Field(default=None, ge=0, le=100)
-    """Remove as many as cost at most so many points (hundredths) of the main metric on validation, before recovery."""
+    """Remove as many layers as possible while the main metric on validation drops by at most this many percentage
+    points, before recovery training."""
     target_latency: float | None = Field(default=None, gt=0)
-    """Remove as few as bring the median latency on this device to so many milliseconds, timed as `evaluation.latency`
-    says."""
+    """Remove as few layers as possible to reach this median latency in milliseconds on this device, measured as set in
+    `evaluation.latency`."""
     layers: ListOf[int] | None = None
-    """Exactly these stay, counted from 0; no criterion is asked."""
-    at_most: int | None = Field(default=None, ge=1, le=511)
-    """Layers removed by this stage at once, where more would have to go: further stages go on."""
+    """Exactly the layers to keep, counted from 0; no criterion is used."""
+    max_layers_per_stage: int | None = Field(default=None, ge=1, le=511)
+    """Maximum number of layers that this stage removes; later stages remove the rest. Default: no limit."""
     protect: ListOf[int] | None = None
-    """Layers that stay whatever the criterion says; null: the first of a model whose first layer is unlike the others
-    (ModernBERT)."""
+    """Layers that are always kept. Default: the first layer of a model whose first layer differs from the others
+    (ModernBERT), else none."""
     rows: int = Field(default=512, ge=1, le=10_000_000)
-    """Training texts that layers are judged by, spread over the split."""
+    """Number of training texts for the criterion, spread over the split."""
 
     @field_validator("layers", "protect")
     @classmethod
     def _numbers(cls, layers: tuple[int, ...] | None) -> tuple[int, ...] | None:
         for layer in layers or ():
             if layer < 0:
-                raise ValueError(f"found {layer} among the layers, allowed: whole numbers from 0")
+                raise ValueError(f"found layer {layer}, allowed: whole numbers from 0")
         return layers
 
     @model_validator(mode="after")
@@ -59,9 +60,9 @@ class Spec(StageSpec):
         given = [name for name in TARGETS if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"
-            raise ValueError(f"say once how many layers go: {', '.join(TARGETS)}; found {found}")
-        if self.at_most is not None and given[0] not in ("keep", "drop"):
-            raise ValueError(f"at_most goes with keep or drop, not with {given[0]}")
+            raise ValueError(f"set exactly one of {', '.join(TARGETS)}; found {found}")
+        if self.max_layers_per_stage is not None and given[0] not in ("keep", "drop"):
+            raise ValueError(f"max_layers_per_stage requires keep or drop, found {given[0]}")
         if self.protect and self.layers is not None:
-            raise ValueError("layers names all that stay; leave protect out")
+            raise ValueError("protect has no effect together with layers; remove protect")
         return self

@@ -57,7 +57,7 @@ class Stage:
             goal = f"drop as many layers as cost at most {s.max_drop:g} points"
         else:
             goal = f"drop as few layers as bring it to {s.target_latency:g} ms"
-        at_most = f", {s.at_most} at once" if s.at_most else ""
+        at_most = f", {s.max_layers_per_stage} at once" if s.max_layers_per_stage else ""
         return [f"{goal}{at_most}, chosen by {s.criterion.kind} on {s.rows:,} training texts"]
 
     def prepare(self) -> Prepared:

@@ -37,7 +37,7 @@ def kept_count(spec: Spec, depth: int) -> int | None:
         keep = _checked(depth - spec.drop, depth, "drop")
     else:
         return None
-    return keep if spec.at_most is None else max(keep, depth - spec.at_most)
+    return keep if spec.max_layers_per_stage is None else max(keep, depth - spec.max_layers_per_stage)
 
 
 def _checked(keep: int, depth: int, where: str) -> int:

@@ -13,9 +13,9 @@ HOW = ("coverage", "min_count", "size")
 
 
 class Spec(StageSpec):
-    """Cut the vocabulary of the model before this stage, or of the teacher when it is the first. Nothing is trained.
+    """Prune the vocabulary of the model of the stage before, or of the teacher in the first stage. No training.
 
-    Say once how much is kept: coverage, min_count or size.
+    Set exactly one of coverage, min_count and size.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
@@ -25,28 +25,28 @@ class Spec(StageSpec):
     milestone: ClassVar[str | None] = "vocabulary cut"
 
     kind: Literal["prune_vocab"]
-    level: Literal["corpus", "task"] = "task"
-    """Whose vocabulary, where no stage is before this one: corpus: the general teacher's, which has a masked-LM head
-    and needs no labelled data.  task: the teacher's."""
+    level: Literal["general", "task_specific"] = "task_specific"
+    """The model this stage starts from when it is the first one. general: the general teacher, which needs a masked-LM
+    head and no labelled data.  task_specific: the teacher."""
     text: Literal["data", "corpus", "both"] = "data"
-    """Where pieces are counted: the training texts of the labelled data, those of the corpus, or both."""
+    """Text in which tokens are counted: the training texts of the labelled data, the corpus, or both."""
     coverage: float | None = Field(default=None, gt=0, le=100)
-    """The fewest pieces that make up so many percent of all pieces of the text, the most frequent first."""
+    """Keep the fewest tokens, most frequent first, that cover this percentage of all tokens of the text."""
     min_count: int | None = Field(default=None, ge=1)
-    """Pieces that the text holds at least so often."""
+    """Keep the tokens that occur at least this often in the text."""
     size: int | None = Field(default=None, ge=1)
-    """So many pieces in all, the most frequent first."""
+    """Size of the pruned vocabulary; the most frequent tokens stay."""
     characters: Literal["all", "used"] = "all"
-    """Which single characters always stay, so that words can still be spelled: all that the vocabulary has, or those
-    that the text uses, and ASCII. Bytes always stay."""
+    """Single characters that always stay, so that any word can be spelled. all: those of the vocabulary.  used: those
+    of the text, and ASCII. Bytes always stay."""
 
     @model_validator(mode="after")
     def _one_amount(self) -> Spec:
         given = [name for name in HOW if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of {', '.join(HOW)}; found {' and '.join(given) or 'none'}")
-        if self.level == "corpus" and self.text != "corpus":
-            raise ValueError("a pretrained model is read with no labelled data; set text: corpus")
+            raise ValueError(f"set exactly one of {', '.join(HOW)}; found {' and '.join(given) or 'none'}")
+        if self.level == "general" and self.text != "corpus":
+            raise ValueError("level: general reads no labelled data; set text: corpus")
         return self
 
     @property
@@ -58,8 +58,8 @@ class Spec(StageSpec):
 
     def reads_vocabulary(self) -> bool:
         """Whether the model must have a masked-LM head."""
-        return self.level == "corpus"
+        return self.level == "general"
 
     def needs(self) -> frozenset[str]:
-        blocks = {"data"} if self.level == "task" else set[str]()
+        blocks = {"data"} if self.level == "task_specific" else set[str]()
         return self.reads | blocks | ({"corpus"} if self.text != "data" else set())

@@ -47,7 +47,7 @@ class Stage:
         self.spec, self.context = spec, context
 
     def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        made = start or (general if self.spec.level == "corpus" else teacher)
+        made = start or (general if self.spec.level == "general" else teacher)
         if made is None:
             return None
         if made.config is not None:
@@ -135,7 +135,7 @@ class Stage:
 
     def _held_out(self, tokenizer: Tokenizer, config: EncoderConfig) -> Reading:
         """What the model will read: rows of the task where there is one, whatever the pieces were counted in."""
-        if self.spec.level == "corpus":
+        if self.spec.level == "general":
             return read_held_out(self.context.corpus(), tokenizer)
         return self._rows("validation", tokenizer, config)
 
@@ -155,7 +155,7 @@ class Stage:
     ) -> dict[str, tuple[float, float]]:
         """The main metric on validation, before and after."""
         c = self.context
-        if self.spec.level == "corpus":
+        if self.spec.level == "general":
             return {}
         metric, _ = task_choice(c.table())
         small = dataclasses.replace(loaded, model=made, config=made.config, tokenizer_files=files)

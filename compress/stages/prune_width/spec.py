@@ -16,14 +16,14 @@ from compress.contracts.traits import (
 )
 from compress.registry import RowOf
 
-COUNTS = ("keep_heads", "keep_feed_forward")
+COUNTS = ("keep_heads", "intermediate_size")
 BUDGETS = ("ratio", "target_params", "target_flops", "target_latency")
 WIDTHS = ("hidden", "head_width")
 
 
 class Spec(StageSpec):
-    """Take heads, feed-forward neurons, channels of heads or of the hidden states out of the model before this stage,
-    or out of the teacher when it is the first."""
+    """Remove attention heads, feed-forward neurons, or channels of heads or of the hidden states from the model of the
+    stage before, or from the teacher in the first stage."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
     reads_teacher: ClassVar[bool] = True
@@ -36,40 +36,44 @@ class Spec(StageSpec):
 
     kind: Literal["prune_width"]
     importance: Annotated[Any, RowOf("compress.stages.prune_width.importance")] = Field(
-        default={"kind": "surgeon"}, validate_default=True
+        default={"kind": "obs"}, validate_default=True
     )
-    """What tells which heads, neurons and channels are needed: a file of compress/stages/prune_width/importance."""
+    """Importance score of heads, neurons and channels: a file of compress/stages/prune_width/importance."""
     keep_heads: int | ListOf[int] | None = None
-    """Attention heads that stay in each layer; a list has a number for each layer."""
-    keep_feed_forward: int | ListOf[int] | None = None
-    """Feed-forward neurons that stay in each layer; a list has a number for each layer."""
+    """Attention heads to keep in each layer: one number, or a list with one number per layer."""
+    intermediate_size: int | ListOf[int] | None = None
+    """Feed-forward neurons to keep in each layer: one number, or a list with one number per layer."""
     ratio: float | None = Field(default=None, gt=0, lt=1)
-    """Share of heads and of feed-forward neurons that goes; uneven: of their operations."""
+    """Fraction of heads and of feed-forward neurons to remove; with `uneven`, the fraction of their operations."""
     target_params: float | None = Field(default=None, gt=0)
-    """Parameters that are left at most, embeddings and heads included; up to 1: as a share of the model's."""
+    """Maximum number of parameters, including embeddings and heads. Values up to 1 are a fraction of the model's."""
     target_flops: float | None = Field(default=None, gt=0)
-    """Operations of one sequence of `evaluation.latency.length` tokens at most; up to 1: as a share of the model's."""
+    """Maximum number of operations for one sequence of `evaluation.latency.length` tokens. Values up to 1 are a
+    fraction of the model's."""
     target_latency: float | None = Field(default=None, gt=0)
-    """Milliseconds on this device at most, timed as `evaluation.latency` says: median of the model made ready for
-    inference."""
+    """Maximum median latency in milliseconds on this device, measured as set in `evaluation.latency` on the model
+    prepared for inference."""
     hidden: int | None = Field(default=None, ge=1)
-    """Channels of the hidden states that stay."""
+    """Hidden size: channels of the hidden states to keep."""
     head_width: int | None = Field(default=None, ge=1)
-    """Channels of each head that stay; null: hidden / heads where that was so and only `hidden` is said, else all."""
+    """Channels to keep in each head. Default: hidden / heads if the model had that and only `hidden` is set, else
+    all."""
     stream: Literal["directions", "channels"] = "directions"
-    """How hidden states lose channels. directions: they are turned to their principal directions, and the last ones go
-    (SliceGPT, 2401.15024); channels: those that the importance ranks lowest go, along torch-pruning's dependency graph
-    (2301.12900), weights are else untouched."""
+    """How the hidden size is reduced. directions: rotate the hidden states to their principal directions and remove the
+    last ones (SliceGPT, arXiv 2401.15024).  channels: remove the channels of lowest importance along torch-pruning's
+    dependency graph (arXiv 2301.12900); the other weights do not change."""
     uneven: bool = False
-    """Each layer its own numbers, by ranking all layers together; a stock Hugging Face class cannot load that."""
+    """Non-uniform layers: rank the units of all layers together, so each layer keeps its own numbers. A stock Hugging
+    Face class cannot load such a model."""
     refit: bool | None = None
-    """Fit output matrices by least squares to what was cut; null: as the importance does."""
-    way: float = Field(default=1.0, gt=0, le=1)
-    """How much of the way from the teacher's size to the target is gone: steps of a schedule have less than 1."""
+    """Refit output matrices by least squares to make up for what is removed. Default: as the importance does."""
+    schedule: float = Field(default=1.0, gt=0, le=1)
+    """Fraction of the reduction from the teacher's size to the target that this stage reaches; below 1 in the steps
+    of a gradual schedule."""
     rows: int = Field(default=2048, ge=1, le=10_000_000)
-    """Training texts that widths are judged by and matrices are fitted on, spread over the split."""
+    """Number of training texts for the importance and for refitting, spread over the split."""
 
-    @field_validator("keep_heads", "keep_feed_forward")
+    @field_validator("keep_heads", "intermediate_size")
     @classmethod
     def _numbers(cls, value: int | tuple[int, ...] | None) -> int | tuple[int, ...] | None:
         for number in (value,) if isinstance(value, int) else value or ():
@@ -83,9 +87,12 @@ class Spec(StageSpec):
         counts = [name for name in COUNTS if getattr(self, name) is not None]
         widths = [name for name in WIDTHS if getattr(self, name) is not None]
         if not budgets + counts + widths:
-            raise ValueError(f"say what goes: one of {', '.join((*COUNTS, *WIDTHS, *BUDGETS))}")
+            raise ValueError(f"nothing is removed; set one of {', '.join((*COUNTS, *WIDTHS, *BUDGETS))}")
         if len(budgets) > 1 or (budgets and counts):
-            raise ValueError(f"{' and '.join(budgets + counts)} each say how many heads and neurons go; leave one")
+            raise ValueError(
+                f"{' and '.join(budgets + counts)} cannot be combined: each sets the number of heads and neurons; "
+                "keep one"
+            )
         return self
 
     def rejects(self) -> tuple[Rejection, ...]:

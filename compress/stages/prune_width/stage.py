@@ -48,7 +48,7 @@ class Stage:
         s = self.spec
         asked = [f"{name} {_said(getattr(s, name))}" for name in (*COUNTS, *WIDTHS, *BUDGETS) if getattr(s, name)]
         how = "each layer its own numbers" if s.uneven else "all layers alike"
-        part = "" if s.way == 1 else f", {100 * s.way:.0f} % of the way"
+        part = "" if s.schedule == 1 else f", {100 * s.schedule:.0f} % of the way"
         return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
 
     def prepare(self) -> Prepared:
@@ -139,9 +139,9 @@ class Stage:
         c.say(f"latency of building blocks: {path}" + ("; the machine was busy when it was measured" * table.busy))
         costs = table.costs(wide)
         limit = target
-        if s.way < 1:
+        if s.schedule < 1:
             whole = timed([subject.loaded.model], plan, c.device)[0].p50
-            limit = max(target, targets.budget_of(target, whole, s.way) if target > 1 else target)
+            limit = max(target, targets.budget_of(target, whole, s.schedule) if target > 1 else target)
         budget = limit
         for _ in range(ATTEMPTS):
             budget = max(budget, costs.least)

@@ -110,7 +110,7 @@ class Subject:
             return table.costs(wide), s.target_latency
         unit = "parameters" if s.target_params is not None else "operations"
         value = s.target_params or s.target_flops or 0
-        return self.costs(wide, unit), targets.budget_of(value, self.costs(self.origin, unit).most, s.way)
+        return self.costs(wide, unit), targets.budget_of(value, self.costs(self.origin, unit).most, s.schedule)
 
     def target(self) -> Target:
         """What is to be left, as shares of what there is."""

@@ -16,7 +16,7 @@ from compress.stages.prune_width.costs import Costs, Counts, uses
 from compress.stages.prune_width.spec import Spec
 
 BUDGET_NAMES = ("target_params", "target_flops", "target_latency")
-FLAGS = {"keep_heads": "heads", "keep_feed_forward": "feed-forward neurons"}
+FLAGS = {"keep_heads": "heads", "intermediate_size": "feed-forward neurons"}
 
 
 def narrowed(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> EncoderConfig:
@@ -35,7 +35,7 @@ def narrowed(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> Encode
                 why=f"the model has {origin.hidden}",
                 do=f"use less than {origin.hidden}",
             )
-        hidden = _between(origin.hidden, spec.hidden, spec.way)
+        hidden = _between(origin.hidden, spec.hidden, spec.schedule)
     layers = []
     for index, (shape, first) in enumerate(zip(config.layers, origin.layers, strict=False)):
         width = shape.head_width
@@ -46,7 +46,7 @@ def narrowed(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> Encode
                     where=f"layer {index}",
                     why=f"its heads are {first.head_width} wide",
                 )
-            width = min(width, _between(first.head_width, spec.head_width, spec.way))
+            width = min(width, _between(first.head_width, spec.head_width, spec.schedule))
             if config.positions == "rotary" and width % 2:
                 width += 1
         layers.append(dataclasses.replace(shape, head_width=width))
@@ -119,7 +119,7 @@ def check_counts(spec: Spec, config: EncoderConfig) -> None:
                     where=key,
                     do="give them the same number",
                 )
-        if list(every) == [getattr(shape, name) for shape in config.layers] and spec.way == 1:
+        if list(every) == [getattr(shape, name) for shape in config.layers] and spec.schedule == 1:
             raise UserError(f"all {what} would stay", where=key, do="keep fewer")
 
 
@@ -132,12 +132,12 @@ def _per_layer(value: int | Sequence[int], depth: int, key: str) -> list[int]:
 
 
 def kept_counts(spec: Spec, config: EncoderConfig, origin: EncoderConfig, scores: WidthScores) -> Counts:
-    """What `keep_heads` and `keep_feed_forward` ask for; a kind that is not named stays whole."""
+    """What `keep_heads` and `intermediate_size` ask for; a kind that is not named stays whole."""
     whole, first = Counts.of(config), Counts.of(origin)
     made: list[tuple[int, ...]] = []
     for key, part, now, start, tables in (
         ("keep_heads", "attention", whole.heads, first.heads, scores.heads),
-        ("keep_feed_forward", "feed_forward", whole.neurons, first.neurons, scores.neurons),
+        ("intermediate_size", "feed_forward", whole.neurons, first.neurons, scores.neurons),
     ):
         value = getattr(spec, key)
         if value is None:
@@ -145,7 +145,7 @@ def kept_counts(spec: Spec, config: EncoderConfig, origin: EncoderConfig, scores
             continue
         every = _per_layer(value, config.depth, key)
         wanted = [every[unit[0]] for unit in units(config, part)]
-        wanted = [min(n, max(1, _between(s, w, spec.way))) for n, s, w in zip(now, start, wanted, strict=True)]
+        wanted = [min(n, max(1, _between(s, w, spec.schedule))) for n, s, w in zip(now, start, wanted, strict=True)]
         if spec.uneven and isinstance(value, int):
             weights = uses(config, part)
             wanted = search.of_kind(tables, weights, sum(n * w for n, w in zip(wanted, weights, strict=True)))
@@ -157,7 +157,7 @@ def shares(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> tuple[fl
     """Of heads and of neurons, what `ratio` or `keep_…` leave of those that there are."""
     whole = Counts.of(config)
     if spec.ratio is not None:
-        left = search.share(Counts.of(origin), 1 - spec.way * spec.ratio)
+        left = search.share(Counts.of(origin), 1 - spec.schedule * spec.ratio)
     else:
         flat = WidthScores([torch.ones(n) for n in whole.heads], [torch.ones(n) for n in whole.neurons])
         left = kept_counts(spec, config, origin, flat)
@@ -169,7 +169,7 @@ def ratio_counts(
 ) -> Counts:
     """What `ratio` asks for. costs: in operations."""
     assert spec.ratio is not None
-    left = 1 - spec.way * spec.ratio
+    left = 1 - spec.schedule * spec.ratio
     whole, target = Counts.of(config), search.share(Counts.of(origin), left)
     target = Counts(
         tuple(map(min, target.heads, whole.heads)),

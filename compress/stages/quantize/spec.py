@@ -12,10 +12,10 @@ from compress.encoder.config.schemes import QuantizationSpec
 
 
 class Spec(QuantizationSpec, StageSpec):
-    """Quantize the model before this stage, or the teacher when it is the first, without training (PTQ).
+    """Post-training quantization (PTQ) of the model of the stage before, or of the teacher in the first stage.
 
-    A stage of kind distill with `student: null` after it trains on: quantization-aware training with the float model as
-    teacher, and on hard labels alone as its control.
+    A distill stage with `student: null` after it is quantization-aware training, with the float model as teacher and
+    training on hard labels alone as the control.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
@@ -26,12 +26,12 @@ class Spec(QuantizationSpec, StageSpec):
 
     kind: Literal["quantize"]
     max_drop: float | None = Field(default=None, ge=0, le=100)
-    """Modules fall back, the most damaging first, until the main metric on validation loses at most so many points
-    (hundredths) against the float model; null: none does."""
+    """Maximum drop of the main metric on validation against the float model, in percentage points: modules fall back,
+    the most sensitive first, until it holds. Default: no module falls back."""
     fall_back: Literal["16-bit", "float"] = "16-bit"
-    """What modules fall back to. 16-bit: the matrix or table is stored as int16, a scale for each row, and computed
-    with in floats.  float: nothing of them is rounded."""
+    """What modules fall back to. 16-bit: the matrix or table is stored as int16 with one scale per row, and computed
+    in floats.  float: not quantized."""
     sensitivity: bool = True
-    """Measure what quantizing each module alone does: KL divergence of the answers from the float model's."""
+    """Measure the sensitivity of each module: KL divergence from the float model when only this module is quantized."""
     scan_rows: int = Field(default=128, ge=1, le=1_000_000)
-    """Of `rows`, those that the scan compares answers on."""
+    """Number of the `rows` on which the sensitivity scan compares outputs."""

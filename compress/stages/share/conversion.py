@@ -41,7 +41,7 @@ def refuse_shared(config: EncoderConfig, where: str) -> None:
         "this model shares layers already",
         where=where,
         why=f"its groups are {told(LayerGroups(attention, _feed_forward(config)))}",
-        do="convert its parent, or join its groups further in a recipe, with a second share stage and again: true",
+        do="convert its parent, or merge its groups further with a second share stage and reuse_input: true",
     )
 
 

@@ -10,31 +10,33 @@ from compress.contracts import Frozen, StageSpec
 from compress.contracts.traits import Form, Rejection, rejects_low_rank, rejects_quantized, rejects_sparse
 from compress.registry import RowOf
 
-SIZES = ("size", "error", "megabytes")
+SIZES = ("size", "error", "max_mb")
 
 
 class EmbeddingSpec(Frozen):
-    """The embedding tables as a product V x E, E x D of two smaller ones. Say once how large E is."""
+    """Factorize the embedding tables into two matrices, V x E and E x D. Set exactly one of size, error and max_mb."""
 
     size: int | None = Field(default=None, ge=1, le=65_536)
-    """E, below the hidden size D."""
+    """Embedding size E, below the hidden size D."""
     error: float | None = Field(default=None, gt=0, lt=1)
-    """The smallest E whose relative squared error, weighted as `weighting` says, is at most this."""
-    megabytes: float | None = Field(default=None, gt=0)
-    """The largest E whose tables and projection take at most so many 10^6 bytes in fp32."""
+    """Maximum relative squared error, weighted as set in `weighting`; the smallest such E is used."""
+    max_mb: float | None = Field(default=None, gt=0)
+    """Maximum size of tables and projection in MB (10^6 bytes) of fp32; the largest such E is used."""
     weighting: Literal["frequency", "none"] = "frequency"
-    """frequency: a row counts as often as the training text uses it, plus once.  none: every row alike."""
+    """Weight of each row of the table in the error. frequency: its count in the training text plus one.  none: all rows
+    have equal weight."""
 
     @model_validator(mode="after")
     def _one_size(self) -> EmbeddingSpec:
         given = [name for name in SIZES if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of {', '.join(SIZES)}; found {' and '.join(given) or 'none'}")
+            raise ValueError(f"set exactly one of {', '.join(SIZES)}; found {' and '.join(given) or 'none'}")
         return self
 
 
 class Spec(StageSpec):
-    """Share layers of the model before this stage, or of the teacher when it is the first, and factorize its tables."""
+    """Tie layers of the model of the stage before, or of the teacher in the first stage, and factorize its
+    embeddings."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
     task_recipe: ClassVar[str | None] = "share"
@@ -42,29 +44,29 @@ class Spec(StageSpec):
     milestone: ClassVar[str | None] = "after conversion"
 
     kind: Literal["share"]
-    level: Literal["corpus", "task"] = "task"
-    """Whose layers, where no stage is before this one, and which text it reads: corpus: the general teacher and the
-    corpus.  task: the teacher and the labelled rows."""
+    level: Literal["general", "task_specific"] = "task_specific"
+    """The model this stage starts from when it is the first one, and the text it reads. general: the general teacher
+    and the corpus.  task_specific: the teacher and the labelled rows."""
     pattern: Annotated[Any, RowOf("compress.stages.share.patterns")]
-    """Which layers share: a file of compress/stages/share/patterns."""
-    start: Annotated[Any, RowOf("compress.stages.share.starts")] = Field(
-        default={"kind": "mean"}, validate_default=True
-    )
-    """What the shared weights start from: a file of compress/stages/share/starts."""
-    own_vectors: bool = True
-    """Layers keep norms and biases of their own: 0.1 % of the bytes. false: those are shared as well, as in ALBERT."""
+    """Which layers share parameters: a file of compress/stages/share/patterns."""
+    init: Annotated[Any, RowOf("compress.stages.share.starts")] = Field(default={"kind": "mean"}, validate_default=True)
+    """Initialization of the shared weights: a file of compress/stages/share/starts."""
+    share_norms_and_biases: bool = False
+    """Also share LayerNorm parameters and biases, as in ALBERT. Default: each layer keeps its own, 0.1 % of
+    the bytes."""
     residual_rank: int = Field(default=0, ge=0, le=65_536)
-    """Of the residual that each layer adds to each matrix that it shares, from the truncated SVD of the difference;
-    with a start that reads inputs, fitted together with what is shared. 0: none."""
+    """Rank of the low-rank residual that each layer adds to each shared matrix, from the truncated SVD of the
+    difference; with an `init` that reads inputs, fitted jointly with the shared matrix. 0: no residual."""
     embedding: EmbeddingSpec | None = None
-    """null: the tables stay as they are."""
-    again: bool = False
-    """The model shares layers already: join its groups further, or drop its residuals, taking up what they say."""
+    """Factorization of the embedding tables. Default: the tables do not change."""
+    reuse_input: bool = False
+    """Accept a model whose layers are already shared: merge its groups further, or fold its residuals into the shared
+    weights and drop them."""
 
     def makes_forms(self) -> tuple[Form, ...]:
         shares = self.pattern.kind != "none"
         found: list[Form] = ["shared"] if shares else []
-        if shares and (self.own_vectors or self.residual_rank > 0):
+        if shares and (not self.share_norms_and_biases or self.residual_rank > 0):
             found.append("partly_shared")
         return (*found, *(() if self.embedding is None else ("factorized_embeddings",)))
 
@@ -75,14 +77,14 @@ class Spec(StageSpec):
         if self.embedding is not None:
             why = "its embeddings are factorized already"
             found.append(Rejection("factorized_embeddings", why, "leave embedding out"))
-        if not self.again:
-            why = "its layers share already"
-            found.append(Rejection("shared", why, "say again: true, to join its groups further"))
+        if not self.reuse_input:
+            why = "its layers already share parameters"
+            found.append(Rejection("shared", why, "set reuse_input: true to merge its groups further"))
         return tuple(found)
 
     def reads_vocabulary(self) -> bool:
         """Whether the model must have a masked-LM head."""
-        return self.level == "corpus"
+        return self.level == "general"
 
     def needs(self) -> frozenset[str]:
-        return self.reads | {"corpus" if self.level == "corpus" else "data"}
+        return self.reads | {"corpus" if self.level == "general" else "data"}

@@ -46,7 +46,7 @@ class Stage:
         self.spec, self.context = spec, context
 
     def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        made = start or (general if self.spec.level == "corpus" else teacher)
+        made = start or (general if self.spec.level == "general" else teacher)
         if made is None:
             return None
         # What a pattern will measure is not known yet; whether it fits so many layers is.
@@ -57,14 +57,14 @@ class Stage:
 
     def plan(self) -> list[str]:
         s = self.spec
-        own = "norms and biases of their own" if s.own_vectors else "norms and biases shared"
+        own = "norms and biases shared" if s.share_norms_and_biases else "norms and biases of their own"
         kept = f", residuals of rank {s.residual_rank}" if s.residual_rank else ""
         options = ", ".join(f"{k} {v}" for k, v in s.pattern.options().items())
-        line = f"share layers by {s.pattern.kind}{f' ({options})' if options else ''}, starting from {s.start.kind}"
+        line = f"share layers by {s.pattern.kind}{f' ({options})' if options else ''}, starting from {s.init.kind}"
         e = s.embedding
         tables = ""
         if e is not None:
-            size = f"width {e.size}" if e.size else f"error {e.error:g}" if e.error else f"{e.megabytes:g} MB"
+            size = f"width {e.size}" if e.size else f"error {e.error:g}" if e.error else f"{e.max_mb:g} MB"
             tables = f"; embeddings factorized to {size}, rows weighted by {e.weighting}"
         return [f"{line}, {own}{kept}{tables}"]
 
@@ -73,17 +73,18 @@ class Stage:
         original = Original.of(c, s.level, "share")
         where, model = str(original.folder), original.loaded.model
         self._check_sizes(model.config, where)
-        if not s.again:
+        if not s.reuse_input:
             refuse_shared(model.config, where)
         batches = functools.partial(original.batches, BATCH_ROWS)
-        own = unshared(model) if s.again else model
+        own = unshared(model) if s.reuse_input else model
         c.workshop.stop()
-        start: SharedStart = registry.build(STARTS, s.start)
+        start: SharedStart = registry.build(STARTS, s.init)
         known = self._known(start, own, original)
 
         def shared(groups: LayerGroups) -> Model:
             c.workshop.stop()
-            return convert(own, groups, start, own_vectors=s.own_vectors, residual_rank=s.residual_rank, known=known)
+            own_vectors = not s.share_norms_and_biases
+            return convert(own, groups, start, own_vectors=own_vectors, residual_rank=s.residual_rank, known=known)
 
         @functools.cache
         def reference() -> ReferenceAnswers:
@@ -95,7 +96,7 @@ class Stage:
             damage=lambda groups: reference().divergence(shared(groups).eval()),
         )
         groups = self._groups(own.config.depth, evidence)
-        if s.again:
+        if s.reuse_input:
             check_joins(model.config, groups, where)
         made = shared(groups)
         c.say(f"groups of layers: {told(groups)}")
@@ -111,7 +112,7 @@ class Stage:
         self, original: Original, made: Model, groups: LayerGroups, factors: Factorization | None
     ) -> Prepared:
         c, s, loaded = self.context, self.spec, original.loaded
-        notes = [f"layers that share: {told(groups)}, started from {s.start.kind}"]
+        notes = [f"layers that share: {told(groups)}, started from {s.init.kind}"]
         if factors is not None:
             notes.append(f"embeddings factorized to width {factors.size}, error {100 * factors.error:.1f} %")
         notes.append("sharing saves bytes, not time: every layer is still computed")
@@ -125,7 +126,7 @@ class Stage:
                 "student.hidden": made.config.hidden,
                 "share.pattern": s.pattern.kind,
                 "share.groups": len(set(groups.attention) | set(groups.feed_forward)),
-                "share.start": s.start.kind,
+                "share.start": s.init.kind,
                 "share.residual_rank": s.residual_rank,
                 "share.embedding": made.config.width,
             },
@@ -157,18 +158,18 @@ class Stage:
         factorization.refuse_factorized(config, where)
         if s.embedding.size is not None:
             factorization.check_size(s.embedding.size, config, "embedding.size")
-        if s.embedding.megabytes is not None:
-            factorization.size_for(config, s.embedding.megabytes, "embedding.megabytes")
+        if s.embedding.max_mb is not None:
+            factorization.size_for(config, s.embedding.max_mb, "embedding.max_mb")
 
     def _factorize(self, model: Model, batches: Callable[[], Iterator[Batch]]) -> Factorization:
         e = self.spec.embedding
         assert e is not None
         counts = factorization.count(model.config, batches())
         size, where = e.size, "embedding.size"
-        if e.megabytes is not None:
+        if e.max_mb is not None:
             size, where = (
-                factorization.size_for(model.config, e.megabytes, "embedding.megabytes"),
-                "embedding.megabytes",
+                factorization.size_for(model.config, e.max_mb, "embedding.max_mb"),
+                "embedding.max_mb",
             )
         if e.error is not None:
             where = "embedding.error"

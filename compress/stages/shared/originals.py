@@ -19,7 +19,7 @@ from compress.objectives.masked_lm import Objective as MaskedLM
 from compress.stages.shared.corpora import corpus_batches
 from compress.stages.shared.stage import Outline, StageContext, TaskData, check_same_labels, folder_meta, require_folder
 
-Level = Literal["corpus", "task"]
+Level = Literal["general", "task_specific"]
 """Which text: the corpus, of a general teacher; the labelled rows, of a fine-tuned one."""
 
 
@@ -31,7 +31,7 @@ def outlined(
     check: Callable[[EncoderConfig, str], None],
 ) -> Outline | None:
     """What a stage makes that changes matrices alone: its config is not known before. check: of what it is given."""
-    made = start or (general if level == "corpus" else teacher)
+    made = start or (general if level == "general" else teacher)
     if made is None or made.config is None:
         return made
     check(made.config, "the model")
@@ -50,7 +50,7 @@ class Original:
     @classmethod
     def of(cls, context: StageContext, level: Level, verb: str) -> Original:
         """Raises UserError without a model, or with one that has not the level's head or other labels than the data."""
-        corpus = level == "corpus"
+        corpus = level == "general"
         donor = context.general_teacher if corpus else context.teacher
         folder = require_folder(context.model or donor, "a trained model to convert", "MODEL", verb)
         loaded = load_model(folder, require={"mlm" if corpus else "task"}, device=context.device)
@@ -61,12 +61,12 @@ class Original:
     @property
     def heads(self) -> Literal["vocabulary", "task"]:
         """Which head answers the text."""
-        return "vocabulary" if self.level == "corpus" else "task"
+        return "vocabulary" if self.level == "general" else "task"
 
     @functools.cached_property
     def source_of(self) -> Callable[[int], BatchSource]:
         """Rows of a step → its input; labelled rows are encoded on first use."""
-        if self.level == "corpus":
+        if self.level == "general":
             return functools.partial(_corpus_batches, self.context, self.folder, self.loaded)
         data = TaskData.encode(self.context.table(), self.loaded, self.context)
         return lambda rows: data.source(_plan(rows), self.context.seed)
@@ -74,7 +74,7 @@ class Original:
     def meta(self, *notes: str) -> FolderMeta:
         """Lineage, recipe and data of what was made of it. notes: for the card."""
         c = self.context
-        task = self.level == "task"
+        task = self.level == "task_specific"
         made = folder_meta(c, {"parent": self.folder}, c.table() if task else None, None if task else c.corpus())
         return made.model_copy(update={"notes": (*made.notes, *notes)})
 
@@ -86,7 +86,7 @@ class Original:
 
     def objective(self) -> Objective:
         """The loss that the model was trained with."""
-        return HardLabels() if self.level == "task" else MaskedLM()
+        return HardLabels() if self.level == "task_specific" else MaskedLM()
 
 
 def _corpus_batches(context: StageContext, folder: Path, loaded: LoadedModel, rows: int) -> BatchSource:

@@ -19,8 +19,8 @@ from compress.registry import RowOf
 
 
 class Spec(StageSpec):
-    """Set two of every four weights of the layers to zero, of the model before this stage, or of the teacher when it is
-    the first. Every training after it leaves these zeros alone."""
+    """2:4 sparsity: set two of every four weights to zero in the model of the stage before, or in the teacher in the
+    first stage. Later training keeps these zeros."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
     forms: ClassVar[tuple[Form, ...]] = ("sparse",)
@@ -30,21 +30,23 @@ class Spec(StageSpec):
         rejects_low_rank("making it sparse", "use one of both"),
         rejects_partly_shared(
             "which zeros cannot be taken out of",
-            "sparsify alone, or share whole layers (own_vectors: false, residual_rank: 0)",
+            "sparsify alone, or share whole layers (share_norms_and_biases: true, residual_rank: 0)",
         ),
     )
     milestone: ClassVar[str | None] = "after sparsifying"
 
     kind: Literal["sparsify"]
-    level: Literal["corpus", "task"] = "task"
-    """Whose matrices, where no stage is before this one, and which text it reads: corpus: the general teacher and the
-    corpus.  task: the teacher and the labelled rows."""
-    pattern: Literal["2:4"] = "2:4"
-    """Two of every four neighbours along a matrix's inputs stay: the one pattern that GPUs skip."""
+    level: Literal["general", "task_specific"] = "task_specific"
+    """The model this stage starts from when it is the first one, and the text it reads. general: the general teacher
+    and the corpus.  task_specific: the teacher and the labelled rows."""
+    sparsity: Literal["2:4"] = "2:4"
+    """N:M sparsity: of every four neighbouring weights along a matrix's inputs, two stay. GPUs accelerate no other
+    pattern."""
     method: Annotated[Any, RowOf("compress.stages.sparsify.methods")] = Field(
         default={"kind": "reconstruct"}, validate_default=True
     )
-    """How the two that go are chosen, and what becomes of the others: a file of compress/stages/sparsify/methods."""
+    """How the weights to remove are chosen, and how the others are updated: a file of
+    compress/stages/sparsify/methods."""
 
     def needs(self) -> frozenset[str]:
-        return self.reads | {"corpus" if self.level == "corpus" else "data"}
+        return self.reads | {"corpus" if self.level == "general" else "data"}

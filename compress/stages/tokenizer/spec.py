@@ -11,7 +11,7 @@ from compress.contracts.traits import TOKENIZER
 
 
 class Spec(StageSpec):
-    """A tokenizer trained on the corpus."""
+    """Train a tokenizer on the corpus."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"corpus"})
     makes: ClassVar[Literal["model", "tokenizer"]] = TOKENIZER
@@ -20,18 +20,18 @@ class Spec(StageSpec):
 
     kind: Literal["tokenizer"]
     model: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
-    """wordpiece: as BERT's."""
+    """Tokenizer model. wordpiece: as in BERT."""
     vocabulary_size: int = Field(default=8000, ge=100, le=1_000_000)
-    """Most pieces, special tokens included; a small corpus may give fewer."""
+    """Maximum vocabulary size in tokens, including special tokens; a small corpus may give fewer."""
     lowercase: bool = True
-    """Take off case and accents."""
+    """Lowercase the text and strip accents."""
     tokenize_chinese_chars: bool = True
-    """Of wordpiece: every Chinese character is a piece of its own, as in BERT's Chinese models."""
+    """WordPiece: make every Chinese character its own token, as in BERT's Chinese models."""
     min_frequency: int = Field(default=2, ge=1)
-    """Pieces seen less often are not learned."""
+    """Minimum count of a token in the corpus."""
 
     @model_validator(mode="after")
     def _wordpiece(self) -> Spec:
         if not self.tokenize_chinese_chars and self.model != "wordpiece":
-            raise ValueError(f"tokenize_chinese_chars is of wordpiece, this is {self.model}; leave it out")
+            raise ValueError(f"tokenize_chinese_chars requires model: wordpiece, found {self.model}; remove it")
         return self

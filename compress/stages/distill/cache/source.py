@@ -23,6 +23,9 @@ from compress.stages.distill.cache.teacher import CachedTeacher, WordTable
 from compress.stages.distill.spec import CacheSpec
 from compress.stages.shared.stage import Opening, StageContext
 
+FOLDERS = {"general": "corpus", "task_specific": "task"}
+"""Level of a stage → subfolder of the cache. The names are older than those of the levels."""
+
 
 @dataclass(frozen=True)
 class Teaching:
@@ -74,7 +77,7 @@ def teaching(
             why="these are made anew for each epoch",
             do="leave out noise, and mask once (masking.strategy: static); or leave out the cache",
         )
-    path = Path(cache.path).expanduser() / lesson.level
+    path = Path(cache.path).expanduser() / FOLDERS[lesson.level]
     identity = Identity(fingerprint, lesson.tokenizer, lesson.max_length, rows.fingerprint, context.precision)
     store = TeacherCache(path, identity, rows)
     wanted = reduce(or_, needs, Needs())

@@ -50,5 +50,5 @@ class Check(_check.Check):
         true = [names[i] for i in np.argsort(order)]
         return (
             f"correct id2label in the teacher's config.json to {show_names(true)}, "
-            "or go on with --set 'stages.*.checks=tell'"
+            "or go on with --set 'stages.*.checks=warn'"
         )

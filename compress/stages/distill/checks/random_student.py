@@ -26,15 +26,15 @@ class Check(_check.Check):
             return None
         layers = [str(i) for i, group in enumerate(student.config.groups) if group in groups]
         where = "all layers" if len(groups) == len(student.encoder.layers) else f"layers {', '.join(layers)}"
-        said = start.spec.student is not None and start.spec.student.start == "random"
+        said = start.spec.student is not None and start.spec.student.init == "random"
         if said:
             return self.found(
                 f"the student starts from random weights in {where}, as the recipe says",
-                "student.start: teacher copies the teacher's, and learns from far fewer rows",
+                "student.init: teacher copies the teacher's, and learns from far fewer rows",
             )
         return self.found(
             f"the student's weights are random in {where}: they were never trained",
-            "start from the teacher's layers (student.start: teacher) or from a trained checkpoint",
+            "start from the teacher's layers (student.init: teacher) or from a trained checkpoint",
         )
 
 

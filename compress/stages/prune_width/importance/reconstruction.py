@@ -1,5 +1,5 @@
 """Fisher masks, rearranged within layers, and output matrices fitted anew to what is left (Kwon et al., arXiv
-2204.09656): minutes, no retraining. `surgeon` loses less."""
+2204.09656): minutes, no retraining. `obs` loses less."""
 
 from __future__ import annotations
 
