@@ -1,4 +1,4 @@
-"""What a fit tells people: each plan as it is judged, the table of plans, the family, the result."""
+"""What a fit prints: each plan as it is evaluated, the table of plans, the family, the result."""
 
 from __future__ import annotations
 

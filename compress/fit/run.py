@@ -141,7 +141,7 @@ class Fit:
 
 
 def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:
-    """Run it and tell. Raises UserError (REFUSED) where no model meets the bounds, or it cannot be certified."""
+    """Run it, print the result. Raises UserError (REFUSED) where no model meets the bounds or none can be certified."""
     with StopFlag() as stop:
         document = Fit(wanted, options, console, stop).go()
     console.document(document)

@@ -1,4 +1,4 @@
-"""`--train full`: the best model so far, trained on with its matrices and tables rounded as they will be deployed.
+"""`--train full`: quantization-aware training of the best model so far, rounded as it will be deployed.
 
 Quantization-aware training by distilling the float parent (Polino et al., arXiv 1802.05668) through straight-through
 rounding (Jacob et al., arXiv 1712.05877). The parent reads by the model's own vocabulary, so that hidden states compare

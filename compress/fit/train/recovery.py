@@ -1,6 +1,6 @@
-"""`--train heal`: the best plans, distilled from the parent before they are rounded, by successive halving.
+"""`--train heal`: recovery training of the best plans from the parent before quantization, by successive halving.
 
-Each rung trains what the last one left, longer and fewer: most plans are told apart by little training (Jamieson and
+Each rung trains what the last one left, longer and fewer: most plans are separated by little training (Jamieson and
 Talwalkar, arXiv 1502.07943). A cut model is trained whole, over the whole vocabulary and in floats; then vocabulary,
 tables and bits are cut as its plan says, and it is judged as every plan is.
 """

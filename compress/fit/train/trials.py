@@ -1,8 +1,8 @@
-"""`--trials`: settings of the training that heals, searched for by optuna (extra `search`) in a study that several
+"""`--trials`: settings of the recovery training, searched for by optuna (extra `search`) in a study that several
 processes and machines may share.
 
-A trial heals the study's plan anew, in rungs; after each it is judged as every plan is, and given up where it is worse
-than the median of the others there. How far the answers are from the parent's is what is minimised.
+A trial trains the study's plan anew, in rungs; after each it is evaluated as every plan is, and given up where it is
+worse than the median of the others there. How far the answers are from the parent's is what is minimised.
 """
 
 from __future__ import annotations

@@ -106,6 +106,10 @@ class Stage:
         return [f"distil on the {s.level}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
 
     def prepare(self) -> Prepared:
+        """Student, teacher, rows (level task) or blocks (level corpus), and the objectives to train the student with.
+
+        Raises UserError where student, teacher, tokenizers, labels or lengths do not fit each other, and where an
+        objective reads outputs that a model does not have."""
         return self._corpus() if self.spec.level == "corpus" else self._task()
 
     def control(self, steps: int) -> Spec | None:
