@@ -1,21 +1,19 @@
-"""What a fit tells people: each plan as it is judged, the table of plans, the family, the result."""
+"""What a fit prints: each plan as it is evaluated, the table of plans, the family, the result."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compress.fit.certificate import document as certificate
 from compress.fit.cost.serving import FLOAT
-from compress.fit.make.evaluator import Judged, timed_alike
+from compress.fit.make.evaluator import Judge, Judged, timed_alike
 from compress.fit.plan.plans import Plan
+from compress.fit.request.case import Case
 from compress.report.rows import title
 from compress.tracking import TrackedRun
-
-if TYPE_CHECKING:
-    from compress.fit.run import Fit
 
 
 def bits(count: int) -> str:
@@ -27,24 +25,24 @@ def planned(plan: Plan) -> str:
     return f"{plan.mb:.2f} MB, {plan.ms:.2f} ms, {plan.loss:.3f} nats"
 
 
-def progress(fit: Fit, judged: Judged, best: Judged, met: bool) -> str:
+def progress(metric: str, judged: Judged, best: Judged, met: bool) -> str:
     """Of the plan that was just judged, and the best so far."""
     how = "best so far" if met else "closest so far"
-    return f"{judged.name}: {figures_of(fit, judged)}; {how}: {best.name}"
+    return f"{judged.name}: {figures_of(metric, judged)}; {how}: {best.name}"
 
 
-def figures_of(fit: Fit, j: Judged) -> str:
+def figures_of(metric: str, j: Judged) -> str:
     busy = "" if j.timing.quiet else " (busy machine)"
     return (
-        f"{title(fit.metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{busy}, "
+        f"{title(metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{busy}, "
         f"{j.timing.speedup:.2f}x the parent in floats"
     )
 
 
-def figures(fit: Fit, j: Judged) -> dict[str, float]:
+def figures(metric: str, j: Judged) -> dict[str, float]:
     """For MLflow."""
     return {
-        f"validation/{fit.metric}": j.value,
+        f"validation/{metric}": j.value,
         "validation/drop_points": j.drop,
         "validation/kl": j.apart,
         "size/disk_mb": j.mb,
@@ -58,10 +56,9 @@ def figures(fit: Fit, j: Judged) -> dict[str, float]:
     }
 
 
-def plans(fit: Fit, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows): the parent, and a plan a row."""
-    columns = ("", f"{title(fit.metric)} x 100", "lost", "KL", "MB", "planned", "ms", "planned", "speed-up", "bounds")
-    judge = fit.judge
+    columns = ("", f"{title(case.metric)} x 100", "lost", "KL", "MB", "planned", "ms", "planned", "speed-up", "bounds")
     first = tried[0].timing
     parent = first.parent_p50 if first.quiet else first.parent_minimum
     rows = [
@@ -79,7 +76,7 @@ def plans(fit: Fit, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tupl
         )
     ]
     for j in timed_alike(tried):
-        over = fit.bounds.over(j.mb, j.timing.ms, j.drop)
+        over = case.bounds.over(j.mb, j.timing.ms, j.drop)
         rows.append((
             j.name, f"{100 * j.value:.2f}", f"{j.drop:.2f} [{j.drop_low:.2f}, {j.drop_high:.2f}]", f"{j.apart:.3f}",
             f"{j.mb:.2f}", f"{j.plan.mb:.2f}", f"{j.timing.ms:.2f}" + ("" if j.timing.quiet else " (busy)"),
@@ -88,26 +85,26 @@ def plans(fit: Fit, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tupl
     return columns, rows
 
 
-def family(fit: Fit, members: Sequence[Judged]) -> None:
+def family(case: Case, judge: Judge, members: Sequence[Judged]) -> None:
     """The models that no other beats."""
-    columns, rows = plans(fit, members)
+    columns, rows = plans(case, judge, members)
     title = "the family: no other is as small, as fast and, by the paired 95 % interval, as good"
-    fit.console.table(title, columns, rows)
+    case.console.table(title, columns, rows)
     for j in members:
-        fit.console.result(f"{j.name}: {j.folder}: {j.plan.sentence(fit.loaded.config)}")
+        case.console.result(f"{j.name}: {j.folder}: {j.plan.sentence(case.loaded.config)}")
 
 
-def result(fit: Fit, model: Path, found: Mapping[str, Any], log: TrackedRun) -> None:
+def result(case: Case, model: Path, found: Mapping[str, Any], log: TrackedRun) -> None:
     """The lines that a person needs next."""
-    fit.console.result("")
+    case.console.result("")
     for line in certificate.sentences(found):
-        fit.console.result(line)
+        case.console.result(line)
     name = shlex.quote(str(model))
-    fit.console.result(f"model    {model}")
-    fit.console.result(f"use it   compress predict {name} {fit.task.example}")
-    fit.console.result(f"check it compress verify {name} --data {shlex.quote(str(fit.table.name))}")
+    case.console.result(f"model    {model}")
+    case.console.result(f"use it   compress predict {name} {case.task.example}")
+    case.console.result(f"check it compress verify {name} --data {shlex.quote(str(case.table.name))}")
     for line in log.ui_lines():
-        fit.console.result(f"see it   {line}")
+        case.console.result(f"see it   {line}")
 
 
 def short(found: Mapping[str, Any]) -> str:

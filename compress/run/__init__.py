@@ -1,9 +1,9 @@
-"""The river: a recipe's stages, one after the other, then measured and told.
+"""The pipeline: a recipe's stages run one after the other; the models are measured and reported.
 
     recipe ─ stages ─ prepare → training loop → finish → model folder ─ measure → table, card, MLflow
 
-A stage whose model folder is there and whole is not run again, so a stopped run goes on where it stopped, within a
-stage from its newest valid checkpoint.
+A stage whose model folder exists and is complete is not run again, so a stopped run resumes where it stopped; within a
+stage it resumes from the newest valid checkpoint.
 """
 
 from compress.run.results import RunReport, input_folder, work_folder

@@ -1,4 +1,4 @@
-"""Stages that earlier runs made of the same input in the same way: found by content, and proved before they are used.
+"""The stage cache: results of earlier runs with the same input and settings, found and verified by content.
 
 The index lies in the user's cache folder, a small file for each key, and names folders of runs; models are never copied
 there. What is found becomes the new run's own under a second name, which takes no room.
@@ -100,7 +100,7 @@ def key(spec: StageSpec, index: int, context: StageContext) -> str:
 
 
 def find(key: str, say: Callable[[str], None]) -> Found | None:
-    """The stage with this key, whole and as it was made; None where there is none. say: told of those that were
+    """The stage with this key, whole and as it was made; None where there is none. say: prints those that were
     changed since."""
     for place in _places(key):
         found = Found(Path(place["model"]), Path(place["work"]))
@@ -122,7 +122,7 @@ def changed(model: Path, marked: str) -> str | None:
 
 
 def keep(key: str, model: Path, work: Path, say: Callable[[str], None]) -> None:
-    """Remember a stage that was made. A cache that cannot be written is told of and costs nothing else."""
+    """Remember a stage that was made. A cache that cannot be written is only reported."""
     row = {"model": str(model.absolute()), "work": str(work.absolute()), "mark": mark(model)}
     others = [place for place in _places(key) if place["model"] != row["model"] and Path(place["model"]).is_dir()]
     try:

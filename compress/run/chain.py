@@ -1,4 +1,4 @@
-"""A recipe's stages as a chain: how a person names one, who teaches each, and which orders make no sense."""
+"""A recipe's stages as a chain: the names of stages, the teacher of each, and the orders that are rejected."""
 
 from __future__ import annotations
 

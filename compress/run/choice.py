@@ -1,4 +1,4 @@
-"""Which of a run's models it leaves: the best on validation, whatever was trained to get there."""
+"""Selects the model that a run leaves: the best on validation data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def best_of(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def sentences(candidates: Sequence[Candidate], metric: str) -> list[str]:
-    """What is kept, and what it was compared with; that training found nothing better where it did not."""
+    """The lines that report which model was selected, and whether training improved it."""
     kept = best_of(candidates)
     told = [f"{c.name} {100 * c.value:.2f}" for c in candidates if c is not kept]
     lines = [f"kept: {kept.name}, {title(metric)} {100 * kept.value:.2f} % on validation; " + ", ".join(told)]

@@ -1,4 +1,4 @@
-"""The files of quantized models, written before these are measured: what is told is what is deployed."""
+"""Writes the ONNX files of quantized models before they are measured: the figures are those of the deployed file."""
 
 from __future__ import annotations
 

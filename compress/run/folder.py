@@ -1,4 +1,4 @@
-"""The folder of a run: which one, whose, how far, and the command that goes on with it.
+"""The folder of a run: its location, its record and status, and the command that resumes it.
 
 runs/<recipe>/   compress-run.json  recipe.yaml  stages/<n>-<kind>/  student/ or model/  tracking/
 """
@@ -74,7 +74,7 @@ class RunFolder:
             )
 
     def record(self, status: str, read: Mapping[str, str], tracked: str) -> None:
-        """Write down what runs here, on what, how far it came, and in which store it is told."""
+        """Write down what runs here, on what, how far it came, and in which store it is recorded."""
         content = {
             "version": VERSION,
             "recipe": self.request.recipe.name,

@@ -1,4 +1,4 @@
-"""The models of a run are measured side by side, told, and the one that the run leaves is chosen."""
+"""Measures the models of a run side by side, reports them, and selects the one that the run leaves."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Measuring:
     def _tell_waterfall(
         self, log: TrackedRun, steps: Sequence[waterfall.Step], found: Sequence[Mapping[str, Any]]
     ) -> list[str]:
-        """Shown, and kept as table, picture and figures of the run. Returns the lines under it."""
+        """Print the table, and log table, picture and figures. Returns the lines under it."""
         columns, rows = waterfall.table(found)
         lines = waterfall.lines(steps)
         self.console.table("what each stage cost and gave", columns, rows)
@@ -234,7 +234,7 @@ class Measuring:
 
     @staticmethod
     def _roles_told(teachers: Teachers) -> set[str]:
-        """Of the subjects: those that a run of their own has told."""
+        """Roles of the subjects that have a tracked run of their own."""
         if teachers.ensemble is None:
             return {"teacher"} if teachers.told else set()
         return {member_role(place) for place in teachers.told}

@@ -1,4 +1,4 @@
-"""What was measured goes to the terminal, into the model's card and to MLflow: one set of figures, three readers."""
+"""Publishes the measured figures: to the terminal, to the model's card and to MLflow."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def log_measured(
     apart: Collection[str] = (),
     more_note: str = "",
 ) -> list[str]:
-    """Tell what was measured; returns the lines under the table.
+    """Report what was measured; returns the lines under the table.
 
     The student (or the only model) is the run's own result; the control, and the teachers that no run of ours made,
     become child runs, so that the page shows them side by side. told: roles of the teachers that a run of ours made.
     child: opens the tracked run of a role.  result: role of the run's own result, if there is one.  more: lines to add.
-    apart: roles that a table of their own tells of.  more_note: Markdown to add to the run's description.
+    apart: roles that another table reports.  more_note: Markdown to add to the run's description.
     """
     shown = [m for m in measured if m.subject.role not in apart]
     columns, rows = comparison([m.subject.name for m in shown], [m.measurement for m in shown])

@@ -1,4 +1,4 @@
-"""What a run has made so far, what it leaves, and where its stages keep their files."""
+"""The results of a run: what its stages have made so far, its report, and where stages keep their files."""
 
 from __future__ import annotations
 

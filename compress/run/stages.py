@@ -1,4 +1,4 @@
-"""The stages of a run: each is prepared, trained, finished and written, or found from before."""
+"""Runs the stages: each is prepared, trained, finished and written, or reused from before."""
 
 from __future__ import annotations
 

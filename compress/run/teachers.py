@@ -1,4 +1,4 @@
-"""Who teaches: model folders that were named, or a recipe that makes the teacher."""
+"""The teachers of a run: model folders that were named, or a recipe that makes the teacher."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compress.stages.shared.stage import Outline, outline_of
 class Teachers:
     """task: the folder whose task head teaches, of several the lead's.  general: the one with a masked-LM head.
 
-    ensemble: all of several, None of one.  told: which of them (0 of one) were told by a run of their own, that of a
+    ensemble: all of several, None of one.  told: which of them (0 of one) have a tracked run of their own, that of a
     teacher recipe, in the store and experiment of this run.
     """
 
@@ -120,7 +120,7 @@ def teacher_recipe(recipe: Recipe, row: TeacherRow) -> Recipe | None:
 
 
 def teacher_folder(name: str) -> Path:
-    """The folder of a teacher that is no recipe; a misspelt recipe is told as such."""
+    """The folder of a teacher that is no recipe; a misspelt recipe is reported as one."""
     near = nearest(name, recipe_names())
     if near is not None and not Path(name).exists():
         raise UserError(f"there is no teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))

@@ -1,4 +1,4 @@
-"""What each stage of a chain cost in quality and gave in size and latency: a table, a picture and figures.
+"""The waterfall of a chain: what each stage cost in quality and gained in size and latency, as table and picture.
 
 All models were measured in one session, latencies in turn; the differences in quality are paired row by row.
 """

@@ -1,7 +1,7 @@
-"""The other processes of a run under torchrun: what the first one is about to train, they prepare and train with it.
+"""The worker processes (non-zero ranks) of a run under torchrun: they prepare and train what the first one announces.
 
-They read the same files (stages that the first process has finished are found in its folder), write nothing and say
-nothing, but for the one that fails first: it says why.
+They read the same files (stages that the first process has finished are found in its folder), write no files and print
+nothing, except for the error of the one that fails first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compress.training.distributed import PeerError, Team
 
 
 def follow(team: Team, options: RunOptions) -> NoReturn:
-    """Train whatever the first process announces, until it says that the run is over; leaves with its exit code.
+    """Train whatever the first process announces, until the run is over; exits with its exit code.
 
     Raises SystemExit, or what went wrong here where that is a bug.
     """

@@ -17,11 +17,11 @@ from compress.fit.certificate import document as certificate
 from compress.fit.certificate.document import sentences
 from compress.fit.certificate.verify import check_files, check_latency, check_quality, check_size
 from compress.fit.cost.serving import Serving
+from compress.fit.make.candidates import PLANS, Candidates
 from compress.fit.make.evaluator import RECORD, Judge, Judged, Timing, best_of, judged_from, timed_alike
 from compress.fit.plan.plans import Plan
 from compress.fit.plan.search import chosen, front
 from compress.fit.request.bounds import Bounds
-from compress.fit.run import PLANS, Fit
 from evaluation.cost.latency import Latency
 from evaluation.quality.pairing import Resampled
 
@@ -206,22 +206,24 @@ def told_beside() -> dict[str, Any]:
 def test_one_that_only_once_was_fast_enough_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was chosen is timed as the certificate will time it; the next best is left where it takes too long then."""
     rows = [judged("int8", 9, 2.84, 0.9), judged("a", 9, 2.7, 0.89), judged("slow", 9, 4.0, 0.9)]
-    fit: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), check=lambda: None, judge=None)
     said: list[str] = []
-    fit.console = SimpleNamespace(note=said.append)
+    clock = SimpleNamespace(check=lambda: None)
+    case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), clock=clock, console=SimpleNamespace(note=said.append))
+    unused: Any = SimpleNamespace(judge=None)
     times = {"int8": 2.9, "a": 2.7}
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(times[folder.name]))
     search: Any = SimpleNamespace(tried=rows)
-    left, met = Fit._held(fit, search)
+    candidates = Candidates(case, unused, unused, search)
+    left, met = candidates.best()
     assert (left.name, met) == ("a", True)
     assert said == ["int8 took 2.90 ms of 2.85 when it was timed again"]
     times["a"] = 2.84  # too near to hold twice
-    left, met = Fit._held(fit, search)
+    left, met = candidates.best()
     assert (left.name, met) == ("int8", True), "none holds: the best by what was judged"
-    fit.bounds = Bounds(max_mb=10)
-    assert Fit._held(fit, search)[0].name == "int8"
-    fit.bounds = Bounds(max_ms=1.0)
-    assert Fit._held(fit, search)[1] is False, "nothing was within: nothing is timed again"
+    case.bounds = Bounds(max_mb=10)
+    assert candidates.best()[0].name == "int8"
+    case.bounds = Bounds(max_ms=1.0)
+    assert candidates.best()[1] is False, "nothing was within: nothing is timed again"
 
 
 def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,26 +234,27 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     record = tmp_path / PLANS / rows[0].plan.key / RECORD
     record.parent.mkdir(parents=True)
     said: list[str] = []
-    fit: Any = SimpleNamespace(
-        bounds=Bounds(max_ms=2.85), check=lambda: None, path=tmp_path, console=SimpleNamespace(note=said.append),
-        judge=None, late=lambda last: False, timed=set(),
-    )  # fmt: skip
+    clock = SimpleNamespace(check=lambda: None, late=lambda last: False)
+    case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), clock=clock, console=SimpleNamespace(note=said.append))
+    bench: Any = SimpleNamespace(judge=None)
+    journal: Any = SimpleNamespace(path=tmp_path)
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.8, cpu_share=0.5))
     search: Any = SimpleNamespace(tried=list(rows))
-    assert not Fit._timed_again(fit, search), "busy still"
+    candidates = Candidates(case, bench, journal, search)
+    assert not candidates.time_again(), "busy still"
     assert search.tried == rows
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(3.1))
-    fit.late = lambda last: last >= certificate.SECONDS
-    assert not Fit._timed_again(fit, search), "no time is left"
-    fit.late = lambda last: False
-    assert Fit._timed_again(fit, search)
+    clock.late = lambda last: last >= certificate.SECONDS
+    assert not candidates.time_again(), "no time is left"
+    clock.late = lambda last: False
+    assert candidates.time_again()
     assert [j.timing.ms for j in search.tried] == [3.1, 3.0]
     assert said == ["busy, timed again: 3.10 ms"]
     assert judged_from(record, Path("busy")).timing.ms == 3.1, "a fit that goes on knows it too"
-    assert not Fit._timed_again(fit, search), "nothing is left that was busy"
-    fit.bounds = Bounds(max_mb=12)
+    assert not candidates.time_again(), "nothing is left that was busy"
+    case.bounds = Bounds(max_mb=12)
     search.tried = list(rows)
-    assert not Fit._timed_again(fit, search), "no bound hangs on it"
+    assert not candidates.time_again(), "no bound hangs on it"
 
 
 def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
@@ -262,18 +265,19 @@ def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
     for row in rows:
         (tmp_path / PLANS / row.plan.key).mkdir(parents=True)
     said: list[str] = []
-    fit: Any = SimpleNamespace(
-        bounds=Bounds(max_ms=2.83), check=lambda: None, path=tmp_path, console=SimpleNamespace(note=said.append),
-        judge=None, late=lambda last: False, timed=set(),
-    )  # fmt: skip
+    clock = SimpleNamespace(check=lambda: None, late=lambda last: False)
+    case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.83), clock=clock, console=SimpleNamespace(note=said.append))
+    bench: Any = SimpleNamespace(judge=None)
+    journal: Any = SimpleNamespace(path=tmp_path)
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.99))
     search: Any = SimpleNamespace(tried=list(rows))
-    assert Fit._timed_again(fit, search)
+    candidates = Candidates(case, bench, journal, search)
+    assert candidates.time_again()
     assert [j.timing.ms for j in search.tried] == [8.0, 2.99, 2.0]
     assert said == ["near, timed again: 2.99 ms"]
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.83))
     search.tried = list(rows)
-    assert not Fit._timed_again(fit, search), "once is enough on a quiet machine"
+    assert not candidates.time_again(), "once is enough on a quiet machine"
 
 
 def test_the_family_is_what_no_other_beats() -> None:

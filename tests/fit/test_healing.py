@@ -46,7 +46,7 @@ class Taught(Trainer):
     that there is time for."""
 
     def __init__(self, fit: Any, fails: str = "", last: int = 99) -> None:
-        super().__init__(fit, log=None)  # pyright: ignore[reportArgumentType]
+        super().__init__(fit, judge=None, journal=None)  # pyright: ignore[reportArgumentType]
         self.lessons: list[Lesson] = []
         self.fails, self.left, self.apart = fails, last, {}
 
@@ -73,7 +73,7 @@ def heal(tried: list[Judged], monkeypatch: pytest.MonkeyPatch, **how: Any) -> tu
     trainer = Taught(fit, **how)
     trainer.apart = {j.plan.key: j.apart for j in tried}
     monkeypatch.setattr(Healing, "start", lambda self, plan: Path(plan.key) / "start")
-    Healing(fit, trainer, 400).heal(tried)  # pyright: ignore[reportArgumentType]
+    Healing(fit, fit, fit.path, trainer, 400).heal(tried)  # pyright: ignore[reportArgumentType]
     return trainer, fit
 
 
@@ -128,8 +128,8 @@ class Below:
     made: list[Below]
     stops = True
 
-    def __init__(self, recipe: Recipe, options: RunOptions, console: Console, *_: object) -> None:
-        self.recipe, self.options, self.console, self.measures = recipe, options, console, True
+    def __init__(self, recipe: Recipe, options: RunOptions, console: Console, *_: object, **how: Any) -> None:
+        self.recipe, self.options, self.console, self.measures = recipe, options, console, how["measures"]
         Below.made.append(self)
 
     def go(self) -> None:
@@ -147,11 +147,13 @@ def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
 
 def trainer(stop: StopFlag, deadline: float | None) -> Trainer:
     recipe = load_recipe("distilbert-task")
-    fit = SimpleNamespace(
-        recipe=recipe, max_length=24, source=Path("parent"), options=RunOptions(json=True), stop=stop,
-        console=Console(), deadline=deadline, child_tags=lambda log: {},
+    case: Any = SimpleNamespace(
+        recipe=recipe, max_length=24, source=Path("parent"), options=RunOptions(json=True), console=Console(),
+        clock=SimpleNamespace(stop=stop, deadline=deadline),
     )  # fmt: skip
-    return Trainer(fit, SimpleNamespace(parent=None))  # pyright: ignore[reportArgumentType]
+    journal: Any = SimpleNamespace(log=SimpleNamespace(parent=None), tags=dict)
+    unused: Any = None
+    return Trainer(case, unused, journal)
 
 
 def test_a_training_is_stopped_at_the_end_of_the_time_and_by_a_signal(lesson: Lesson) -> None:

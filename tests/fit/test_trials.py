@@ -73,7 +73,7 @@ class Bench:
         return judged(lesson, abs(lesson.settings.rate - 3e-4) * 1000 + 1 / (lesson.before + lesson.steps))
 
     def run(self, count: int, url: str | None = None) -> Trials:
-        one = Trials(self.fit, self.healing, count, url, 40)  # pyright: ignore[reportArgumentType]
+        one = Trials(self.fit, self.fit.path, self.healing, count, url, 40)  # pyright: ignore[reportArgumentType]
         one.run(self.tried)
         return one
 
@@ -98,7 +98,7 @@ def test_two_that_share_a_study_stop_at_its_count(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    study = open_study(Trials(benches[0].fit, benches[0].healing, 1, url, 40).name, url)  # pyright: ignore[reportArgumentType]
+    study = open_study(Trials(benches[0].fit, benches[0].fit.path, benches[0].healing, 1, url, 40).name, url)  # pyright: ignore[reportArgumentType]
     assert 6 <= Trials.done(study) <= 7, "the other one may have begun one more"
     assert all(len(bench.tried) > 1 for bench in benches), "both worked on it"
     assert len({t.params["rate"] for t in study.trials}) == len(study.trials), "nobody did another's again"

@@ -18,6 +18,7 @@ from compress.run.sources import Sources
 from compress.run.stages import Stages
 
 ROOT = Path(__file__).parents[2]
+BORN = ("__init__", "__post_init__")  # the second is what a dataclass has in place of the first
 TRAINING = {"steps": 2}
 CUT = {"kind": "prune_layers", "drop": 1}
 DISTILL = {"kind": "distill", "level": "task", "objectives": [{"kind": "hard_labels"}], "training": TRAINING}
@@ -28,15 +29,15 @@ def selection(verb: str | None = None, options: ChainOptions | None = None, **mo
     return Selection.of(load_recipe(content), verb, options)
 
 
-@pytest.mark.parametrize("folder", ["run"])
+@pytest.mark.parametrize("folder", ["run", "fit"])
 def test_attributes_are_made_in_init_and_nowhere_else(folder: str) -> None:
     wrong = []
     for file in sorted((ROOT / "compress" / folder).rglob("*.py")):
         for cls in (node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ClassDef)):
             methods = [node for node in cls.body if isinstance(node, ast.FunctionDef)]
-            known = {name for m in methods if m.name == "__init__" for name, _ in _made(m)}
+            known = {name for m in methods if m.name in BORN for name, _ in _made(m)}
             known |= {n.target.id for n in cls.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
-            late = [(name, line) for m in methods if m.name != "__init__" for name, line in _made(m)]
+            late = [(name, line) for m in methods if m.name not in BORN for name, line in _made(m)]
             wrong += [f"{file.relative_to(ROOT)}:{line}: {cls.name}.{name}" for name, line in late if name not in known]
     assert not wrong, "\n".join(wrong)
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compress.errors import UserError
 from compress.fit.loss.past_fits import FEWEST, Experience
+from compress.fit.make.bench import Bench
 from compress.fit.plan.plans import Plan
 from compress.fit.plan.search import SKIPPED, Search
+from compress.fit.request.case import Case
 from compress.modelfolder import folder as modelfolder
 from compress.report.rows import title
 from compress.tracking import resolve_store
 from compress.tracking.reading import Reader
 
-if TYPE_CHECKING:
-    from compress.fit.run import Fit
 
-
-def forecast(fit: Fit, search: Search) -> dict[str, Any]:
+def forecast(case: Case, bench: Bench, search: Search) -> dict[str, Any]:
     """The plans before any is made: exact sizes, milliseconds with their margin, and what plans like them lost."""
-    past, why = _experience(fit)
-    margin = fit.costs.blocks.margin
+    past, why = _experience(case)
+    margin = bench.costs.blocks.margin
     rows, told, without = [], [], []
-    for place, (plan, mb) in enumerate(within(search, lambda plan: fit.maker.megabytes(plan, fit.serving)), 1):
+    for place, (plan, mb) in enumerate(within(search, lambda plan: bench.maker.megabytes(plan, bench.serving)), 1):
         low, high = plan.ms / margin, plan.ms * margin
         expected = None if past is None else past.expected(plan.loss)
         lost = "not known"
@@ -33,18 +32,18 @@ def forecast(fit: Fit, search: Search) -> dict[str, Any]:
             without.append(f"plan {place} {past.alike(plan.loss)}")
         rows.append((
             f"plan {place}", f"{mb:.3f}", f"{plan.ms:.2f} [{low:.2f}, {high:.2f}]", f"{plan.loss:.3f}", lost,
-            plan.sentence(fit.loaded.config),
+            plan.sentence(case.loaded.config),
         ))  # fmt: skip
         told.append({
             **plan.as_json(), "mb": mb, "ms_low": low, "ms_high": high,
             "points_lost": None if expected is None else expected.as_json(),
         })  # fmt: skip
-    columns = ("", "MB", "ms", "nats from the parent", f"points of {title(fit.metric)} lost", "what is done")
-    fit.console.table(f"plans for {fit.bounds.sentence()}", columns, rows)
+    columns = ("", "MB", "ms", "nats from the parent", f"points of {title(case.metric)} lost", "what is done")
+    case.console.table(f"plans for {case.bounds.sentence()}", columns, rows)
     lines = [
         "MB are exact: of files written without what is fitted",
         f"ms are sums of building blocks, corrected by two real models, with the 95 % interval by which sums missed "
-        f"{len(fit.costs.blocks.checks)} other models of random weights on this machine",
+        f"{len(bench.costs.blocks.checks)} other models of random weights on this machine",
         "nats are planned: every loss alone, added up; a made plan is measured",
         *_on_points(told, without, why),
     ]
@@ -52,8 +51,8 @@ def forecast(fit: Fit, search: Search) -> dict[str, Any]:
         more = max(search.skipped.values())
         lines.insert(0, f"no plan: files came out up to {more:.3f} MB larger than planned, over the budget")
     for line in lines:
-        fit.console.result(line)
-    return {"plans": told, "bounds": fit.bounds.as_json(), "notes": lines}
+        case.console.result(line)
+    return {"plans": told, "bounds": case.bounds.as_json(), "notes": lines}
 
 
 def within(search: Search, megabytes: Callable[[Plan], float]) -> list[tuple[Plan, float]]:
@@ -70,11 +69,11 @@ def within(search: Search, megabytes: Callable[[Plan], float]) -> list[tuple[Pla
     return [(plan, exact[plan.key]) for plan in found if plan.key not in search.skipped]
 
 
-def _experience(fit: Fit) -> tuple[Experience | None, str]:
+def _experience(case: Case) -> tuple[Experience | None, str]:
     """What the store knows of earlier plans, or why it is not to be had."""
     try:
-        reader = Reader(resolve_store(fit.options.tracking_uri))
-        return Experience.of(reader, fit.metric, modelfolder.fingerprint(fit.source)), ""
+        reader = Reader(resolve_store(case.options.tracking_uri))
+        return Experience.of(reader, case.metric, modelfolder.fingerprint(case.source)), ""
     except UserError as error:
         return None, error.line()
 

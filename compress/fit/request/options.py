@@ -1,4 +1,4 @@
-"""What a person asks of a fit beside data and device."""
+"""The options of a fit, besides data and device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNTOLD = ("plan_only", "uncertified", "seconds", "trials", "study")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for beside data and device. length: of what is timed; None: 128, or what the model reads at most.
+    """The options, besides data and device. length: of what is timed; None: 128, or what the model reads at most.
 
     seconds: for planning and trying; None: until the plans are done.
     plans: most that are made, beside the model in 8 bits.  uncertified: a result is taken that cannot be certified.

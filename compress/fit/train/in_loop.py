@@ -1,4 +1,4 @@
-"""`--train full`: the best model so far, trained on with its matrices and tables rounded as they will be deployed.
+"""`--train full`: quantization-aware training of the best model so far, rounded as it will be deployed.
 
 Quantization-aware training by distilling the float parent (Polino et al., arXiv 1802.05668) through straight-through
 rounding (Jacob et al., arXiv 1712.05877). The parent reads by the model's own vocabulary, so that hidden states compare
@@ -8,39 +8,37 @@ position by position. What comes of it is judged beside what it came from, which
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from compress.encoder.modules.model import Model
 from compress.fit.cost.serving import FLOAT
+from compress.fit.make.bench import Bench
 from compress.fit.make.evaluator import Judged, best_of
 from compress.fit.plan.search import chosen
+from compress.fit.request.case import Case
 from compress.fit.train.trainer import FITTED, Lesson, OutOfTime, Settings, Trainer
 from compress.stages.shared.stage import data_note
-
-if TYPE_CHECKING:
-    from compress.fit.run import Fit
 
 SETTINGS = Settings(rate=2e-5, labels=0.0)
 """As of the recipe qat."""
 
 
 class InTheLoop:
-    """The last training of a fit. steps: of it."""
+    """The last training of a fit. folder: of the fit.  steps: of it."""
 
-    def __init__(self, fit: Fit, trainer: Trainer, steps: int) -> None:
-        self.fit, self.trainer, self.steps = fit, trainer, steps
+    def __init__(self, case: Case, bench: Bench, folder: Path, trainer: Trainer, steps: int) -> None:
+        self.case, self.bench, self.folder, self.trainer, self.steps = case, bench, folder, trainer, steps
 
     def train(self, tried: list[Judged]) -> None:
         """Train the best of those that were `tried`, and add what came of it. Raises Stopped where a signal asked."""
-        fit, best = self.fit, chosen(tried, self.fit.bounds, best_of)[0]
+        case, best = self.case, chosen(tried, self.case.bounds, best_of)[0]
         plan = best.plan
         used = {*plan.attention_bits, *plan.feed_forward_bits, plan.word}
         if used == {FLOAT}:
-            fit.console.note(f"{best.name}: nothing of it is rounded, so nothing is trained in the loop")
+            case.console.note(f"{best.name}: nothing of it is rounded, so nothing is trained in the loop")
             return
         base = best.name.partition(",")[0]
         more = {
-            "teacher": str(fit.maker.save_parent(plan, fit.path / "plans" / plan.key / "parent")),
+            "teacher": str(self.bench.maker.save_parent(plan, self.folder / "plans" / plan.key / "parent")),
             "model": str(best.folder),
             "stages.0.student": None,
             "stages.0.taught_by": "teacher",
@@ -54,13 +52,13 @@ class InTheLoop:
         try:
             made = self.trainer.attempt(lesson, self._write, said, best.seconds)
         except OutOfTime:
-            fit.console.note(f"no time for training in the loop in {fit.wanted.seconds:.0f} s")
+            case.console.note(f"no time for training in the loop in {case.wanted.seconds:.0f} s")
             return
         if made is not None:
             tried.append(made)
 
     def _write(self, lesson: Lesson, model: Model) -> None:
-        fit, steps = self.fit, lesson.before + lesson.steps
+        bench, steps = self.bench, lesson.before + lesson.steps
         how = f"trained by {steps} steps of distillation, the last {lesson.steps} with its numbers rounded"
         folder = lesson.folder / FITTED
-        fit.maker.write_rounded(lesson.plan, model, fit.serving, folder, data_note(fit.table), how)
+        bench.maker.write_rounded(lesson.plan, model, bench.serving, folder, data_note(self.case.table), how)

@@ -1,6 +1,6 @@
-"""`--train heal`: the best plans, distilled from the parent before they are rounded, by successive halving.
+"""`--train heal`: recovery training of the best plans from the parent before quantization, by successive halving.
 
-Each rung trains what the last one left, longer and fewer: most plans are told apart by little training (Jamieson and
+Each rung trains what the last one left, longer and fewer: most plans are separated by little training (Jamieson and
 Talwalkar, arXiv 1502.07943). A cut model is trained whole, over the whole vocabulary and in floats; then vocabulary,
 tables and bits are cut as its plan says, and it is judged as every plan is.
 """
@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from compress.encoder.modules.model import Model
+from compress.fit.make.bench import Bench
 from compress.fit.make.evaluator import Judged, timed_alike
 from compress.fit.plan.plans import Plan
+from compress.fit.request.case import Case
 from compress.fit.train.trainer import FITTED, Lesson, OutOfTime, Trainer
 from compress.stages.shared.stage import data_note
 from compress.storage import atomic
-
-if TYPE_CHECKING:
-    from compress.fit.run import Fit
 
 RUNGS = ((4, 0.25), (2, 0.5), (1, 1.0))
 """How many plans are trained, and for what share of the steps."""
 
 
 class Healing:
-    """The plans of one fit, trained. steps: of the last rung."""
+    """The plans of one fit, trained. folder: of the fit.  steps: of the last rung."""
 
-    def __init__(self, fit: Fit, trainer: Trainer, steps: int) -> None:
-        self.fit, self.trainer, self.steps = fit, trainer, steps
+    def __init__(self, case: Case, bench: Bench, folder: Path, trainer: Trainer, steps: int) -> None:
+        self.case, self.bench, self.folder, self.trainer, self.steps = case, bench, folder, trainer, steps
         self.trained: dict[str, Path] = {}
         """Name of a judged model → its folder as it was trained, not rounded."""
 
@@ -42,7 +40,7 @@ class Healing:
         """
         field = sorted(self.able(tried), key=lambda j: j.apart)[: RUNGS[0][0]]
         if not field:
-            self.fit.console.note("nothing is healed: no plan within the budgets cuts layers, heads or neurons")
+            self.case.console.note("nothing is healed: no plan within the budgets cuts layers, heads or neurons")
         making = {j.plan.key: j.seconds for j in field}
         starts = {j.plan.key: self.start(j.plan) for j in field}
         for rung, (count, share) in enumerate(RUNGS):
@@ -56,7 +54,7 @@ class Healing:
                 try:
                     made = self.trainer.attempt(lesson, self.write, said, making[plan.key])
                 except OutOfTime:
-                    self.fit.console.note(f"no time for more training in {self.fit.wanted.seconds:.0f} s")
+                    self.case.console.note(f"no time for more training in {self.case.wanted.seconds:.0f} s")
                     return
                 if made is not None:
                     starts[plan.key] = self.trained[made.name] = lesson.trained
@@ -66,23 +64,23 @@ class Healing:
 
     def able(self, tried: Sequence[Judged]) -> list[Judged]:
         """The plans that may be trained."""
-        within = [j for j in timed_alike(tried) if not j.steps and not self.fit.bounds.over(j.mb, j.timing.ms, None)]
-        return [j for j in within if self.fit.maker.narrowed(j.plan)]
+        within = [j for j in timed_alike(tried) if not j.steps and not self.case.bounds.over(j.mb, j.timing.ms, None)]
+        return [j for j in within if self.bench.maker.narrowed(j.plan)]
 
     def work(self, plan: Plan) -> Path:
         """Where a plan's trainings lie."""
-        return self.fit.path / "plans" / plan.key / "healing"
+        return self.folder / "plans" / plan.key / "healing"
 
     def start(self, plan: Plan) -> Path:
         """The folder of the plan's cut model, not rounded, that training starts from."""
         folder = self.work(plan) / "start"
         if not folder.is_dir() or atomic.verify_folder(folder):
-            self.fit.maker.save_narrow(plan, folder, data_note(self.fit.table))
+            self.bench.maker.save_narrow(plan, folder, data_note(self.case.table))
         return folder
 
     def write(self, lesson: Lesson, model: Model) -> None:
         """The rest of the plan done to what was trained, and the file."""
-        fit, steps = self.fit, lesson.before + lesson.steps
+        bench, steps = self.bench, lesson.before + lesson.steps
         folder = lesson.folder / FITTED
         how = f"healed by {steps} steps of distillation"
-        fit.maker.write(lesson.plan, fit.serving, folder, data_note(fit.table), narrow=model, how=how)
+        bench.maker.write(lesson.plan, bench.serving, folder, data_note(self.case.table), narrow=model, how=how)

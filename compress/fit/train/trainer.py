@@ -8,23 +8,21 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compress.console import Console
 from compress.contracts import Override
 from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
 from compress.fit import report as telling
-from compress.fit.make.evaluator import RECORD, Judged, judged_from
+from compress.fit.journal import Journal
+from compress.fit.make.evaluator import RECORD, Judge, Judged, judged_from
 from compress.fit.plan.plans import Plan
+from compress.fit.request.case import Case
 from compress.modelfolder import folder as modelfolder
 from compress.recipe import load_recipe
 from compress.run import Run
 from compress.storage import atomic
-from compress.tracking import TrackedRun
-
-if TYPE_CHECKING:
-    from compress.fit.run import Fit
 
 RECIPE = "distilbert-task"
 FITTED = "fitted"
@@ -84,8 +82,8 @@ class OutOfTime(Exception):  # noqa: N818 - not an error: the time that was give
 class Trainer:
     """Trains plans inside a fit. seconds_a_step: the most that a step took so far; None before the first."""
 
-    def __init__(self, fit: Fit, log: TrackedRun) -> None:
-        self.fit, self.log = fit, log
+    def __init__(self, case: Case, judge: Judge, journal: Journal) -> None:
+        self.case, self.judge, self.journal = case, judge, journal
         self.seconds_a_step: float | None = None
 
     def train(self, lesson: Lesson, write: Writer, said: str, making: float) -> Judged:
@@ -94,59 +92,59 @@ class Trainer:
         said: where this training stands among the others.  making: seconds that writing and judging a plan take.
         Raises OutOfTime, Stopped where a signal asked for it, and UserError where the run failed.
         """
-        fit, told = self.fit, lesson.folder / RECORD
+        case, told = self.case, lesson.folder / RECORD
         fitted = lesson.folder / FITTED
         if told.is_file() and not atomic.verify_folder(fitted) and not atomic.verify_folder(lesson.trained):
             made = judged_from(told, fitted)
-            fit.judge.remember(made.timing)
-            fit.console.note(f"{made.name}: judged before")
+            self.judge.remember(made.timing)
+            case.console.note(f"{made.name}: judged before")
             return made
-        if fit.late(making + lesson.steps * (self.seconds_a_step or 0.0)):
+        if case.clock.late(making + lesson.steps * (self.seconds_a_step or 0.0)):
             raise OutOfTime
         begun = time.monotonic()
-        fit.console.note(said)
+        case.console.note(said)
         self._run(lesson)
-        model = modelfolder.load_model(lesson.trained, device=fit.options.device).model.eval()
+        model = modelfolder.load_model(lesson.trained, device=case.options.device).model.eval()
         write(lesson, model)
-        made = fit.judge.judge(lesson.name, lesson.plan, fitted, begun, lesson.before + lesson.steps)
+        made = self.judge.judge(lesson.name, lesson.plan, fitted, begun, lesson.before + lesson.steps)
         made.write(told)
         settings = {f"training.{key}": value for key, value in lesson.settings.as_json().items()}
-        fit.tell_child(self.log, lesson.folder, made, **settings)
-        fit.console.note(f"{made.name}: {telling.figures_of(fit, made)}")
+        self.journal.record(lesson.folder, made, **settings)
+        case.console.note(f"{made.name}: {telling.figures_of(case.metric, made)}")
         return made
 
     def _run(self, lesson: Lesson) -> None:
         """The training itself, up to the end of the fit's time; one that was stopped goes on at its last step."""
-        fit, begun = self.fit, time.monotonic()
-        assert fit.recipe.data is not None
+        case, begun = self.case, time.monotonic()
+        assert case.recipe.data is not None
         said = {
-            "seed": fit.recipe.seed,
-            "data": {**fit.recipe.data.model_dump(mode="json"), "max_length": fit.max_length},
+            "seed": case.recipe.seed,
+            "data": {**case.recipe.data.model_dump(mode="json"), "max_length": case.max_length},
             "stages.0.student": {"model": str(lesson.start)},
             "stages.0.control": False,
             "stages.0.checks": "off",
             "stages.0.training.steps": lesson.steps,
             "stages.0.training.epochs": None,
-            "teacher": str(fit.source),
+            "teacher": str(case.source),
             **lesson.settings.overrides(),
             **lesson.more,
         }
         overrides = tuple(Override(key, value, "--train") for key, value in said.items())
         options = dataclasses.replace(
-            fit.options, output=lesson.folder, overrides=overrides, resume=lesson.folder.exists(), runtime=None,
+            case.options, output=lesson.folder, overrides=overrides, resume=lesson.folder.exists(), runtime=None,
             onnx=False, json=False,
         )  # fmt: skip
         # Its tables and lines are not what the fit was run for: stdout is the fit's own.
-        console = Console(quiet=fit.console.quiet, json=True)
+        console = Console(quiet=case.console.quiet, json=True)
         run = Run(
             load_recipe(RECIPE, overrides=overrides), options, console, None, {},
-            parent=self.log.parent, tags=fit.child_tags(self.log), measures=False,
+            parent=self.journal.log.parent, tags=self.journal.tags(), measures=False,
         )  # fmt: skip
         try:
-            with fit.stop.until(fit.deadline):
+            with case.clock.stop.until(case.clock.deadline):
                 run.go()
         except Stopped:
-            if fit.stop.requested is None:
+            if case.clock.stop.requested is None:
                 raise OutOfTime from None
             raise
         took = (time.monotonic() - begun) / lesson.steps
@@ -157,5 +155,5 @@ class Trainer:
         try:
             return self.train(lesson, write, said, making)
         except UserError as error:
-            self.fit.console.warn(f"{lesson.name} is left out: {error.line()}")
+            self.case.console.warn(f"{lesson.name} is left out: {error.line()}")
             return None

@@ -1,8 +1,8 @@
-"""`--trials`: settings of the training that heals, searched for by optuna (extra `search`) in a study that several
+"""`--trials`: settings of the recovery training, searched for by optuna (extra `search`) in a study that several
 processes and machines may share.
 
-A trial heals the study's plan anew, in rungs; after each it is judged as every plan is, and given up where it is worse
-than the median of the others there. How far the answers are from the parent's is what is minimised.
+A trial trains the study's plan anew, in rungs; after each it is evaluated as every plan is, and given up where it is
+worse than the median of the others there. How far the answers are from the parent's is what is minimised.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import hashlib
 import json
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.errors import ExitCode, UserError, printable
 from compress.fit.make.evaluator import Judged
 from compress.fit.plan.plans import Plan
+from compress.fit.request.case import Case
 from compress.fit.train.recovery import Healing
 from compress.fit.train.trainer import Lesson, OutOfTime, Settings
 from compress.modelfolder import folder as modelfolder
@@ -23,8 +25,6 @@ from compress.tracking.names import redact
 
 if TYPE_CHECKING:
     import optuna
-
-    from compress.fit.run import Fit
 
 RUNGS = (0.25, 0.25, 0.5)
 """Shares of a trial's steps after which it is judged; each goes on where the one before it stood."""
@@ -86,18 +86,17 @@ class Trials:
     """A study, as one process of it sees it. count: trials of the whole study.  url: None: a journal in the fit's own
     folder.  steps: of a trial, at most."""
 
-    def __init__(self, fit: Fit, healing: Healing, count: int, url: str | None, steps: int) -> None:
-        self.fit, self.healing, self.count, self.steps = fit, healing, count, steps
-        self.url = url or JOURNAL + str(fit.path / JOURNAL_FILE)
-        self.where = f"{socket.gethostname()}:{fit.path.resolve()}"
+    def __init__(self, case: Case, folder: Path, healing: Healing, count: int, url: str | None, steps: int) -> None:
+        self.case, self.healing, self.count, self.steps = case, healing, count, steps
+        self.url = url or JOURNAL + str(folder / JOURNAL_FILE)
+        self.where = f"{socket.gethostname()}:{folder.resolve()}"
 
     @property
     def name(self) -> str:
         """The same on every machine that fits this model on this data to these bounds."""
-        fit = self.fit
-        told = [
-            modelfolder.fingerprint(fit.source), fit.table.fingerprint, fit.bounds.as_json(), fit.max_length, self.steps
-        ]  # fmt: skip
+        case = self.case
+        told = [modelfolder.fingerprint(case.source), case.table.fingerprint, case.bounds.as_json()]
+        told += [case.max_length, self.steps]
         return f"compress-fit-{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]}"
 
     def run(self, tried: list[Judged]) -> None:
@@ -123,7 +122,7 @@ class Trials:
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             except OutOfTime:
                 self._again(study, trial.number)
-                self.fit.console.note(f"no time for more trials in {self.fit.wanted.seconds:.0f} s")
+                self.case.console.note(f"no time for more trials in {self.case.wanted.seconds:.0f} s")
                 break
             except BaseException:
                 self._again(study, trial.number)
@@ -164,7 +163,7 @@ class Trials:
 
     def _searched(self) -> tuple[str, ...]:
         """Scores have no temperature."""
-        softened = self.fit.table.task != "regression"
+        softened = self.case.table.task != "regression"
         return ("rate", *(["temperature"] if softened else []), "hidden", "labels")
 
     def _asked(self, trial: optuna.Trial) -> tuple[Settings, int]:
@@ -197,7 +196,7 @@ class Trials:
             tried.append(made)
             trial.report(made.apart, rung)
             if rung + 1 < len(RUNGS) and trial.should_prune():
-                self.fit.console.note(f"trial {trial.number} is given up: others were nearer to the parent here")
+                self.case.console.note(f"trial {trial.number} is given up: others were nearer to the parent here")
                 raise optuna.TrialPruned
             start, before = lesson.trained, before + part
         assert made is not None
@@ -212,7 +211,7 @@ class Trials:
         settings = ", ".join(f"{key} {value:.3g}" for key, value in best.params.items())
         elsewhere = best.user_attrs.get(WHERE) != self.where
         there = f"; it lies at {best.user_attrs.get(WHERE)}, {best.user_attrs.get('folder')}" if elsewhere else ""
-        self.fit.console.note(
+        self.case.console.note(
             f"study {study.study_name}: {self.done(study)} trials; the best is {best.number}: {settings}{there}"
         )
 

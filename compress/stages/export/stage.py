@@ -35,6 +35,10 @@ class Stage:
         return [f"write model.onnx, opset {self.spec.opset}{kind}, checked on {self.spec.rows:,} validation texts"]
 
     def prepare(self) -> Prepared:
+        """Write the ONNX file and check it on validation rows here; nothing is left for the training loop.
+
+        Raises UserError where the extra `onnx` is not installed, where there is no model with a task head, where its
+        labels are not the table's, and for a file whose outputs do not match."""
         from compress.onnx.writer import write_as_saved  # needs the extra
 
         c, s = self.context, self.spec

@@ -53,6 +53,10 @@ class Stage:
         return [f"split the layers' matrices by {s.method.kind} to {goal}{ranks}"]
 
     def prepare(self) -> Prepared:
+        """Choose a rank for each matrix and factorize the model here; nothing is left for the training loop.
+
+        Raises UserError where there is no model, for a target that does not fit it, and for one of a form that
+        the stage rejects; Stopped where a signal asked for it."""
         c, s = self.context, self.spec
         original = Original.of(c, s.level, "factorize")
         model, where = original.loaded.model, str(original.folder)

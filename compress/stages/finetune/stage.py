@@ -37,6 +37,10 @@ class Stage:
         return [f"fine-tune for {t.length} of {t.batch_rows} rows, learning rate {t.learning_rate:g}"]
 
     def prepare(self) -> Prepared:
+        """The model with a task head for the table's labels, its encoded rows, and the labels' loss to train it with.
+
+        Raises UserError where there is no model, where its head answers another task or other labels (unless
+        `new_head`), and for a tokenizer or lengths that do not fit."""
         c, spec = self.context, self.spec
         folder = require_folder(c.model, "a model to start from", "--model", "finetune")
         table = c.table()

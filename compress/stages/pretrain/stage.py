@@ -48,6 +48,9 @@ class Stage:
         ]
 
     def prepare(self) -> Prepared:
+        """A new encoder with random weights, the corpus in blocks, and the masked-LM (and sentence-pair) objectives.
+
+        Raises UserError where there is no tokenizer, for a corpus that cannot be read, and for blocks too long."""
         c, spec = self.context, self.spec
         folder = require_folder(c.tokenizer, "a tokenizer", "--tokenizer", "pretrain")
         tokenizer = Tokenizer.load(folder)

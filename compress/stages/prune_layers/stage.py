@@ -61,6 +61,10 @@ class Stage:
         return [f"{goal}{at_most}, chosen by {s.criterion.kind} on {s.rows:,} training texts"]
 
     def prepare(self) -> Prepared:
+        """Choose the layers that stay and cut the model here; nothing is left for the training loop.
+
+        Raises UserError where there is no model, where target or protected layers do not fit it, and for one of a
+        form that the stage rejects."""
         subject = Subject.of(self.context, self.spec.rows)
         study = subject.study(self.context.seed)
         depth = subject.loaded.config.depth

@@ -63,6 +63,10 @@ class Stage:
         ]
 
     def prepare(self) -> Prepared:
+        """Choose the tokens that stay, and rebuild tokenizer and tables here; nothing is left for the training loop.
+
+        Raises UserError where there is no model, for a quantized one, for a tokenizer that cannot be cut, and where the
+        held-out text becomes unreadable; Stopped where a signal asked for it."""
         c, s = self.context, self.spec
         original = Original.of(c, s.level, "prune-vocab")
         folder, loaded = original.folder, original.loaded

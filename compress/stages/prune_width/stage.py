@@ -52,6 +52,10 @@ class Stage:
         return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
 
     def prepare(self) -> Prepared:
+        """Choose heads, neurons and channels and cut the model here; nothing is left for the training loop.
+
+        Raises UserError where there is no model, for targets that do not fit it, and for one of a form that the
+        stage rejects; Stopped where a signal asked for it."""
         subject = Subject.of(self.spec, self.context)
         with self.context.workshop.progress("which parts are needed", None) as bar:
             subject.study.told = lambda done, steps: bar.update(done, of=steps)

@@ -69,6 +69,10 @@ class Stage:
         return [f"quantize by {how}, ranges observed on {s.rows:,} training texts{bound}"]
 
     def prepare(self) -> Prepared:
+        """Quantize the model here, and find modules that fall back; nothing is left for the training loop.
+
+        Raises UserError where there is no model with a task head, where its labels are not the table's, and where it
+        is quantized already; Stopped where a signal asked for it."""
         c, s = self.context, self.spec
         folder = require_folder(c.model or c.teacher, "a fine-tuned model to quantize", "MODEL", "quantize")
         loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)

@@ -69,6 +69,10 @@ class Stage:
         return [f"{line}, {own}{kept}{tables}"]
 
     def prepare(self) -> Prepared:
+        """Choose groups of layers and convert the model here; nothing is left for the training loop.
+
+        Raises UserError where there is no model, for sizes and groups that do not fit it, and where its layers share
+        already (unless the row joins its groups further); Stopped where a signal asked for it."""
         c, s = self.context, self.spec
         original = Original.of(c, s.level, "share")
         where, model = str(original.folder), original.loaded.model

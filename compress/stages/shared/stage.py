@@ -192,7 +192,12 @@ class Stage(Protocol):
         """What would be done, in lines, reading no weights: `--dry-run`."""
         ...
 
-    def prepare(self) -> Prepared: ...
+    def prepare(self) -> Prepared:
+        """Check what the stage is given, and return the model, data and objectives to train, or a finished model.
+
+        Raises UserError for models, labels, lengths and vocabularies that do not fit; Stopped where a signal asked.
+        """
+        ...
 
 
 def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:

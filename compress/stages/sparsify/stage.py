@@ -37,6 +37,10 @@ class Stage:
         return [f"set two of every four weights of the layers' matrices to zero, by {self.spec.method.kind}"]
 
     def prepare(self) -> Prepared:
+        """Set two of every four weights to zero here; nothing is left for the training loop.
+
+        Raises UserError where there is no model, and for one of a form that the stage rejects; Stopped where a signal
+        asked for it."""
         c, s = self.context, self.spec
         original = Original.of(c, s.level, "sparsify")
         model = original.loaded.model

@@ -27,6 +27,9 @@ class Stage:
         return [f"train a {s.model} tokenizer of {s.vocabulary_size:,} pieces, {case}"]
 
     def prepare(self) -> Prepared:
+        """Train the tokenizer here: there is no model, and nothing is left for the training loop.
+
+        Raises UserError for a corpus that cannot be read or gives no vocabulary."""
         s = self.spec
         corpus = self.context.corpus()
         tokenizer = Tokenizer.train(

@@ -1,0 +1,91 @@
+"""What plans are made, timed and evaluated with: set up once, before the first plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.fit import report as telling
+from compress.fit.cost import cost_model as costs
+from compress.fit.cost.cost_model import Costs
+from compress.fit.cost.serving import Serving, answering, rounded
+from compress.fit.loss.saved_study import studied
+from compress.fit.loss.study import Student
+from compress.fit.make.build import Maker
+from compress.fit.make.evaluator import Judge, Timing
+from compress.fit.plan.plans import Plan, Space
+from compress.fit.request.bounds import below_least
+from compress.fit.request.case import Case
+from compress.fit.request.setup import least_megabytes
+from compress.stages.prune_width.costs import Counts
+from compress.stages.shared.stage import settings_for
+
+NARROW = 0.3
+"""Of the milliseconds of heads and neurons, what a second model keeps by which planned ones are corrected."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """costs: what plans cost on this machine.  judge: evaluates models beside the parent.  space: the plans that there
+    are.  maker: makes their models.  whole: the plan that cuts nothing and is quantized as usual."""
+
+    costs: Costs
+    judge: Judge
+    space: Space
+    maker: Maker
+    whole: Plan
+
+    @property
+    def serving(self) -> Serving:
+        """How models are served."""
+        return self.costs.serving
+
+
+def set_up(case: Case, folder: Path | None = None) -> Bench:
+    """Measure what blocks of the model cost and are worth. folder: of a run that may have begun.
+
+    Raises UserError (REFUSED) for a bound on megabytes below the least possible, and Stopped.
+    """
+    wanted, console, check = case.wanted, case.console, case.clock.check
+    shape = {"batch": wanted.batch, "length": case.length, "device": case.options.device}
+    least = least_megabytes(case.loaded, case.options.runtime, shape)
+    if case.bounds.max_mb is not None and case.bounds.max_mb < least:
+        raise below_least("--max-mb", case.bounds.max_mb, least, "MB")
+    found = costs.of(case.loaded, case.options.runtime, shape, folder, console)
+    serving, blocks = found.serving, found.blocks
+    judge = Judge(
+        case.loaded, serving, case.table.split("validation"), task=case.table.task,
+        settings=settings_for(case.recipe, case.table), max_length=case.max_length,
+    )  # fmt: skip
+    student = Student(
+        case.loaded, case.task, case.table, serving, case.max_length, case.recipe.seed, check, console.note
+    )
+    study, scales = studied(student, blocks, check, console.note, joins=wanted.saves_bytes)
+    uncorrected = Space(study, blocks, 1.0, scales)
+    check()
+    timing = found.timing or _time_whole(case, found, judge, student, uncorrected)
+    judge.remember(timing)
+    space = Space(study, blocks, found.factor, scales, found.extra)
+    how = "measured" if timing.quiet else "on a busy machine"
+    console.note(
+        f"the whole model in {telling.bits(serving.bits[0])}: {timing.ms:.2f} ms {how}; a model takes "
+        f"{found.factor:.3f} of the sum of its blocks and {found.extra:.2f} ms"
+    )
+    return Bench(found, judge, space, Maker(student, space, check), space.whole(serving.bits[0]))
+
+
+def _time_whole(case: Case, found: Costs, judge: Judge, student: Student, space: Space) -> Timing:
+    """Of a real model, the whole one as it is usually rounded. It and one with NARROW of the milliseconds of its heads
+    and neurons correct what is planned."""
+    serving = found.serving
+    whole, narrow = space.whole(serving.bits[0]), space.probe(NARROW)[0]
+    maker = Maker(student, space, case.clock.check)
+    model = maker.narrow(narrow.layers, Counts(narrow.heads, narrow.neurons), fitted=False)
+    timings = []
+    for plan, made in ((whole, case.loaded.model), (narrow, model)):
+        case.clock.check()
+        call = answering(rounded(made, plan.modules(case.loaded.config), serving), serving)
+        timings.append(judge.beside_parent(call, 40, 4.0))
+    found.timing = timings[0]
+    found.correct((whole.ms, timings[0].ms), (narrow.ms, timings[1].ms))
+    return timings[0]

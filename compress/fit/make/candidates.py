@@ -1,0 +1,124 @@
+"""The models of a fit: plans are made and evaluated until none is left, and the best is selected."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from compress.fit import report as telling
+from compress.fit.certificate import document as certificate
+from compress.fit.journal import Journal
+from compress.fit.make.bench import Bench
+from compress.fit.make.evaluator import RECORD, Judged, best_of, judged_from
+from compress.fit.plan.plans import Plan
+from compress.fit.plan.search import Search, chosen
+from compress.fit.request.case import Case
+from compress.modelfolder import folder as modelfolder
+from compress.stages.shared.stage import data_note
+from compress.storage import atomic
+
+PLANS = "plans"
+HELD = 0.985
+"""Of the bound on milliseconds, what a model may take before it is certified, where it is timed once more."""
+NEAR = (0.9, 1.03)
+"""Of that bound, between which a model's first, short timing does not tell whether it holds."""
+
+
+class Candidates:
+    """Makes and evaluates the plans of a search. timed: keys of plans that were timed as the certificate will."""
+
+    def __init__(self, case: Case, bench: Bench, journal: Journal, search: Search) -> None:
+        self.case, self.bench, self.journal, self.search = case, bench, journal, search
+        self.timed: set[str] = set()
+
+    def make(self) -> None:
+        """Until there is no plan left or no time; the whole model in 8 bits first. Raises Stopped."""
+        case, search = self.case, self.search
+        plan: Plan | None = self.bench.whole
+        while plan is not None:
+            case.clock.check()
+            if search.skip(plan, self.bench.maker.megabytes(plan, self.bench.serving)):
+                plan = self._next()
+                continue
+            judged = self._judged(plan, len(search.tried))
+            search.tried.append(judged)
+            best, met = chosen(search.tried, case.bounds, best_of)
+            case.console.note(telling.progress(case.metric, judged, best, met))
+            if case.clock.late(judged.seconds):
+                case.console.note(f"no time for another plan in {case.wanted.seconds:.0f} s")
+                return
+            plan = self._next()
+
+    def best(self) -> tuple[Judged, bool]:
+        """(the model to leave, whether it meets the bounds): the best of those that are within the milliseconds when
+        they are timed as the certificate will time one; of several, the best is often the one whose time came out low.
+        The best of all where none is."""
+        case = self.case
+        first = found = chosen(self.search.tried, case.bounds, best_of)
+        left, bound = list(self.search.tried), case.bounds.max_ms
+        while bound is not None and found[1]:
+            case.clock.check()
+            best = found[0]
+            took = certificate.latency(self.bench.judge, best.folder).certain
+            if took <= HELD * bound:
+                return found
+            case.console.note(f"{best.name} took {took:.2f} ms of {bound:g} when it was timed again")
+            left = [j for j in left if j.plan.key != best.plan.key]
+            if not left:
+                break
+            found = chosen(left, case.bounds, best_of)
+        return first
+
+    def leave(self) -> None:
+        """Copy the best so far to where the result would be."""
+        tried, target = self.search.tried, self.journal.path / "model"
+        if tried:
+            best, met = chosen(tried, self.case.bounds, best_of)
+            modelfolder.duplicate(best.folder, target)
+            how = "within the bounds" if met else "the closest to the bounds"
+            self.case.console.warn(f"the best so far, {best.name}, {how}, is left in {target}, not certified")
+
+    def _next(self) -> Plan | None:
+        """The plan to make now; where there is none, perhaps there is when times are known better."""
+        plan = self.search.next()
+        return self.search.next() if plan is None and self.time_again() else plan
+
+    def time_again(self) -> bool:
+        """Time once more, as the certificate will, what was timed on a busy machine and what is near the bound: what is
+        trained, and what is left out, hangs on it. Whether one is known better now. Raises Stopped."""
+        case, tried = self.case, self.search.tried
+        better, bound = False, case.bounds.max_ms
+        for place, judged in enumerate(tried):
+            timing = judged.timing
+            near = bound is not None and NEAR[0] * bound <= timing.ms <= NEAR[1] * bound
+            if bound is None or (timing.quiet and (judged.plan.key in self.timed or not near)):
+                continue
+            case.clock.check()
+            if case.clock.late(certificate.SECONDS):
+                break
+            timing = certificate.latency(self.bench.judge, judged.folder)
+            self.timed.add(judged.plan.key)
+            if timing.quiet:
+                better = True
+                tried[place] = found = replace(judged, timing=timing)
+                found.write(self.journal.path / PLANS / found.plan.key / RECORD)
+                case.console.note(f"{found.name}, timed again: {found.timing.ms:.2f} ms")
+        return better
+
+    def _judged(self, plan: Plan, place: int) -> Judged:
+        """A plan made and evaluated; what was made and evaluated before is not made again."""
+        case, bench = self.case, self.bench
+        work = self.journal.path / PLANS / plan.key
+        name = f"plan {place}" if place else f"{telling.bits(bench.serving.bits[0])} alone"
+        if (work / RECORD).is_file() and not atomic.verify_folder(work / "model"):
+            found = judged_from(work / RECORD, work / "model")
+            bench.judge.remember(found.timing)
+            return found
+        begun = time.monotonic()
+        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; planned {telling.planned(plan)}")
+        work.mkdir(parents=True, exist_ok=True)
+        bench.maker.write(plan, bench.serving, work / "model", data_note(case.table))
+        judged = bench.judge.judge(name, plan, work / "model", begun)
+        judged.write(work / RECORD)
+        self.journal.record(work, judged, method="fit")
+        return judged

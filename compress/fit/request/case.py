@@ -1,0 +1,82 @@
+"""What is fitted: the model, its labelled data, and how both are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.data.tables.table import Table
+from compress.data.task import Task
+from compress.data.tasks import task_of
+from compress.encoder.config.low_rank import refuse_low_rank
+from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.sparsity import refuse_sparse
+from compress.errors import UserError
+from compress.fit.request.bounds import Bounds
+from compress.fit.request.clock import Clock
+from compress.fit.request.options import Wanted
+from compress.fit.request.unlabelled import answered
+from compress.measure.labelled import open_labelled
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import LoadedModel
+from compress.modelfolder.resolve import resolve
+from compress.recipe import Recipe
+from compress.stages.shared.stage import check_same_labels, settings_asked
+from compress.stages.shared.timing import timed_length
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and its data. source: the model's folder.  labelled: False where the labels are the model's own answers.
+    metric: the main metric of the task.  max_length: tokens of a text at most.  length: tokens that are timed."""
+
+    wanted: Wanted
+    options: RunOptions
+    console: Console
+    clock: Clock
+    source: Path
+    loaded: LoadedModel
+    recipe: Recipe
+    table: Table
+    labelled: bool
+    task: Task
+    metric: str
+    max_length: int
+    length: int
+
+    @classmethod
+    def of(cls, wanted: Wanted, options: RunOptions, console: Console, clock: Clock) -> Case:
+        """Open both. Raises UserError for a model that cannot be fitted, and for data that do not fit it."""
+        source = resolve(wanted.model, options.tracking_uri)
+        info = modelfolder.inspect(source)
+        if "task" not in info.heads:
+            raise UserError("the model has no task head", where=str(source), do="fine-tune it first: compress finetune")
+        refuse_quantized(info.config, "fitting it", str(source))
+        refuse_low_rank(info.config, "fitting it", str(source))
+        refuse_sparse(info.config, "fitting it", str(source))
+        recipe, table = open_labelled(info, options, console, bare=True)
+        assert recipe.data is not None
+        max_length = min(recipe.data.max_length, info.config.max_positions)
+        labelled = "label" in table.columns
+        if not labelled:
+            if wanted.train != "none":
+                where = f"--train {wanted.train}"
+                raise UserError("the data has no labels to train with", where=where, do="give labelled rows")
+            table = answered(table, source, max_length, device=options.device, settings=settings_asked(recipe))
+            console.note("the data has no labels: what is measured is agreement with the answers of the parent")
+        loaded = modelfolder.load_model(source, require={"task"}, keep={"task"}, device=options.device)
+        check_same_labels(loaded, table)
+        task = task_of(table.task, table.settings)
+        metric = task.metrics_of(table.label_names)[0]
+        wanted.bounds.check_rows(len(table.split("test")), metric, wanted.uncertified)
+        length = timed_length([(wanted.model, info.config.max_positions)], wanted.length)
+        return cls(
+            wanted, options, console, clock, source, loaded, recipe, table, labelled, task, metric, max_length, length
+        )
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the result must meet."""
+        return self.wanted.bounds
