@@ -17,12 +17,12 @@ _KIND = "attention_maps"
 
 
 class Objective(Layerwise):
-    """Difference of mapped layers' attention maps, head by head, summed over the layer map.
+    """Difference of the attention maps of mapped layers, head by head, summed over the layer map.
 
     distance: "scores": squared difference of the scores before the softmax, mean over heads and pairs of real tokens
         (TinyBERT, Jiao et al., arXiv 1909.10351).  "kl": KL(teacher ‖ student) of the probabilities, mean over heads
         and real query tokens.
-    Student and teacher need equally many heads in mapped layers. Attention runs step by step while maps are kept.
+    Student and teacher need the same number of heads in mapped layers. Attention is computed without fused kernels.
     """
 
     kind = f"objective {_KIND}"

@@ -1,4 +1,4 @@
-"""The geometry of hidden states, whatever their basis and scale."""
+"""Similarity (CKA) of hidden states, invariant to rotation and scale."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _KIND = "cka"
 class Objective(Layerwise):
     """1 − linear CKA of mapped layers' hidden states over the real tokens, summed over the layer map.
 
-    CKA as in Kornblith et al., arXiv 1905.00414: ‖XᵀY‖²/(‖XᵀX‖ ‖YᵀY‖), columns centred. Widths need not agree. It is
-    the biased estimator, near 1 when a micro-batch has few tokens beside the width. A loss of whole
+    CKA as in Kornblith et al., arXiv 1905.00414: ‖XᵀY‖²/(‖XᵀX‖ ‖YᵀY‖), columns centred. Hidden sizes may differ. It is
+    the biased estimator, close to 1 if a micro-batch has few tokens relative to the hidden size. A loss of whole
     micro-batches: tokens of two micro-batches of one step are not compared.
     """
 

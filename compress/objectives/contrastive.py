@@ -1,4 +1,4 @@
-"""Which of the batch's rows a representation belongs to."""
+"""Contrastive loss: find the teacher's representation of a row within the batch."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Objective(Base):
     """Cross entropy of finding the teacher's representation of a row among those of the whole micro-batch.
 
     InfoNCE with in-batch negatives, between student and teacher as in contrastive distillation (Tian et al., arXiv
-    1910.10699; for BERT: Sun et al., arXiv 2009.14167). Mean over rows; a micro-batch of one row teaches nothing.
-    temperature: divides the cosines; lower ones look at the nearest negatives.
-    rows: what stands for a row: the "first" token of the last layer, or the "mean" over its real tokens.
+    1910.10699; for BERT: Sun et al., arXiv 2009.14167). Mean over rows; a micro-batch of one row has no effect.
+    temperature: divides the cosines; lower values focus on the nearest negatives.
+    rows: representation of a row: the "first" token of the last layer, or the "mean" over its tokens without padding.
     """
 
     coupled = True

@@ -1,4 +1,4 @@
-"""The direction of the last hidden states."""
+"""Cosine distance of the last hidden states."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _KIND = "cosine_hidden"
 
 
 class Objective(Base):
-    """1 − cos(student, teacher) of the last hidden state, mean over all real tokens.
+    """1 − cos(student, teacher) of the last hidden state, mean over all tokens without padding.
 
     The `cos` part of DistilBERT's loss (Sanh et al., arXiv 1910.01108), where both models have the same width.
-    projection: "shared" or "per-layer" (one matrix), "none", or "auto": one where the widths differ. It trains along
-        and is dropped at the end.
+    projection: "shared" or "per-layer" (one matrix), "none", or "auto": one if the hidden sizes differ. It is trained
+        too and dropped at the end.
     """
 
     def __init__(self, *, projection: Projection = "auto") -> None:

@@ -1,4 +1,4 @@
-"""The teacher's probabilities, right answer and the rest weighed apart."""
+"""Decoupled distillation: the target class and the other classes have separate weights."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _KIND = "decoupled_kd"
 
 
 class Objective(Base):
-    """T²·(alpha·KL of right-or-wrong + beta·KL among the wrong classes), mean over labelled rows.
+    """T²·(alpha·KL of target versus rest + beta·KL among the other classes), mean over labelled rows.
 
     Decoupled knowledge distillation (Zhao et al., arXiv 2203.08679). With two classes the second part is zero.
-    alpha: weight of the part that says how sure the teacher is of the right class.
-    beta: weight of the part that says which wrong classes it finds near; the paper takes 2 to 8.
+    alpha: weight of the target-class part (the teacher's confidence in the correct class).
+    beta: weight of the non-target part (which wrong classes the teacher finds likely); the paper uses 2 to 8.
     temperature: T, as in soft_targets.
     """
 

@@ -1,4 +1,4 @@
-"""The embedding output."""
+"""Distance of the embedding outputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _KIND = "embeddings"
 
 
 class Objective(Base):
-    """Squared difference of the embedding outputs after a learned projection, mean over real tokens and channels.
+    """Squared difference of the embedding outputs after a learned projection, mean over tokens without padding and
+    channels.
 
     TinyBERT's embedding loss (Jiao et al., arXiv 1909.10351).
-    projection: "shared" or "per-layer" (one matrix), "none", or "auto": one where the widths differ.
+    projection: "shared" or "per-layer" (one matrix), "none", or "auto": one if the hidden sizes differ.
     """
 
     def __init__(self, *, projection: Projection = "auto") -> None:

@@ -1,4 +1,4 @@
-"""The data's own labels."""
+"""The labels of the data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _KIND = "hard_labels"
 
 
 class Objective(Base):
-    """What the labels ask for: cross entropy of classes and of tags (a token each), squared error of scores, and binary
-    cross entropy of labels that apply or not, mean over a row's labels.
+    """Supervised loss: cross entropy for classes and for tags (per token), squared error for scores, and binary cross
+    entropy for multi-label rows, mean over a row's labels.
 
-    Mean over the rows (or tokens) that have a label: -100, and NaN for real numbers, mean none.
-    label_smoothing: share of the probability spread evenly over all classes (Szegedy et al., arXiv 1512.00567), or over
-    both answers to each of several labels; scores have no use for it.
+    Mean over the rows (or tokens) with a label; -100, or NaN for real numbers, marks a missing label.
+    label_smoothing: fraction of the probability spread evenly over all classes (Szegedy et al., arXiv 1512.00567), or
+    over both values of each label of a multi-label row; not supported for scores.
     """
 
     def __init__(self, *, label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0) -> None:

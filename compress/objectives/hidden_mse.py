@@ -1,4 +1,4 @@
-"""Hidden states, layer by layer."""
+"""Mean squared error of hidden states, layer by layer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _KIND = "hidden_mse"
 
 
 class Objective(HiddenStates):
-    """Squared difference of mapped layers' hidden states after a learned projection, summed over the layer map.
+    """Squared difference of the hidden states of mapped layers after a learned projection, summed over the layer map.
 
-    TinyBERT's hidden loss (Jiao et al., arXiv 1909.10351), the mean over real tokens and channels.
-    projection: "shared" (one matrix for all layers, as TinyBERT's code), "per-layer", "none", or "auto": shared where
-        the widths differ, none where they agree. It trains along and is dropped at the end.
+    TinyBERT's hidden loss (Jiao et al., arXiv 1909.10351), mean over tokens without padding and channels.
+    projection: "shared" (one matrix for all layers, as in TinyBERT's code), "per-layer", "none", or "auto": shared if
+        the hidden sizes differ, else none. It is trained too and dropped at the end.
     """
 
     kind = f"objective {_KIND}"

@@ -1,4 +1,4 @@
-"""The words that were masked."""
+"""Masked language modelling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KIND = "masked_lm"
 
 
 class Objective(Base):
-    """Cross entropy of the original pieces at the masked positions, mean over those positions.
+    """Cross entropy of the original tokens at the masked positions, mean over those positions.
 
     BERT's masked language modelling (Devlin et al., arXiv 1810.04805), and the `mlm` part of DistilBERT's loss
     (Sanh et al., arXiv 1910.01108).

@@ -1,4 +1,4 @@
-"""The last layer's attention and value relation."""
+"""Attention distributions and value relations of the last layer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from compress.objectives._relations import OneLayer, Projected, divergence
 class Objective(OneLayer):
     """KL of the attention distributions plus KL of the value relations of one layer (Wang et al., arXiv 2002.10957).
 
-    The value relation is softmax(V Vᵀ/√d). Mean over heads and real query tokens. Any width of the student will do,
-    but as many heads as the teacher has.
-    student_layer: counted from 0, or from the end when negative; the paper takes the last.
+    The value relation is softmax(V Vᵀ/√d). Mean over heads and real query tokens. The student may have any hidden size,
+    but needs as many heads as the teacher.
+    student_layer: counted from 0, or from the end if negative; the paper uses the last.
     teacher_layer: likewise.
     """
 

@@ -1,4 +1,4 @@
-"""Relations among queries, among keys and among values."""
+"""Query-query, key-key and value-value relations of one layer."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ LEAST_WIDTH = 8  # channels of a relation head, where the number of heads is our
 class Objective(OneLayer):
     """KL of the Q-Q, K-K and V-V relations of one layer, each split into relation heads (arXiv 2012.15828).
 
-    Neither widths nor heads need to agree. Mean over relation heads and real query tokens, summed over the three.
-    relation_heads: into how many the concatenated heads are split; it must divide both attention widths. null: the
-        most that divides both, up to 48 (the paper's number for BERT-base) and with 8 channels or more in each.
-    student_layer: counted from 0, or from the end when negative; the paper takes the last.
-    teacher_layer: likewise; the paper takes the last of base models, and of large ones an upper middle one (the 21st
-        of 24).
+    Hidden sizes and numbers of heads may differ. Mean over relation heads and query tokens without padding,
+    summed over the three.
+    relation_heads: number of relation heads into which the concatenated heads are split; must divide both attention
+        widths. Default: the largest number that divides both, up to 48 (the paper's number for BERT-base), with at
+        least 8 channels each.
+    student_layer: counted from 0, or from the end if negative; the paper uses the last.
+    teacher_layer: likewise; the paper uses the last layer of base models and an upper middle layer of large models (the
+        21st of 24).
     """
 
     kind = "minilmv2"

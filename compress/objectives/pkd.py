@@ -1,4 +1,4 @@
-"""The direction of the first token's state, layer by layer."""
+"""Normalized first-token states, layer by layer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _KIND = "pkd"
 class Objective(HiddenStates):
     """Squared distance of the normalised first-token states of mapped layers, summed over the layer map.
 
-    Patient knowledge distillation (Sun et al., arXiv 1908.09355): Σ ‖h_S/‖h_S‖ − h_T/‖h_T‖‖², mean over rows. Its maps
-    are pkd-skip and pkd-last, which leave the last layer to the soft targets.
-    projection: "none", "shared", "per-layer", or "auto": shared where the widths differ. The paper has equal widths.
+    Patient knowledge distillation (Sun et al., arXiv 1908.09355): Σ ‖h_S/‖h_S‖ − h_T/‖h_T‖‖², mean over rows. Its layer
+    maps are pkd-skip and pkd-last, which leave the last layer to the soft targets.
+    projection: "none", "shared", "per-layer", or "auto": shared if the hidden sizes differ. The paper uses equal sizes.
     """
 
     kind = f"objective {_KIND}"

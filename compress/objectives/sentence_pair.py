@@ -1,4 +1,4 @@
-"""Whether two segments belong together."""
+"""Next-sentence or sentence-order prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike a teacher finds the rows of a batch."""
+"""Similarity of the rows of a batch, as the teacher represents them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _KIND = "similarity"
 class Objective(Layerwise):
     """Squared difference of the rows' Gram matrices, each row normalised (Tung and Mori, arXiv 1907.09682).
 
-    G = normalise(R Rᵀ) of the rows' representations R (B, D); ‖G_S − G_T‖² / B², summed over the layer map. Widths
-    need not agree. A loss of whole micro-batches: rows of two micro-batches of one step are not compared.
-    rows: what stands for a row: the "first" token, or the "mean" over its real tokens.
+    G = normalise(R Rᵀ) of the rows' representations R (B, D); ‖G_S − G_T‖² / B², summed over the layer map. Hidden
+    sizes may differ. A loss of whole micro-batches: rows of two micro-batches of one step are not compared.
+    rows: representation of a row: the "first" token, or the "mean" over its tokens without padding.
     """
 
     kind = f"objective {_KIND}"

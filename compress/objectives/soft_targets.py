@@ -1,4 +1,4 @@
-"""The teacher's probabilities."""
+"""The teacher's softened probabilities."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ class Objective(Base):
     """T²·divergence of probabilities softened by a temperature T (Hinton et al., arXiv 1503.02531).
 
     on: "task" reads the task head, "vocabulary" the masked-LM head (the `ce` part of DistilBERT, arXiv 1910.01108).
-    temperature: T; 1 leaves the probabilities as they are, higher ones show more of what the teacher finds unlikely.
-    positions: of the vocabulary: "all" real tokens, or the "masked" ones (DistilBERT's `restrict_ce_to_mask`).
-    divergence: of the task's answers: "forward", KL(teacher ‖ student), as published; "reverse", which forgives the
-        student for leaving out what the teacher finds unlikely; "symmetric", the mean of both; "jensen_shannon".
-    per_example: give each row a temperature of its own, T times the standard deviation of its logits, student's and
-        teacher's each (logit standardisation, Sun et al., arXiv 2403.01427). Needs three classes or more.
-    Mean over rows, or over the words of a task that tags them. Of labels that apply or not, each has two probabilities
-    of its own: the mean over a row's labels. A score has none: squared difference then.
+    temperature: T; 1 leaves the probabilities unchanged, higher values give more weight to unlikely classes.
+    positions: with on: vocabulary, "all" tokens without padding, or the "masked" ones (DistilBERT's
+        `restrict_ce_to_mask`).
+    divergence: with on: task, "forward", KL(teacher ‖ student), as published; "reverse", which tolerates a student that
+        ignores what the teacher finds unlikely; "symmetric", the mean of both; "jensen_shannon".
+    per_example: use a separate temperature for each row, T times the standard deviation of its logits, for student and
+        teacher each (logit standardisation, Sun et al., arXiv 2403.01427). Needs three classes or more.
+    Mean over rows, or over the words of a task that tags them. For multi-label rows, each label has two
+    probabilities: mean over a row's labels. A score has no probabilities: squared difference instead.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""A static range that follows the batches: exponential moving averages of their least and greatest values.
+"""Static range from exponential moving averages of the minimum and maximum of the batches.
 
-It goes on following while a model trains, as in Q8BERT (1910.06188), and stands still in evaluation.
+The range keeps moving during training, as in Q8BERT (1910.06188), and is fixed in evaluation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from compress.quantizers._static import Static, require_range
 
 
 class Quantizer(Static):
-    """bits: of a code.  momentum: share of the average that each batch leaves as it was.  symmetric: codes on both
-    sides of zero, with zero point 0.
+    """bits: bits per code.  momentum: fraction of the old average that each update keeps.  symmetric: zero point 0,
+    codes on both sides of zero.
     """
 
     moves: ClassVar[bool] = True

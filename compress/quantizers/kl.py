@@ -1,4 +1,4 @@
-"""A static range whose rounded values are distributed most alike to the values observed, by KL divergence."""
+"""Static range that minimizes the KL divergence of quantized from observed values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compress.quantizers._static import Static
 
 
 class Quantizer(Static):
-    """bits: of a code.  symmetric: codes on both sides of zero, with zero point 0."""
+    """bits: bits per code.  symmetric: zero point 0, codes on both sides of zero."""
 
     def __init__(self, shape: Shape = None, *, bits: Bits = 8, symmetric: bool = False) -> None:
         super().__init__(bits, symmetric)

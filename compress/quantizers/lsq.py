@@ -16,10 +16,11 @@ from compress.quantizers._static import UNSET, require_range
 
 
 class Quantizer(Base):
-    """bits: of a code; all of them are used, -128..127 of 8 bits.  per: of a weight, one step for each "row" (output
-    channel) or for the "tensor"; an input has one.
+    """bits: bits per code; all codes are used, -128..127 with 8 bits.  per: for a weight, one step size per "row"
+    (output channel) or per "tensor"; an input has one.
 
-    The step starts where the squared error is least. N is what shares a step: of an input the numbers of one token.
+    The step size is initialized by the least squared error. N is the number of values that share a step size; for an
+    input, those of one token.
     """
 
     fits: ClassVar[frozenset[str]] = frozenset({"weight", "input"})

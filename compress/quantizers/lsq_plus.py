@@ -1,5 +1,5 @@
-"""LSQ+ (2004.09576): step and offset of an activation are trained; the offset is rounded to a whole zero point, so that
-integer kernels compute the same."""
+"""LSQ+ (2004.09576): step size and offset of an activation are trained; the offset is rounded to a whole zero point, so
+that integer kernels compute the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compress.quantizers._static import UNSET, require_range
 
 
 class Quantizer(Base):
-    """bits: of a code, from 0 up. Both start where the squared error is least."""
+    """bits: bits per code, from 0 up. Step size and offset are initialized by the least squared error."""
 
     fits: ClassVar[frozenset[str]] = frozenset({"input"})
     calibrated: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""A static range from the least to the greatest value observed: nothing that was seen is clipped."""
+"""Static range from the minimum to the maximum observed value; no observed value is clipped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compress.quantizers._static import Static
 
 
 class Quantizer(Static):
-    """bits: of a code.  symmetric: codes on both sides of zero, with zero point 0."""
+    """bits: bits per code.  symmetric: zero point 0, codes on both sides of zero."""
 
     def __init__(self, shape: Shape = None, *, bits: Bits = 8, symmetric: bool = False) -> None:
         super().__init__(bits, symmetric)

@@ -1,4 +1,4 @@
-"""A static range with the least squared error of rounding and clipping together, among parts of the range observed."""
+"""Static range with the least squared error of rounding and clipping, within the observed range."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compress.quantizers._static import Static
 
 
 class Quantizer(Static):
-    """bits: of a code.  symmetric: codes on both sides of zero, with zero point 0."""
+    """bits: bits per code.  symmetric: zero point 0, codes on both sides of zero."""
 
     def __init__(self, shape: Shape = None, *, bits: Bits = 8, symmetric: bool = False) -> None:
         super().__init__(bits, symmetric)

@@ -1,4 +1,4 @@
-"""Symmetric integers with one scale for each output channel of a matrix, or row of a table: scale = max|w| / 127."""
+"""Symmetric integers with one scale per output channel of a matrix, or per row of a table: scale = max|w| / 127."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from compress.quantizers._saturation import row_range
 
 
 class Quantizer(Base):
-    """bits: of a code; the scale follows the weight at every step, and nothing is clipped.  overflow_safe: choose the
-    scale so that int8 products are exact on processors without VNNI too; costs less than one bit of precision.
+    """bits: bits per code; the scale follows the weight at every step, nothing is clipped.  overflow_safe: choose the
+    scale so that int8 products are also exact on CPUs without VNNI; costs less than one bit of precision.
 
     weight (out, in) → scale (out,); rows of a table (.., E) → scale (..).
     """

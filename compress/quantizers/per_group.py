@@ -1,4 +1,4 @@
-"""Symmetric integers with one scale for each run of neighbours in a row, as ZeroQuant has them (2206.01861)."""
+"""Symmetric integers with one scale per group of neighbouring values in a row, as in ZeroQuant (2206.01861)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compress.quantizers._rounding import SMALLEST
 
 
 class Quantizer(Base):
-    """bits: of a code.  group: numbers that share a scale; the last group of a row has what is left.
+    """bits: bits per code.  group: number of values that share a scale; the last group of a row may be smaller.
 
     weight (out, in) → scale (out, ⌈in / group⌉); rows of a table likewise.
     """

@@ -13,8 +13,8 @@ from compress.quantizers._saturation import row_range
 
 
 class Quantizer(Base):
-    """bits: of a code; the scale follows the weight at every step, and nothing is clipped.  overflow_safe: choose the
-    scale so that int8 products are exact on processors without VNNI too."""
+    """bits: bits per code; the scale follows the weight at every step, nothing is clipped.  overflow_safe: choose the
+    scale so that int8 products are also exact on CPUs without VNNI."""
 
     fits: ClassVar[frozenset[str]] = frozenset({"weight", "table"})
 

@@ -1,6 +1,6 @@
-"""Symmetric integers with a scale for each token's vector, computed when it is seen: scale = max|x| / 127.
+"""Symmetric integers with one scale per token, computed at run time: scale = max|x| / 127.
 
-Nothing is calibrated, and the answer to a row does not depend on the others of its batch (ZeroQuant, 2206.01861).
+No calibration, and the output of a row does not depend on the other rows of its batch (ZeroQuant, 2206.01861).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from compress.quantizers._rounding import SMALLEST
 
 
 class Quantizer(Base):
-    """bits: of a code; nothing is clipped."""
+    """bits: bits per code; nothing is clipped."""
 
     fits: ClassVar[frozenset[str]] = frozenset({"input"})
 

@@ -1,7 +1,7 @@
-"""A static range that leaves out the outermost values observed.
+"""Static range between two percentiles of the observed values.
 
-A cut of 0.1 % at either end costs BERTs points of accuracy, since a few dimensions carry outliers that matter
-(2109.12948): 99.99 and above.
+Clipping 0.1 % at either end costs BERT models percentage points of accuracy, since a few dimensions carry important
+outliers (2109.12948); use 99.99 or more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from compress.quantizers._static import Static
 
 
 class Quantizer(Static):
-    """bits: of a code.  percent: 100 less the share that is clipped at either end.  symmetric: codes on both sides of
-    zero, with zero point 0.
+    """bits: bits per code.  percent: 100 minus the percentage clipped at either end.  symmetric: zero point 0, codes on
+    both sides of zero.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a recipe may say about copies of the training texts in which words are replaced."""
+"""Recipe keys of data augmentation: copies of the training texts with replaced words."""
 
 from __future__ import annotations
 

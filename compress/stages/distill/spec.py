@@ -1,4 +1,4 @@
-"""What a recipe may say about distilling a teacher into a student."""
+"""Recipe keys of stage distill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe may say about where a student comes from."""
+"""Recipe keys of `student:`, how a student is initialized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe may say about layers that come together while a student trains."""
+"""Recipe keys of layer tying during distillation: `proximity:` and `shrink_residuals:`."""
 
 from __future__ import annotations
 

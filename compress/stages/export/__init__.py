@@ -1,1 +1,1 @@
-"""`export` as a stage: the file that other runtimes read, written beside the weights of a finished model."""
+"""Stage: write the ONNX file of a finished model beside its weights."""

@@ -1,4 +1,4 @@
-"""What a recipe may say about writing a model's ONNX file."""
+"""Recipe keys of stage export."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Matrices of the layers as products of two thin ones: fewer bytes, and recovery by distillation."""
+"""Stage: replace weight matrices of the layers by low-rank factors, with recovery training by distillation."""

@@ -1,4 +1,4 @@
-"""What a recipe may say about low-rank matrices."""
+"""Recipe keys of stage factorize."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe may say about fine-tuning on labelled rows."""
+"""Recipe keys of stage finetune."""
 
 from __future__ import annotations
 

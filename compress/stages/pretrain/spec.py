@@ -1,4 +1,4 @@
-"""What a recipe may say about pretraining an encoder from nothing."""
+"""Recipe keys of stage pretrain."""
 
 from __future__ import annotations
 

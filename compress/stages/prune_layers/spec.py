@@ -1,4 +1,4 @@
-"""What a recipe may say about removing layers."""
+"""Recipe keys of stage prune_layers."""
 
 from __future__ import annotations
 

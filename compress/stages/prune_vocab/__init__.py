@@ -1,1 +1,1 @@
-"""`compress prune-vocab`: a vocabulary cut to what a corpus needs, the tokenizer rebuilt, the tables with it."""
+"""Stage: prune the vocabulary to what a text needs, and rebuild tokenizer and embedding tables."""

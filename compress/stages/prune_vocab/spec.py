@@ -1,4 +1,4 @@
-"""What a recipe may say about cutting a model's vocabulary."""
+"""Recipe keys of stage prune_vocab."""
 
 from __future__ import annotations
 

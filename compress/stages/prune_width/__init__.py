@@ -1,1 +1,1 @@
-"""Removing heads, feed-forward neurons and channels of hidden states."""
+"""Stage: remove attention heads, feed-forward neurons and channels of hidden states."""

@@ -1,4 +1,4 @@
-"""What a recipe may say about making layers narrower."""
+"""Recipe keys of stage prune_width."""
 
 from __future__ import annotations
 

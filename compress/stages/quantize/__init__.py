@@ -1,1 +1,1 @@
-"""`compress quantize`: float matrices and tables become integers, observed, scanned and chosen by what they cost."""
+"""Stage: post-training quantization of matrices and embedding tables, with a sensitivity scan."""

@@ -1,4 +1,4 @@
-"""What a recipe may say about quantizing a fine-tuned encoder."""
+"""Recipe keys of stage quantize."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Turn a trained encoder into one that shares its layers and factorizes its embeddings."""
+"""Stage: share parameters across layers and factorize the embeddings of a trained encoder."""

@@ -1,4 +1,4 @@
-"""What a recipe may say about sharing the layers of a trained encoder and factorizing its embeddings."""
+"""Recipe keys of stage share."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Two of every four weights set to zero (2:4), for GPUs that skip them, and recovery by distillation."""
+"""Stage: 2:4 sparsity for GPUs that accelerate it, with recovery training by distillation."""

@@ -1,4 +1,4 @@
-"""What a recipe may say about 2:4 sparsity."""
+"""Recipe keys of stage sparsify."""
 
 from __future__ import annotations
 

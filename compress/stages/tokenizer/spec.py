@@ -1,4 +1,4 @@
-"""What a recipe may say about training a tokenizer."""
+"""Recipe keys of stage tokenizer."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Check(_check.Check):
 
     Where names are equal but mean something else, or where labels were matched by number. The order is searched on half
     of the rows and tried on the other half; p < 0.001 of a sign test. Soft targets and labels would pull in opposite
-    directions, so the run stops, unless the recipe says `checks: tell`.
+    directions, so the run stops, unless the recipe sets `checks: warn`.
     """
 
     kind = "label_order"

@@ -1,1 +1,1 @@
-"""How a matrix is split into two thin ones, one file each."""
+"""How a matrix is replaced by two low-rank factors, one file each."""

@@ -1,4 +1,4 @@
-"""Activation-aware SVD (Yuan et al. 2023, arXiv 2312.05821): inputs that are large count more, α = 0.5.
+"""Activation-aware SVD (Yuan et al. 2023, arXiv 2312.05821): large inputs count more, α = 0.5.
 
 The size of an input is the root of its mean square over real tokens, where the paper takes the mean of its absolute
 value.
@@ -16,7 +16,7 @@ ALPHA = 0.5
 
 
 class Method:
-    """SVD of W diag(s), s the size of each input to the power α; divided by s again afterwards."""
+    """SVD of W diag(s), where s is the magnitude of each input to the power α; then divide by s."""
 
     reads: ClassVar[str] = "inputs"
 

@@ -1,4 +1,4 @@
-"""Fisher-weighted SVD (Hsu et al. 2022, arXiv 2207.00112): rows of the matrix count as much as the loss feels them.
+"""Fisher-weighted SVD (Hsu et al. 2022, arXiv 2207.00112): rows to which the loss is sensitive count more.
 
 A row is an input in the paper's notation (y = x W), which is a column here.
 """
@@ -13,7 +13,7 @@ from compress.contracts import Factors, Seen
 
 
 class Method:
-    """SVD of W diag(w), w² the sum of the Fisher information of what reads an input; divided by w again afterwards."""
+    """SVD of W diag(w), where w² is the summed Fisher information of the weights of an input; then divide by w."""
 
     reads: ClassVar[str] = "gradients"
 

@@ -1,5 +1,5 @@
-"""Truncated singular value decomposition: the nearest matrix of each rank, every entry counting alike (Eckart and Young
-1936)."""
+"""Truncated singular value decomposition: the nearest matrix of a given rank, all entries with equal weight (Eckart and
+Young 1936)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Angular distance: the run of neighbours that turns its input least goes (Gromov et al., arXiv 2403.17887)."""
+"""Angular distance: remove the run of layers that changes its input least (Gromov et al., arXiv 2403.17887)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from compress.stages.prune_layers.criteria._common import left, undefined
 
 
 class Criterion:
-    """Mean angle between the input of the first and the output of the last of n neighbouring layers, as a share of π;
-    the n that go are always neighbours."""
+    """Score: mean angle between the input of the first and the output of the last of n neighbouring layers, as a
+    fraction of π. The n removed layers are always neighbours."""
 
     reads_text = True
     reads_labels = False

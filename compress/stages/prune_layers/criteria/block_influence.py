@@ -1,4 +1,4 @@
-"""Block influence: layers that turn their input least go (Men et al., arXiv 2403.03853)."""
+"""Block influence: remove the layers that change their input least (Men et al., arXiv 2403.03853)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from compress.stages.prune_layers.criteria._common import lowest_go
 
 
 class Criterion:
-    """1 − mean cosine of a layer's input and output, token by token, in the whole model."""
+    """Score: 1 − mean cosine similarity of a layer's input and output over all tokens, in the full model."""
 
     reads_text = True
     reads_labels = False

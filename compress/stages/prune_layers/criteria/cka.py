@@ -1,4 +1,4 @@
-"""Greedy CKA: repeatedly the layer goes whose output is most like that of the kept layer before it."""
+"""Greedy CKA: repeatedly remove the layer whose output is most similar to that of the kept layer before it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ SCORE = "CKA with the kept layer before it"
 
 
 class Criterion:
-    """Debiased CKA of outputs, the embeddings' counting as kept; of equal ones the later layer goes.
+    """Score: debiased CKA of layer outputs; the embedding output counts as a kept layer. In a tie, the later
+    layer goes.
 
-    on: tokens (every real token), cls (the first of each text), mean (each text's mean).  kernel: linear, or rbf of
-    bandwidth times each layer's median distance.  dynamic: measure anew after each removal, on the model that is left,
-    not on the whole one.
+    on: tokens (all tokens without padding), cls (the first token of each text), mean (the mean of each text).
+    kernel: linear, or rbf with bandwidth times the median distance of each layer.
+    dynamic: measure again after each removal on the remaining model; false: measure once on the full model.
     """
 
     reads_text = True

@@ -1,4 +1,4 @@
-"""CKA clusters: neighbouring layers that are alike form a block, of which the first stays (arXiv 2408.13482)."""
+"""CKA clusters: similar neighbouring layers form a block whose first layer stays (arXiv 2408.13482)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from compress.stages.prune_layers.criteria._common import called, undefined
 
 
 class Criterion:
-    """Blocks of neighbours, joined by the highest mean CKA between them until as many are left as layers stay.
+    """Merge neighbouring blocks with the highest mean CKA until there are as many blocks as layers to keep.
 
-    on: tokens, cls or mean, as for criterion cka. Of a block the first layer stays, or a protected one; those in the
-    block of the embeddings go.
+    on: tokens, cls or mean, as in criterion cka.
+    The first layer of a block stays, or a protected one; layers in the block of the embeddings are removed.
     """
 
     reads_text = True

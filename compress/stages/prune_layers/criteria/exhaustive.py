@@ -1,4 +1,4 @@
-"""Measured loss of every set of layers of the wanted size: the best there is, before recovery, on this text."""
+"""Measured loss of every set of layers of the requested size: the optimum on this text, before recovery training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compress.errors import UserError
 
 
 class Criterion:
-    """Loss on the labels of every set that holds the protected layers. limit: most sets that are tried."""
+    """Score: loss on the labels of every set that contains the protected layers. limit: maximum number of sets."""
 
     reads_text = True
     reads_labels = True

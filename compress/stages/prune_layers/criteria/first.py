@@ -1,4 +1,4 @@
-"""Baseline: the top layers go (Sajjad et al., arXiv 2004.03844)."""
+"""Baseline: remove the top layers (Sajjad et al., arXiv 2004.03844)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from compress.stages.prune_layers.criteria._common import fixed
 
 
 class Criterion:
-    """The first layers stay; no text is read. Meant for models before fine-tuning."""
+    """Keep the first layers; reads no text. Meant for models before fine-tuning."""
 
     reads_text = False
     reads_labels = False

@@ -1,4 +1,4 @@
-"""Fisher information of layer gates: layers whose gate moves the loss of the rows least go (after arXiv 2204.09656)."""
+"""Fisher information of layer gates: remove the layers whose gates affect the loss least (after arXiv 2204.09656)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from compress.stages.prune_layers.criteria._common import lowest_go
 
 
 class Criterion:
-    """Mean square, over rows, of the derivative of a row's loss by the layer's gate (1: as it is, 0: not there)."""
+    """Score: mean square over rows of the derivative of the loss with respect to the layer's gate (1: on, 0: off)."""
 
     reads_text = True
     reads_labels = True

@@ -1,4 +1,4 @@
-"""Measured loss, greedily: again and again the layer goes whose absence costs least in what is left."""
+"""Measured loss, greedy: repeatedly remove the layer whose removal raises the loss of the remaining model least."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from compress.stages.prune_layers.criteria._common import left
 
 
 class Criterion:
-    """Loss on the labels after each further removal; a pass for every layer that is left, at every step."""
+    """Score: loss on the labels after each further removal; one pass per remaining layer at every step."""
 
     reads_text = True
     reads_labels = True

@@ -1,4 +1,4 @@
-"""Baseline: the bottom layers go (Sajjad et al., arXiv 2004.03844)."""
+"""Baseline: remove the bottom layers (Sajjad et al., arXiv 2004.03844)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from compress.stages.prune_layers.criteria._common import fixed
 
 
 class Criterion:
-    """The last layers stay; no text is read."""
+    """Keep the last layers; reads no text."""
 
     reads_text = False
     reads_labels = False

@@ -1,4 +1,4 @@
-"""Learned gates: hard-concrete, on frozen layers, trained to keep so many open (Louizos et al., arXiv 1712.01312)."""
+"""Learned gates: hard-concrete gates on frozen layers, trained to a target count (Louizos et al., arXiv 1712.01312)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from compress.stages.prune_layers.gates import gated
 
 
 class Criterion:
-    """Loss on the labels plus pressure · (expected open gates − layers that stay)²; those most likely shut go.
+    """Minimize the loss on the labels plus pressure · (expected open gates − layers to keep)²; the layers whose gates
+    are most likely closed are removed.
 
-    pressure: what a gate too many or too few weighs against the loss.  steps: of Adam on the gates alone, a few rows
-    each.  learning_rate: of these steps.
+    pressure: weight of the penalty for too many or too few open gates.
+    steps: Adam steps on the gates alone, a few rows each.
+    learning_rate: learning rate of these steps.
     """
 
     reads_text = True

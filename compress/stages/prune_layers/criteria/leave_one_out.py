@@ -1,4 +1,4 @@
-"""Measured loss without each layer alone: those whose absence costs least go."""
+"""Leave-one-out loss: remove the layers whose removal alone raises the loss least."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from compress.stages.prune_layers.criteria._common import left, lowest_go
 
 
 class Criterion:
-    """Loss on the labels of the model without the layer, less that of the whole model; one pass a layer."""
+    """Score: loss on the labels without the layer minus the loss of the full model; one pass per layer."""
 
     reads_text = True
     reads_labels = True

@@ -1,4 +1,4 @@
-"""Baseline: a coin."""
+"""Random baseline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from compress.stages.prune_layers.criteria._common import fixed
 
 
 class Criterion:
-    """Layers drawn by the run's seed; no text is read. What a criterion must beat to be worth its time."""
+    """Keep layers drawn at random from the run's seed; reads no text. A useful criterion must beat it."""
 
     reads_text = False
     reads_labels = False

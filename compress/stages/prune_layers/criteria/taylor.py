@@ -1,4 +1,4 @@
-"""First-order Taylor: how much the loss should rise without a layer (Molchanov et al., arXiv 1906.10771)."""
+"""First-order Taylor: estimated rise of the loss without a layer (Molchanov et al., arXiv 1906.10771)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from compress.stages.prune_layers.criteria._common import lowest_go
 
 
 class Criterion:
-    """Minus the derivative of the mean loss by the layer's gate, which is what closing it would cost if the loss were
-    linear; below 0 where it should fall."""
+    """Score: minus the derivative of the mean loss with respect to the layer's gate: the rise of the loss if the loss
+    were linear in the gate. Negative where the loss should fall."""
 
     reads_text = True
     reads_labels = True

@@ -1,4 +1,4 @@
-"""Baseline: layers spread evenly, the last among them."""
+"""Baseline: evenly spaced layers, including the last."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compress.stages.prune_layers.criteria._common import fixed
 
 
 class Criterion:
-    """Every so-manieth layer, counted so that the last stays; no text is read."""
+    """Keep every n-th layer, counted so that the last layer stays; reads no text."""
 
     reads_text = False
     reads_labels = False

@@ -1,4 +1,5 @@
-"""Activation-aware: how much it writes on real text (Wanda, Sun et al., arXiv 2306.11695; of whole heads, neurons)."""
+"""Activation-aware: magnitude of the output on real text (Wanda, Sun et al., arXiv 2306.11695; whole heads,
+neurons)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from compress.stages.prune_width.importance._common import by_unit, readers
 
 
 class Importance:
-    """Root mean square of what a head or a neuron adds to the hidden states; of a channel, of what is read of it."""
+    """Score: root mean square of the output that a head or neuron adds to the hidden states; for a channel, of the
+    values that are read from it."""
 
     reads_text, reads_labels, in_loss, rearranges, refits = True, False, False, False, False
 

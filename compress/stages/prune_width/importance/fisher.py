@@ -12,10 +12,10 @@ from compress.stages.prune_width.importance._common import scores, together
 
 
 class Importance:
-    """Half the mean square, over rows, of the derivative of a row's loss by a gate: the rise of the loss to second
-    order, where its slope is zero. How many stay in a layer is weighed by the rise with all that goes gone together.
+    """Score: half the mean square over rows of the derivative of the loss with respect to a gate, a second-order
+    estimate of the rise of the loss. Layers are weighed by the rise when all their removed units are gone.
 
-    on: "labels"; "answers", drawn from the model's own probabilities, which needs no labels.
+    on: "labels", or "answers" drawn from the model's own probabilities, which needs no labels.
     """
 
     reads_text, in_loss, rearranges, refits = True, True, False, False

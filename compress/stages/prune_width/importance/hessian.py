@@ -9,10 +9,10 @@ from compress.contracts import WidthScores, WidthStudy
 
 
 class Importance:
-    """Half the second derivative of the KL divergence by a gate: how far the answers should move, to second order.
+    """Score: half the second derivative of the KL divergence with respect to a gate, the second-order
+    change of the outputs.
 
-    The first derivative is zero, since the divergence from the answers as they are has its least value there; no label
-    is read.
+    The first derivative is zero, since the divergence from the current outputs is minimal there. Reads no labels.
     """
 
     reads_text, reads_labels, in_loss, rearranges, refits = True, False, True, False, False

@@ -20,16 +20,17 @@ PENALTY, ASCENT = 10.0, 0.01
 
 
 class Importance:
-    """The chance that a gate is open, after training gates and weights together; what is cut is the trained model.
+    """Score: probability that a gate is open after training gates and weights jointly; the trained model is pruned.
 
-    The loss through random gates, plus λ(s − t) + ρ/2 (s − t)² for the expected share s of open gates and its target t,
-    of each layer, or of all layers where they may be uneven. λ follows s − t, so that s ends at t; t falls in a line
-    over the first half. (CoFi learns both factors; with a fixed ρ, the method of multipliers, a few hundred steps
-    suffice.) Heads and neurons have a target each; channels of the hidden states are trained for by themselves, and
-    there only the ranking is used.
+    The loss with random gates, plus λ(s − t) + ρ/2 (s − t)² for the expected fraction s of open gates and its target t,
+    per layer, or over all layers with `uneven`. λ follows s − t, so that s ends at t; t falls linearly over the first
+    half. (CoFi learns both factors; with a fixed ρ, the method of multipliers, a few hundred steps suffice.) Heads and
+    neurons have one target each; channels of the hidden states are trained separately, and only their ranking is used.
 
-    on: "labels"; "teacher", the answers of the model as it was; "both".  steps: of a few rows each.  learning_rate: of
-    the weights.  gate_rate: of the gates.
+    on: "labels", "teacher" (outputs of the unpruned model), or "both".
+    steps: training steps, a few rows each.
+    learning_rate: learning rate of the weights.
+    gate_rate: learning rate of the gates.
     """
 
     reads_text, in_loss, rearranges, refits = True, False, False, False

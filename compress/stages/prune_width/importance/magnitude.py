@@ -1,6 +1,6 @@
-"""Magnitude: the norm of the weights that belong to it (Han et al., arXiv 1506.02626, of whole rows and columns).
+"""Magnitude: the norm of the weights of a unit (Han et al., arXiv 1506.02626, for whole rows and columns).
 
-Measured no better than random for heads and neurons; here as the floor that others must beat.
+Measured no better than random for heads and neurons; a baseline that other importances must beat.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from compress.stages.prune_width.importance._common import by_unit, incoming, re
 
 
 class Importance:
-    """Root of the sum of squares of the rows and columns that go with a head, a neuron, a channel."""
+    """Score: L2 norm of the rows and columns that belong to a head, neuron or channel."""
 
     reads_text, reads_labels, in_loss, rearranges, refits = False, False, False, False, False
 

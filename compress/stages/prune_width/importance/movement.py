@@ -1,5 +1,5 @@
-"""Movement: what training moves away from zero is needed (Sanh et al., arXiv 2005.07683; of whole heads and neurons,
-as nn_pruning's blocks, Lagunas et al., arXiv 2109.04838)."""
+"""Movement pruning: keep what training moves away from zero (Sanh et al., arXiv 2005.07683; for whole heads and
+neurons, as in nn_pruning's blocks, Lagunas et al., arXiv 2109.04838)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ RAMP = (0.1, 0.7)
 
 
 class Importance:
-    """Sum over the steps of a fine-tuning of minus the slope of the loss by a mask: how much the weights of a head or a
-    neuron grow in what they do; what is cut is the fine-tuned model.
+    """Score: minus the derivative of the loss with respect to a mask, summed over the steps of a fine-tuning: how much
+    the contribution of a head or neuron grows. The fine-tuned model is pruned.
 
-    The masks are 1 for the highest sums and 0 for the others, which learn on (straight-through); what stays shrinks to
-    the target, of each layer, or of all layers where they may be uneven. Of channels of the hidden states only the
-    ranking is used. Sums are told from the least on.
+    The masks are 1 for the highest sums and 0 for the others, which keep learning (straight-through). The kept
+    fraction shrinks to the target, per layer, or over all layers with `uneven`. For channels of the hidden states only
+    the ranking is used. Sums are reported relative to the smallest.
 
-    on: "labels"; "teacher", the answers of the model as it was; "both".  steps: of a few rows each.  learning_rate: of
-    the weights.
+    on: "labels", "teacher" (outputs of the unpruned model), or "both".
+    steps: training steps, a few rows each.
+    learning_rate: learning rate of the weights.
     """
 
     reads_text, in_loss, rearranges, refits = True, False, False, False

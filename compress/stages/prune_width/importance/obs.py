@@ -1,6 +1,6 @@
-"""Optimal brain surgery (Hassibi and Stork 1992) of heads and neurons: what the answers lose with one gone and the
-others fitted to make good for it, one after the other (arXiv 2302.04089), errors weighed by a Fisher matrix in two
-Kronecker factors (arXiv 2312.17244). Measured the best of all here before recovery."""
+"""Optimal brain surgeon (Hassibi and Stork 1992) for heads and neurons: remove one unit at a time and update the others
+to compensate (arXiv 2302.04089), with errors weighted by a Kronecker-factored Fisher matrix (arXiv 2312.17244). Best of
+all importances in our measurements before recovery training."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from compress.stages.prune_width.obs import eliminated
 
 
 class Importance:
-    """The rise of the loss to second order, as each goes in its turn. Other importances score each by itself, beside
-    all others; here two that say the same are known to stand in for each other. What is left is fitted anew.
+    """Score: second-order estimate of the rise of the loss when the units are removed one after the other. Unlike other
+    importances, it accounts for redundant units that can replace each other. The remaining weights are refitted.
 
-    Of layers that share a matrix, each with a residual of its own, the mean is looked at.
+    For layers that share a matrix but have residuals of their own, the mean matrix is used.
 
-    on: "answers", drawn from the model's own probabilities, which needs no labels; "labels".
+    on: "answers" drawn from the model's own probabilities, which needs no labels, or "labels".
     """
 
     reads_text, in_loss, rearranges, refits = True, True, False, True

@@ -1,4 +1,4 @@
-"""Random: a baseline."""
+"""Random baseline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compress.encoder.reshape.cut import Kept
 
 
 class Importance:
-    """Uniform numbers, drawn from the run's seed."""
+    """Score: uniform random numbers from the run's seed."""
 
     reads_text, reads_labels, in_loss, rearranges, refits = False, False, False, False, False
 

@@ -1,5 +1,5 @@
-"""Fisher masks, rearranged within layers, and output matrices fitted anew to what is left (Kwon et al., arXiv
-2204.09656): minutes, no retraining. `obs` loses less."""
+"""Fisher masks, rearranged within layers, with output matrices refitted to the remaining units (Kwon et al., arXiv
+2204.09656): takes minutes, no retraining. `obs` loses less."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from compress.stages.prune_width.importance import fisher
 
 
 class Importance(fisher.Importance):
-    """The information of gates as `fisher` has it; what goes from a layer is then exchanged, unit by unit, until the
-    sum of its gradients is small together and not only one by one; each output matrix is fitted by least squares to
-    what the model before wrote.
+    """Score: Fisher information of gates, as in `fisher`. The removed units of a layer are then exchanged one by one
+    until their joint effect is small, not only each effect alone; each output matrix is refitted by least squares to
+    the output of the unpruned model.
 
     on: as of fisher.
     """

@@ -1,4 +1,4 @@
-"""Neighbouring layers whose sharing moves the model's answers least share: measured, one join after the other."""
+"""Tie the neighbouring layers whose sharing changes the model's outputs least, measured one merge at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from compress.errors import UserError
 
 
 class Pattern:
-    """From every layer alone, the two neighbouring groups are joined that cost least, until there are `groups`.
+    """Start with one group per layer and merge the two neighbouring groups of lowest cost until `groups` are left.
 
-    A join costs what it does to the answers when the layers share as this stage shares them (start, vectors,
-    residuals), not trained: about N²/2 conversions of N layers.
+    Cost of a merge: change of the outputs when the layers are tied as this stage ties them (init, norms and biases,
+    residuals), without training. Takes about N²/2 conversions for N layers.
 
-    groups: how many are left.
+    groups: number of groups.
     """
 
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)]) -> None:

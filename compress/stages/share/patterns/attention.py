@@ -1,4 +1,4 @@
-"""The attention parts alone are shared; ALBERT's ablation (1909.11942, table 4) finds that this costs nothing."""
+"""Share only attention; no loss of quality in ALBERT's ablation (arXiv 1909.11942, table 4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compress.encoder.config.sharing import contiguous
 class Pattern:
     """Each layer keeps its own feed-forward part.
 
-    groups: runs of neighbouring layers that share the attention part; 1: all of them.
+    groups: number of groups of neighbouring layers that share attention; 1: all layers share it.
     """
 
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)] = 1) -> None:

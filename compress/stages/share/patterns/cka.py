@@ -1,4 +1,4 @@
-"""Layers whose outputs are alike share: groups by centred kernel alignment (1905.00414) on real input."""
+"""Tie layers with similar outputs: groups by centred kernel alignment (CKA, arXiv 1905.00414) on real input."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from compress.errors import UserError
 
 
 class Pattern:
-    """groups: how many.  contiguous: runs of neighbouring layers, the best of all cuts; false: any layers, joined by
-    average linkage, most alike first.
+    """groups: number of groups.  contiguous: groups of neighbouring layers, the best of all partitions; false: any
+    layers, merged by average linkage, most similar first.
     """
 
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)], contiguous: bool = True) -> None:

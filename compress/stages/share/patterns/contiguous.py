@@ -1,4 +1,4 @@
-"""Runs of neighbouring layers are one each: what layers next to each other do is most alike (2410.20672)."""
+"""Each run of neighbouring layers is one group: neighbours are most similar (arXiv 2410.20672)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compress.encoder.config.sharing import contiguous
 
 
 class Pattern:
-    """groups: how many runs, as even as they can be, cut where ALBERT cuts its num_hidden_groups."""
+    """groups: number of groups, of sizes as equal as possible, split as ALBERT's num_hidden_groups."""
 
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)]) -> None:
         self.groups = groups

@@ -1,4 +1,5 @@
-"""M groups over N layers in the three orders of Takase and Kiyono, "Lessons on Parameter Sharing" (2104.06022)."""
+"""M groups over N layers in the three orders of "Lessons on Parameter Sharing" (Takase and Kiyono, arXiv
+2104.06022)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ Order = Literal["sequence", "cycle", "cycle-reverse"]
 
 
 class Pattern:
-    """groups: how many.  order: of 3 groups over 6 layers, sequence is 0 0 1 1 2 2, cycle 0 1 2 0 1 2, and
-    cycle-reverse 0 1 2 2 1 0: it cycles, but the last round comes in reverse.
+    """groups: number of groups.  order: for 3 groups over 6 layers, sequence is 0 0 1 1 2 2, cycle is 0 1 2 0 1 2, and
+    cycle-reverse is 0 1 2 2 1 0 (a cycle whose last round is reversed).
     """
 
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)], order: Order = "cycle") -> None:

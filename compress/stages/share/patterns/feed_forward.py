@@ -1,4 +1,4 @@
-"""The feed-forward parts alone are shared; ALBERT's ablation (1909.11942, table 4) finds that this costs most."""
+"""Share only the feed-forward part; the largest loss of quality in ALBERT's ablation (arXiv 1909.11942, table 4)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from compress.encoder.config.sharing import contiguous
 
 
 class Pattern:
-    """Each layer keeps its own attention part.
+    """Each layer keeps its own attention.
 
-    groups: runs of neighbouring layers that share the feed-forward part; 1: all of them.
+    groups: number of groups of neighbouring layers that share the feed-forward part; 1: all layers share it.
     """
 
     def __init__(self, *, groups: Annotated[int, Field(ge=1, le=512)] = 1) -> None:

@@ -1,4 +1,4 @@
-"""ALBERT's inner groups: a group is several layers that run one after the other, again and again (1909.11942)."""
+"""ALBERT's inner groups: a group is a sequence of several layers that is repeated (arXiv 1909.11942)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from compress.errors import UserError
 
 
 class Pattern:
-    """inner: layers of one group (inner_group_num).  groups: how many groups (num_hidden_groups), each repeated over
-    its run of layers. 12 layers with inner 2 and groups 1 are 0 1 0 1 0 1 ..
+    """inner: layers per group (inner_group_num).  groups: number of groups (num_hidden_groups), each repeated over its
+    run of layers. 12 layers with inner 2 and groups 1 are 0 1 0 1 0 1 …
     """
 
     def __init__(

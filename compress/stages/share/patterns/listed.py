@@ -11,7 +11,7 @@ from compress.encoder.config.sharing import listed
 
 
 class Pattern:
-    """groups: lists of layers, counted from 0; each layer stands in one of them: [[0, 1], [2, 3], [4, 5]]."""
+    """groups: lists of layers, counted from 0; each layer is in exactly one list: [[0, 1], [2, 3], [4, 5]]."""
 
     def __init__(self, *, groups: Annotated[ListOf[ListOf[int]], Field(min_length=1)]) -> None:
         self.groups = groups

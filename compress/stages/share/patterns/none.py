@@ -1,4 +1,4 @@
-"""Nothing is shared: where the embeddings alone are to be factorized."""
+"""No sharing, to factorize only the embeddings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from compress.contracts import LayerEvidence, LayerGroups
 
 
 class Pattern:
-    """Every layer keeps its own."""
+    """Every layer keeps its own parameters."""
 
     def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers."""

@@ -1,1 +1,1 @@
-"""What shared weights start from, one file each."""
+"""How shared weights are initialized, one file each."""

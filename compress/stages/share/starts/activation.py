@@ -1,5 +1,5 @@
-"""The matrix whose products are nearest to those of the layers that will share, on real input: least squares over the
-activations of each (as RegMean merges models, Jin et al., 2212.09849)."""
+"""The matrix whose outputs are nearest to those of the tied layers on real input: least squares over the activations of
+each layer (as RegMean merges models, Jin et al., arXiv 2212.09849)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from compress.contracts import Member
 
 
 class Start:
-    """W that minimises the sum over layers l of E|W x - W_l x|^2, x the inputs that layer l sees in the parent.
+    """W minimizes the sum over layers l of E|W x - W_l x|^2, where x are the inputs of layer l in the parent.
 
-    ridge: pull towards the mean, as a share of the inputs' mean square: directions that no input has stay the mean.
+    ridge: regularization towards the mean, as a fraction of the inputs' mean square; directions without input stay at
+    the mean.
     """
 
     reads: ClassVar[str] = "inputs"

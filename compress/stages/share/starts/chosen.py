@@ -1,4 +1,4 @@
-"""One of the layers that will share, as it is."""
+"""A copy of one of the tied layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compress.contracts import Member
 
 
 class Start:
-    """layer: which of a group: its first, its last, or the one in the middle (of two the first)."""
+    """layer: which layer of a group is copied: the first, the last, or the middle one (of two, the first)."""
 
     reads: ClassVar[str] = "nothing"
 

@@ -1,5 +1,5 @@
-"""The mean weighted by diagonal Fisher information: where a layer's loss is sensitive to a weight, that weight counts
-for more (Matena and Raffel, "Merging Models with Fisher-Weighted Averaging", 2111.09832)."""
+"""Mean weighted by diagonal Fisher information: weights to which the loss is sensitive count more (Matena and Raffel,
+"Merging Models with Fisher-Weighted Averaging", arXiv 2111.09832)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from compress.contracts import Member
 
 
 class Start:
-    """Of each weight, the mean over the layers weighted by its mean squared gradient over real rows and their labels.
+    """Mean over the layers, each weight weighted by its mean squared gradient on labelled rows.
 
-    floor: added to each Fisher value, as a share of the group's mean, so that weights that nothing reads are averaged.
+    floor: added to each Fisher value, as a fraction of the group's mean, so that weights without gradient are averaged.
     """
 
     reads: ClassVar[str] = "gradients"

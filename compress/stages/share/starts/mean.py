@@ -1,4 +1,4 @@
-"""The mean of the layers that will share: the start that suits residuals best (2410.20672)."""
+"""Mean of the tied layers: the best initialization with residuals (arXiv 2410.20672)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compress.contracts import Member
 
 
 class Start:
-    """Every layer counts alike."""
+    """All layers have equal weight."""
 
     reads: ClassVar[str] = "nothing"
 

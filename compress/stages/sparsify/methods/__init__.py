@@ -1,1 +1,1 @@
-"""How the two of every four weights that go are chosen, one file each."""
+"""How the two of every four weights to remove are chosen, one file each."""

@@ -1,4 +1,4 @@
-"""Wanda (Sun et al. 2023, arXiv 2306.11695): weights that read large inputs count more; what stays is not changed."""
+"""Wanda (Sun et al. 2023, arXiv 2306.11695): weights with large inputs count more; kept weights do not change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from compress.encoder.modules.masks import largest
 
 
 class Method:
-    """By |w| times the root mean square of what it is multiplied with."""
+    """Score: |w| times the root mean square of its input."""
 
     def __call__(self, seen: Seen) -> Zeroed:
         """Of the matrix (out, in)."""

@@ -1,4 +1,4 @@
-"""The two smallest of every four weights go (Mishra et al. 2021, arXiv 2104.08378); the others stay what they are."""
+"""Remove the two smallest of every four weights (Mishra et al. 2021, arXiv 2104.08378); the others do not change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from compress.encoder.modules.masks import largest
 
 
 class Method:
-    """By |w|. Reads no text."""
+    """Score: |w|. Reads no text."""
 
     def __call__(self, seen: Seen) -> Zeroed:
         """Of the matrix (out, in)."""

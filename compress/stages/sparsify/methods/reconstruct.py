@@ -1,4 +1,4 @@
-"""SparseGPT (Frantar and Alistarh 2023, arXiv 2301.00774): what stays is refitted so that outputs change least.
+"""SparseGPT (Frantar and Alistarh 2023, arXiv 2301.00774): kept weights are refitted so that outputs change least.
 
 From the first four columns to the last, with H the inputs' second moments over the columns that are still free: of each
 row the pair P goes whose exact cost w_P ([H⁻¹]_PP)⁻¹ w_P is least (optimal brain surgeon), and all free weights take up
@@ -23,7 +23,8 @@ ROUNDS, ENOUGH = 50, 1e-3  # of the last solution: steps at most, and the share 
 
 
 class Method:
-    """Optimal brain surgeon by fours, then least squares over what stays. Reads text, no labels."""
+    """Optimal brain surgeon on groups of four weights, then least squares over the kept weights. Reads text, no
+    labels."""
 
     def __call__(self, seen: Seen) -> Zeroed:
         """Of the matrix (out, in)."""
