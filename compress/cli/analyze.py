@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import Command, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @click.option("--against", type=ModelName(), metavar="PARENT", help="The model that it was made from.")
 @click.option("--probe", "probes", multiple=True, metavar="DATA", help="Labelled data for a linear probe; repeatable.")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import Command, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("models", nargs=-1, required=True, type=ModelName())
 @click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Sequences at once.")
 @click.option(

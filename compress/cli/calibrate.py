@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared, split_option
+from compress.cli.options import Command, ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @split_option("Rows that the temperature is fitted on.", ("validation", "train"))
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the model goes.")

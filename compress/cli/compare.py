@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, bootstrap_option, shared, slice_options, split_option
+from compress.cli.options import Command, ModelName, bootstrap_option, shared, slice_options, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("names", metavar="[RUN|MODEL]...", nargs=-1, type=ModelName())
 @click.option("--experiment", "compared", metavar="NAME", help="All runs of this experiment that measured a model.")
 @click.option("--against", type=ModelName(), metavar="TEACHER", help="Of models: what they are compared with by rows.")

@@ -10,7 +10,7 @@ import click
 
 from compress.cli._student import student_flags
 from compress.cli._verbs import run_stages
-from compress.cli.options import shared
+from compress.cli.options import Command, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DEFAULT = "distilbert"
 
 
-@click.command()
+@click.command(cls=Command)
 @shared("recipe", "teacher", "data", "compute", "onnx", "output", "store", "experiment")
 @click.option(
     "--general-teacher",

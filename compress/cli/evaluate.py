@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, bootstrap_option, shared, slice_options, split_option
+from compress.cli.options import Command, ModelName, bootstrap_option, shared, slice_options, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @click.option("--against", type=ModelName(), metavar="TEACHER", help="A model to compare with, row by row.")
 @split_option("Rows to score.")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compress.cli.options import ModelName, shared, split_option
+from compress.cli.options import Command, ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @click.option(
     "--to",

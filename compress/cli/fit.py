@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli.options import Milliseconds, ModelName, shared
+from compress.cli.options import Command, Milliseconds, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -42,7 +42,7 @@ class Duration(click.ParamType):
         return seconds
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @click.option("--max-mb", type=Megabytes(), help="Most megabytes (10^6 bytes) of the file that is deployed.")
 @click.option("--max-ms", type=Milliseconds(), help="Most milliseconds, the median of a batch on this device.")
@@ -109,7 +109,7 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
       compress fit FOLDER --data DATA --max-drop 0.5
       compress fit FOLDER --data DATA --max-ms 3 --plan-only
     """
-    from compress.cli.flags.shared import listening
+    from compress.cli._flags import listening
     from compress.fit.request.bounds import Bounds
     from compress.fit.request.options import Wanted
     from compress.fit.run import fit

@@ -1,6 +1,6 @@
 """Flags that commands share, declared once, gathered into one `RunOptions`.
 
-    @click.command()
+    @click.command(cls=Command)
     @shared("recipe", "data", "teacher", "compute", "output", "store", "experiment")
     def command(options: RunOptions) -> None: ...
 
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from compress.cli._help import Command as Command
+from compress.cli._help import Option as Option
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
@@ -64,6 +66,23 @@ class Milliseconds(click.ParamType):
             return float(text)
         except ValueError:
             self.fail(f"'{value}' is not a time in milliseconds, such as 5ms", param, ctx)
+
+
+class Amount(click.ParamType):
+    """A number such as 12M, 1.5G or 12000000, or a share of the model's such as 50%."""
+
+    name = "amount"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        scale = {"%": 0.01, "k": 1e3, "m": 1e6, "g": 1e9}.get(text[-1:].lower(), 1.0)
+        try:
+            return float(text[:-1] if scale != 1 else text) * scale
+        except ValueError:
+            self.fail(f"'{value}' is not an amount, such as 12M, 1.5G or 50%", param, ctx)
+
+
+MILLISECONDS, AMOUNT = Milliseconds(), Amount()
 
 
 class TeacherName(ModelName):

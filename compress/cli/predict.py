@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import Command, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @click.argument("texts", nargs=-1)
 @click.option("--pair", "pairs", multiple=True, metavar="TEXT", help="Second text of a pair; once per TEXT.")

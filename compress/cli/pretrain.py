@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._verbs import run_stages
-from compress.cli.options import shared
+from compress.cli.options import Command, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @shared("recipe", "corpus", "compute", "output", "store", "experiment")
 @click.option(
     "--tokenizer", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder with the tokenizer's files."

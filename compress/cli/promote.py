@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared, split_option
+from compress.cli.options import Command, ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("models", type=ModelName(), nargs=-1, required=True)
 @click.option("--as", "alias", required=True, metavar="ALIAS", help="Alias that the version gets, such as champion.")
 @click.option("--name", metavar="NAME", help="Registered model; not given: the data that the model was trained on.")

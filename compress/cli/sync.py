@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._help import Command
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
     from compress.tracking import Synced
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else the run's own.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON document.")

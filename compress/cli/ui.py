@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._help import Command
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from compress.tracking.store import Store
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--experiment", metavar="NAME", help="Experiment to open; not given: the one of the newest run.")
 @click.option(
     "--view",

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import Command, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @shared("data", "compute")
 def command(options: RunOptions, model: str) -> None:
@@ -27,7 +27,7 @@ def command(options: RunOptions, model: str) -> None:
     \b
       compress verify runs/fit/model --data DATA
     """
-    from compress.cli.flags.shared import listening
+    from compress.cli._flags import listening
     from compress.fit.certificate.verify import verify
 
     verify(model, options, listening(options))
