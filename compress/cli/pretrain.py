@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @shared("recipe", "corpus", "compute", "output", "store", "experiment")
-@click.option(
-    "--tokenizer", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder with the tokenizer's files."
-)
+@click.option("--tokenizer", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder of the tokenizer.")
 def command(options: RunOptions, tokenizer: Path | None) -> None:
     """Pretrain an encoder from random weights on plain text: masked LM, with NSP, SOP or neither.
 

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("name", metavar="RECIPE", type=RecipeName())
-@click.option("--until", metavar="STAGE", help="The last stage that runs: its name, kind or number; --resume goes on.")
-@click.option("--from", "begin", metavar="STAGE", help="Make this stage and those behind it anew, reusing the others.")
-@click.option("--no-cache", is_flag=True, help="Make every stage anew, whatever earlier runs made.")
+@click.option("--until", metavar="STAGE", help="Last stage to run: its name, kind or number; --resume continues.")
+@click.option("--from", "begin", metavar="STAGE", help="Rerun this stage and those after it; reuse the others.")
+@click.option("--no-cache", is_flag=True, help="Rerun every stage; use no result of earlier runs.")
 @shared("overrides", "model", "teacher", "data", "corpus", "compute", "onnx", "output", "store", "experiment")
 def command(options: RunOptions, name: str, until: str | None, begin: str | None, no_cache: bool) -> None:
-    """Run all stages of RECIPE in order, each a run below one parent, and tell what each cost and gave.
+    """Run all stages of RECIPE in order, and report the cost and gain of each.
 
     \b
       compress run tiny-cpu --model FOLDER --data DATA
       compress run tiny-cpu --model FOLDER --data DATA --until 1-prune_vocab
       compress run ./chain.yaml --from quantize
 
-    A stage that an earlier run made of the same input, data, part of the recipe and seed is taken from there, wherever
-    that run lies; so a changed last stage reruns only itself. --model is what the chain starts from, and teaches where
-    --teacher names no other.
+    Each stage is an MLflow run below one parent run. A stage is reused from an earlier run with the same input, data,
+    settings and seed, in whatever folder; so after a change of the last stage only that stage runs. --model is the
+    model that the first stage starts from, and the teacher unless --teacher is given.
     """
     import dataclasses
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @shared("recipe", "corpus", "output", "store", "experiment")
 def command(options: RunOptions) -> None:
-    """Train a tokenizer on plain text: WordPiece as BERT's, BPE or Unigram; AutoTokenizer loads its folder.
+    """Train a tokenizer on plain text: WordPiece, BPE or Unigram; AutoTokenizer loads its folder.
 
     \b
       compress tokenizer --corpus TEXT --set stages.0.vocabulary_size=8000
