@@ -21,8 +21,6 @@ from compress.errors import UserError, did_you_mean, printable
 FOLDER = "compress.cli"
 OWN = ("json", "debug", "help", "quiet", "dry_run")
 """Flags that only mean something in a terminal; `quiet` is a keyword of every function."""
-EARLIER = {"recover": "heal", "max_mb": "mb", "embedding_max_mb": "embedding_mb", "init": "start"}
-"""Keyword → what the flag is called where it does not have that name yet."""
 
 
 def call(name: str, values: Mapping[str, Any], *positional: str, quiet: bool = False) -> dict[str, Any]:
@@ -58,14 +56,14 @@ def _keywords(command: click.Command) -> dict[str, tuple[click.Option, bool]]:
     """keyword → its flag, and whether True means that the flag is given: `recover` is the opposite of --no-recover."""
     found: dict[str, tuple[click.Option, bool]] = {}
     for option in command.params:
-        if not isinstance(option, click.Option):
+        if not isinstance(option, click.Option) or option.hidden:
             continue
         for name in (flag[2:].replace("-", "_") for flag in option.opts if flag.startswith("--")):
             if name not in OWN:
                 found[name] = (option, True)
                 if option.is_flag and name.startswith("no_"):
                     found.setdefault(name.removeprefix("no_"), (option, False))
-    return {**{name: found[old] for name, old in EARLIER.items() if old in found}, **found}
+    return found
 
 
 def _flag(option: click.Option, straight: bool, value: Any, where: str) -> Iterator[str]:

@@ -22,21 +22,27 @@ _FLAGS = (
         "--student",
         "student_model",
         type=ModelName(),
-        help="Cut the student from this checkpoint, not from the teacher.",
+        help="Take the student's layers from this checkpoint, not from the teacher.",
     ),
     click.option(
         "--layers", metavar="LIST", help="Layers to keep: 0,2,4, or a rule with their number, such as uniform:3."
     ),
-    click.option("--hidden", type=click.IntRange(1), help="Width of the student."),
-    click.option("--heads", metavar="N", help="Attention heads of a layer, or a list with one number a layer."),
-    click.option("--feed-forward", metavar="N", help="Width inside the feed-forward part, or a list, one a layer."),
+    click.option("--hidden-size", type=click.IntRange(1), help="Hidden size of the student."),
+    click.option("--num-heads", metavar="N", help="Attention heads of each layer: a number, or a list, one per layer."),
     click.option(
-        "--start",
+        "--intermediate-size",
+        metavar="N",
+        help="Feed-forward neurons of each layer: a number, or a list, one per layer.",
+    ),
+    click.option(
+        "--init",
         type=click.Choice(["teacher", "selection", "svd", "projection", "random"]),
-        help="Where the student's weights come from.",
+        help="Initialization of the student's weights.",
     ),
 )
-NAMES = ("student_model", "layers", "hidden", "heads", "feed_forward", "start")
+KEYS = {"num_heads": "heads", "intermediate_size": "intermediate_size", "hidden_size": "hidden", "init": "init"}
+"""Flag → key of `student:`."""
+NAMES = ("student_model", "layers", *KEYS)
 
 
 def student_flags(function: Function) -> Function:
@@ -54,16 +60,12 @@ def student_flags(function: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
-KEYS = {"start": "init", "feed_forward": "intermediate_size"}
-"""Names here → keys of a recipe, where they differ."""
-
-
 def student_overrides(values: Mapping[str, Any]) -> Iterator[Override]:
     """What the flags change in every stage that cuts a student. Raises UserError for a list that is none."""
     from compress.contracts import Override
 
     def put(key: str, value: Any, flag: str) -> Override:
-        return Override(f"stages.*.student.{KEYS.get(key, key)}", value, flag)
+        return Override(f"stages.*.student.{key}", value, flag)
 
     if (model := values["student_model"]) is not None:
         flag = f"--student {model}"
@@ -77,14 +79,14 @@ def student_overrides(values: Mapping[str, Any]) -> Iterator[Override]:
             raise UserError("not a rule with a number of layers", where=flag, do="write it as uniform:3")
         yield put("layers", rule if colon or not rule[:1].isdigit() else _numbers(rule, flag), flag)
         yield put("count", int(count) if colon else None, flag)
-    for name in ("heads", "feed_forward"):
-        if (value := values[name]) is not None:
-            flag = f"--{name.replace('_', '-')} {value}"
+    for name, key in KEYS.items():
+        if (value := values[name]) is None:
+            continue
+        flag = f"--{name.replace('_', '-')} {value}"
+        if name in ("num_heads", "intermediate_size"):
             found = _numbers(value, flag)
-            yield put(name, found[0] if len(found) == 1 else found, flag)
-    for name in ("hidden", "start"):
-        if values[name] is not None:
-            yield put(name, values[name], f"--{name} {values[name]}")
+            value = found[0] if len(found) == 1 else found
+        yield put(key, value, flag)
 
 
 def _numbers(text: str, flag: str) -> list[int]:

@@ -52,7 +52,7 @@ def _lead(
         from compress.experiments.overfit import check_recipe
 
         if seeds is not None:
-            raise UserError("a check keeps nothing to repeat", where="--seeds", do="leave out --seeds or --check")
+            raise UserError("cannot be combined with --check", where="--seeds", do="remove one of the two")
         check_recipe(options.recipe or default, options, console, verb=verb, inputs=given)
         return
     from compress.recipe import load_recipe
@@ -62,7 +62,9 @@ def _lead(
         from compress.experiments.sweep import run_sweep
 
         if seeds is not None:
-            raise UserError("a sweep is several runs already", where="--seeds", do="leave it out, or sweep over seed")
+            raise UserError(
+                "a sweep runs several times already", where="--seeds", do="remove --seeds, or sweep over seed"
+            )
         run_sweep(options.recipe or default, options, console, verb=verb, inputs=given)
         return
     if seeds is not None:

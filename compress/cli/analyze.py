@@ -1,4 +1,4 @@
-"""Look into a model's layers: likeness, evenness, linear probes."""
+"""Inspect a model's layers: CKA similarity, isotropy, linear probes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import Command, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
-@click.option("--against", type=ModelName(), metavar="PARENT", help="The model that it was made from.")
-@click.option("--probe", "probes", multiple=True, metavar="DATA", help="Labelled data for a linear probe; repeatable.")
-@click.option("--quantization", is_flag=True, help="Also what int8 would do to each matrix: ranges, outliers, error.")
-@click.option("--rows", type=click.IntRange(4, 1_000_000), default=512, show_default=True, help="Texts read.")
+@click.option("--against", type=ModelName(), metavar="PARENT", help="Parent: the model that MODEL was made from.")
+@click.option(
+    "--probe", "probes", multiple=True, metavar="DATA", help="Labelled data to train a linear probe on; repeatable."
+)
+@click.option(
+    "--quantization", is_flag=True, help="Also report the effect of int8 on each matrix: ranges, outliers, error."
+)
+@click.option("--rows", type=click.IntRange(4, 1_000_000), default=512, show_default=True, help="Number of texts.")
 @click.option(
     "--save-embedder",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Write MODEL there with post-processed vectors of texts, which predict --embeddings gives.",
+    help="Save MODEL there with post-processed sentence embeddings, for compress predict --embeddings.",
 )
 @click.option(
     "--post-processing",
@@ -31,16 +35,22 @@ if TYPE_CHECKING:
     type=click.Choice(["whitening", "remove-top", "none"]),
     default="whitening",
     show_default=True,
-    help="What evens the vectors of texts out.",
+    help="Post-processing of the sentence embeddings.",
 )
 @click.option(
-    "--dimensions", type=click.IntRange(1), metavar="N", help="Whitening keeps the N that vary most; else all."
+    "--dimensions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Whitening: keep the N dimensions with the largest variance (default: all).",
 )
 @click.option(
-    "--components", type=click.IntRange(1), metavar="N", help="How many remove-top takes away; 3 when not given."
+    "--components",
+    type=click.IntRange(1),
+    metavar="N",
+    help="remove-top: number of principal components to remove (default: 3).",
 )
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where plots and tables go.")
-@shared("data", "compute", "store", "experiment")
+@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder for plots and tables.")
+@shared("data", "device", "store", "experiment")
 def command(
     options: RunOptions,
     model: str,
@@ -54,16 +64,17 @@ def command(
     components: int | None,
     output: Path | None,
 ) -> None:
-    """Look into the layers of MODEL: likeness, evenness, and what linear probes find.
-
-    CKA of every two; how evenly their vectors fill the space, before and after whitening and removal of the top
-    components; the same for vectors of whole texts and, of pairs with scores, how well cosines follow the scores;
-    linear probes beside control tasks. --quantization adds the ranges of every
-    matrix' input, dimensions that lie far out, and the error of every product
-    in int8. Plots and tables go into MLflow too.
+    """Inspect the layers of MODEL: CKA similarity, isotropy, and linear probes.
 
     \b
       compress analyze FOLDER --data DATA
+
+    Reported are: CKA of every pair of layers; isotropy of the hidden states, before and after whitening and removal of
+    the top components; the same for sentence embeddings and, for pairs with scores, how well cosines predict the
+    scores; linear probes with control tasks. --quantization adds the input range of every matrix, outlier dimensions,
+    and the error of every product in int8. Plots and tables are logged to MLflow too.
+
+    \b
       compress analyze runs/prune-layers/student --against FOLDER --data DATA --probe WORDS_WITH_TAGS
       compress analyze FOLDER --data DATA --quantization
       compress analyze FOLDER --data PAIRS --save-embedder runs/embedder --dimensions 256
@@ -77,6 +88,7 @@ def command(
     sizes = {"whitening": ("--dimensions", dimensions), "remove-top": ("--components", components)}
     for owner, (flag, given) in sizes.items():
         if given is not None and owner != method:
-            raise UserError(f"goes with {owner}", where=flag, do=f"use --post-processing {owner}, or leave it out")
+            do = f"use --post-processing {owner}, or remove {flag}"
+            raise UserError(f"only applies to {owner}", where=flag, do=do)
     wanted = Wanted(method, dimensions or components, save_embedder)
     analyze(model, against, probes, rows, wanted, replace(options, output=output), rounded=quantization)

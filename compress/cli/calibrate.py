@@ -1,4 +1,4 @@
-"""Make a model's probabilities mean what they say."""
+"""Calibrate a model's probabilities by temperature scaling."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared, split_option
+from compress.cli.options import Command, ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
-@split_option("Rows that the temperature is fitted on.", ("validation", "train"))
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the model goes.")
-@shared("data", "compute")
+@split_option("Split to fit the temperature on.", ("validation", "train"))
+@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
+@shared("data", "device")
 def command(options: RunOptions, model: str, split: str, output: Path | None) -> None:
-    """Give MODEL the temperature with which its probabilities fit labelled data (Guo et al., arXiv 1706.04599).
+    """Fit a softmax temperature on labelled data (temperature scaling; Guo et al., arXiv 1706.04599).
 
     \b
       compress calibrate runs/distilbert/student --data opinions --output runs/calibrated
 
-    Its answers stay the same. The temperature is kept in the folder's compress.json: `compress predict` heeds it, other
-    programs that load the folder do not.
+    Predictions are unchanged; only the probabilities change. The temperature is stored in the folder's compress.json:
+    only `compress predict` applies it; other programs ignore it.
     """
     import dataclasses
 

@@ -7,48 +7,55 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, bootstrap_option, shared, slice_options, split_option
+from compress.cli.options import Command, ModelName, bootstrap_option, shared, slice_options, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("names", metavar="[RUN|MODEL]...", nargs=-1, type=ModelName())
-@click.option("--experiment", "compared", metavar="NAME", help="All runs of this experiment that measured a model.")
-@click.option("--against", type=ModelName(), metavar="TEACHER", help="Of models: what they are compared with by rows.")
-@split_option("Of models: rows to score.")
+@click.option(
+    "--experiment", "compared", metavar="NAME", help="Compare all runs of this experiment that measured a model."
+)
+@click.option("--against", type=ModelName(), metavar="TEACHER", help="Models: compare each with this one, row by row.")
+@split_option("Models: split to score.")
 @bootstrap_option
 @click.option(
     "--sort",
     default="quality",
     show_default=True,
     metavar="KEY",
-    help="Order by a column, best first; with - before it, worst first.",
+    help="Sort by a column, best first; with a leading -, worst first.",
 )
 @click.option(
     "--filter",
     "filters",
     multiple=True,
     metavar="KEY<VALUE",
-    help="Only rows that meet it: < <= > >= = !=; repeatable.",
+    help="Show only rows that meet this condition: < <= > >= = !=; repeatable.",
 )
-@click.option("--columns", metavar="KEY,…", help="What is shown: figures, parameters, name, quality, pareto.")
+@click.option("--columns", metavar="KEY,…", help="Columns to show: figures, parameters, name, quality, pareto.")
 @click.option(
     "--mixed-conditions",
     "mixed",
     is_flag=True,
-    help="Show rows timed on different devices, threads, runtimes or lengths; their latencies are never ranked.",
+    help="Show rows measured on different devices, threads, runtimes or lengths; latencies are not ranked.",
 )
 @slice_options
-@click.option("--markdown", is_flag=True, help="The table as Markdown.")
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV.")
 @click.option(
-    "--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write a page that needs no network."
+    "--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write a self-contained HTML page."
 )
-@click.option("--log", is_flag=True, help="Also an MLflow run with page and table.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default=None, help="Of models: where; auto.")
-@click.option("--threads", type=click.IntRange(1, 4096), help="Of models: CPU threads; not given: torch decides.")
+@click.option("--log", is_flag=True, help="Also log page and table as an MLflow run.")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default=None,
+    help="Models: device to measure on (default: auto).",
+)
+@click.option("--threads", type=click.IntRange(1, 4096), help="Models: number of CPU threads (default: torch's).")
 @shared("data", "runtime", "store")
 def command(
     options: RunOptions,
@@ -70,14 +77,16 @@ def command(
     device: str | None,
     threads: int | None,
 ) -> None:
-    """Compare RUNs of the store (names, ids, folders) and MODELs, which are measured on --data, in one table.
-
-    Rows that no other beats in quality, latency and size together are marked as Pareto, by the paired interval of
-    quality. Not given: the experiment of the newest run. Latencies of unlike devices, threads, runtimes or lengths
-    are not compared.
+    """Compare runs of the store and model folders in one table.
 
     \b
       compress compare --experiment compress --filter "size/disk_mb<20" --sort speed/latency_p50_ms
+
+    RUNs are names, ids or folders; MODELs are measured on --data. Without either: the experiment of the newest run.
+    Rows that are Pareto-optimal in quality, latency and size are marked; quality is compared by its paired interval.
+    Latencies of different devices, threads, runtimes or lengths are not compared.
+
+    \b
       compress compare runs/distilbert/student FOLDER --against TEACHER --data DATA --slices --html report.html
     """
     from dataclasses import replace

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import click
 
+from compress.cli._help import Command
 from compress.cli.main import COMPLETE, debug_option
 from compress.errors import UserError
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @debug_option
 @click.pass_context

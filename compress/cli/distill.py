@@ -10,7 +10,7 @@ import click
 
 from compress.cli._student import student_flags
 from compress.cli._verbs import run_stages
-from compress.cli.options import shared
+from compress.cli.options import Command, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 DEFAULT = "distilbert"
 
 
-@click.command()
+@click.command(cls=Command)
 @shared("recipe", "teacher", "data", "compute", "onnx", "output", "store", "experiment")
 @click.option(
     "--general-teacher",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="A pretrained encoder with a masked-LM head, for recipes that start on a corpus.",
+    help="Pretrained encoder with a masked-LM head, for recipes that train on a corpus first.",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(2, 100),
-    help="Repeat the run with so many seeds, each in a folder of its own, and tell mean and spread.",
+    help="Repeat the run with N seeds, each in its own folder; report mean and spread.",
 )
 @click.option(
     "--teacher-cache",
     metavar="FOLDER",
-    help="Ask the teacher once for each row and keep its answers here: later epochs, seeds and students read them.",
+    help="Cache teacher outputs in this folder: later epochs, seeds and students read them.",
 )
-@click.option("--no-control", is_flag=True, help="Leave out the same student on hard labels alone.")
+@click.option("--no-control", is_flag=True, help="Skip the control: the same student trained on hard labels only.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Only try, for about a minute, whether the student can learn 64 examples by heart; nothing is kept.",
+    help="Overfit 64 examples (about a minute) as a sanity check; no model is saved.",
 )
 @student_flags
 def command(
@@ -54,23 +54,22 @@ def command(
 ) -> None:
     """Distil a teacher into a smaller student, and measure both.
 
-    Without flags: the recipe `distilbert`, whose teacher is made first (once) from generated data. With a model of
-    your own:
-
     \b
       compress distill --recipe distilbert-task --teacher FOLDER --data FILE_OR_FOLDER
 
-    Ends with a table of teacher, student and control (the same student on hard labels alone), the student's folder,
-    and the lines that use it and that open the MLflow page. What may keep the student from learning is told as
-    findings, before the first step and while it trains.
+    Without options it runs the recipe `distilbert`, which first trains a teacher (once) on generated data.
 
-    When a student does not learn:
+    It prints a table of teacher, student and control (the same student trained on hard labels only), the student's
+    folder, and commands to use it and to open the MLflow page. Likely training problems are reported as findings,
+    before step 1 and during training.
+
+    If a student does not learn:
 
     \b
       compress distill --recipe distilbert-task --teacher FOLDER --data FILE_OR_FOLDER --check
 
-    trains it on 64 examples and tells which objective does not fall, what is wrong, and how long the whole run would
-    take. Exit code 0: it learns them; 3: it does not.
+    trains it on 64 examples and reports which objective does not decrease, the likely cause, and the estimated time of
+    the full run. Exit code 0: it learns them; 3: it does not.
     """
     if no_control:
         from compress.contracts import Override
@@ -83,7 +82,7 @@ def command(
 
 
 def _with_cache(options: RunOptions, folder: str) -> RunOptions:
-    """Every stage that distils keeps its teacher's answers in `folder`."""
+    """Every distill stage caches its teacher's outputs in `folder`."""
     from compress.contracts import Override
     from compress.recipe import load_recipe
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from compress import __version__
-from compress.cli.options import shared
+from compress.cli.options import Command, shared
 from compress.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Finding:
     do: str = ""
 
 
-@click.command()
+@click.command(cls=Command)
 @shared("store")
 def command(options: RunOptions) -> int:
     from compress.console import Console

@@ -1,4 +1,4 @@
-"""Measure a model on labelled data: quality with intervals, size and speed."""
+"""Evaluate a model on labelled data: quality with intervals, size and speed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, bootstrap_option, shared, slice_options, split_option
+from compress.cli.options import Command, ModelName, bootstrap_option, shared, slice_options, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
-@click.option("--against", type=ModelName(), metavar="TEACHER", help="A model to compare with, row by row.")
-@split_option("Rows to score.")
+@click.option("--against", type=ModelName(), metavar="TEACHER", help="Model to compare with, row by row.")
+@split_option("Split to score.")
 @bootstrap_option
-@click.option("--robustness", metavar="NAME", help="Quality against disturbed input instead: typos.")
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where plot and figures of that go.")
+@click.option("--robustness", metavar="NAME", help="Measure robustness to disturbed input instead: typos.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder for the plot and figures of --robustness.",
+)
 @slice_options
 @shared("data", "compute", "runtime", "store", "experiment")
 def command(
@@ -33,12 +38,14 @@ def command(
     slices: bool,
     sliced: tuple[str, ...],
 ) -> None:
-    """Measure MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
-
-    --slices tells quality by groups of rows and, with --against, on which of them MODEL fails more than its teacher.
+    """Evaluate MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
 
     \b
       compress evaluate runs/distilbert/student --data opinions --against runs/teachers/teacher-…/model
+
+    --slices reports quality by groups of rows and, with --against, the groups where MODEL is worse than its teacher.
+
+    \b
       compress evaluate runs/distilbert/student --data opinions --against FOLDER --slices
       compress evaluate runs/distilbert/student --data opinions --robustness typos
     """
@@ -49,7 +56,7 @@ def command(
     from compress.errors import UserError
 
     if robustness is not None and (slices or sliced):
-        raise UserError("slices are of undisturbed input", where="--robustness", do="leave out one of them")
+        raise UserError("cannot be combined with --slices", where="--robustness", do="remove one of the two")
     options = replace(options, output=output)
     if robustness is None:
         evaluate(model, against, split, bootstrap, options, slices=slices or bool(sliced), sliced=list(sliced) or None)

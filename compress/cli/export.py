@@ -1,4 +1,4 @@
-"""Write a model as an ONNX file, checked against the model."""
+"""Export a model to ONNX, OpenVINO, Hugging Face or MLflow."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compress.cli.options import ModelName, shared, split_option
+from compress.cli.options import Command, ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @click.option(
     "--to",
@@ -21,32 +21,30 @@ if TYPE_CHECKING:
     type=click.Choice(["onnx", "openvino", "hf", "pyfunc"]),
     default="onnx",
     show_default=True,
-    help="onnx: with a model.onnx; openvino: with that and its OpenVINO form; hf: a folder that transformers loads; "
-    "pyfunc: what `mlflow models serve` answers with.",
+    help="onnx: a folder with model.onnx; openvino: also the OpenVINO format; hf: a folder that transformers loads; "
+    "pyfunc: an MLflow model for `mlflow models serve`.",
 )
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the folder goes.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
 @click.option(
     "--head",
     type=click.Choice(["task", "mlm", "pair", "rtd", "none"]),
-    help="Whose answer the file gives; none: the states of the encoder; not given: the task's, if any.",
+    help="Head to export; none: the encoder's hidden states (default: the task's, if any).",
 )
-@click.option(
-    "--opset", type=int, help="Version of the ONNX operators, 17 to 22; not given: 17, which the oldest runtimes read."
-)
+@click.option("--opset", type=int, help="ONNX opset version, 17 to 22 (default: 17, which the oldest runtimes read).")
 @click.option(
     "--portable",
     is_flag=True,
-    help="Of a quantized model: standard operators alone, the same numbers, slower; else onnxruntime's fused product.",
+    help="Quantized models: standard operators only: same outputs, slower than onnxruntime's fused operators.",
 )
 @click.option(
     "--writer",
     type=click.Choice(["compress", "torch"]),
     default="compress",
     show_default=True,
-    help="Of a float model, torch: the graph of torch.export and its ONNX exporter in place of ours.",
+    help="Float models: torch uses torch.export and its ONNX exporter.",
 )
-@split_option("Rows of --data to check on.")
-@click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads that are timed; not given: torch decides.")
+@split_option("Split of --data to check on.")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Number of CPU threads for timing (default: torch's).")
 @shared("data")
 def command(
     options: RunOptions,
@@ -60,17 +58,17 @@ def command(
     split: str,
     threads: int | None,
 ) -> None:
-    """Write MODEL for another program: with a `model.onnx` beside its weights, or as --to says.
+    """Export MODEL to ONNX, or to another format with --to.
 
     \b
       compress export runs/distilbert/student --data opinions --output runs/student-onnx
       compress export runs/distilbert/student --to hf --output runs/student-hf
       compress export runs/distilbert/student --to pyfunc --output runs/served
 
-    The result is compared with the model on 256 rows (of --data, else of random tokens) and refused where it differs.
-    An ONNX file and the model are then timed in turn. Of a quantized model the file holds integers and computes with
-    them; it must answer as the model does with its numbers rounded. Batch and length are dynamic. Needs the extra
-    `onnx`, or `openvino` with --to openvino.
+    The outputs are compared with the model's on 256 rows (of --data, else random tokens); the export fails if they
+    differ. The ONNX file and the model are then timed in turn. For a quantized model the file computes in integers; its
+    outputs must match those of the fake-quantized model. Batch size and length are dynamic. Needs the extra `onnx`, or
+    `openvino` with --to openvino.
     """
     import dataclasses
 
@@ -90,7 +88,7 @@ def command(
         ("--writer", writer != "compress"),
     ):
         if asked:
-            raise UserError("is of ONNX files", where=flag, do=f"leave it out with --to {kind}")
+            raise UserError("only applies to ONNX export", where=flag, do="remove it or use --to onnx")
     if kind == "hf":
         export_stock(model, split, options)
     else:

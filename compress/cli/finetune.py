@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._verbs import run_stages
-from compress.cli.options import shared
+from compress.cli.options import Command, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @shared("recipe", "model", "data", "compute", "output", "store", "experiment")
-@click.option("--new-head", is_flag=True, help="Replace a task head that answers other labels by a new one.")
+@click.option("--new-head", is_flag=True, help="Replace a task head that has other labels with a new one.")
 def command(options: RunOptions, new_head: bool) -> None:
     """Fine-tune a model folder on labelled text, to use it or to make it a teacher.
 

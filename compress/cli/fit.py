@@ -1,4 +1,4 @@
-"""Name a budget, get the model, with a certificate of what it is."""
+"""Find the best model within a size or latency budget and certify it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli.options import Milliseconds, ModelName, shared
+from compress.cli.options import Command, Milliseconds, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -38,78 +38,95 @@ class Duration(click.ParamType):
         except ValueError:
             self.fail(f"'{value}' is not a time, such as 90s, 10m or 2h", param, ctx)
         if not 0 < seconds < float("inf"):
-            self.fail(f"'{value}' is no time to work in; give one above 0, such as 10m", param, ctx)
+            self.fail(f"'{value}' is not a time limit; give one above 0, such as 10m", param, ctx)
         return seconds
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
-@click.option("--max-mb", type=Megabytes(), help="Most megabytes (10^6 bytes) of the file that is deployed.")
-@click.option("--max-ms", type=Milliseconds(), help="Most milliseconds, the median of a batch on this device.")
-@click.option("--max-drop", type=float, metavar="POINTS", help="Most points of the main metric lost, such as 0.5.")
+@click.option("--max-mb", type=Megabytes(), help="Maximum size of the deployed file in megabytes (10^6 bytes).")
+@click.option(
+    "--max-ms", type=Milliseconds(), help="Maximum median latency of a batch on this device, in milliseconds."
+)
+@click.option(
+    "--max-drop",
+    type=float,
+    metavar="POINTS",
+    help="Maximum drop of the main metric in percentage points, such as 0.5.",
+)
 @click.option(
     "--objective",
     type=click.Choice(["quality", "smallest", "fastest"]),
-    help="What is best within the bounds; not given: quality, or the smallest where --max-drop alone is given.",
+    help="What to optimize within the bounds (default: quality; with --max-drop only: smallest).",
 )
 @click.option(
     "--length",
     type=click.IntRange(3, 1_000_000),
-    help="Tokens of a text that is timed (default: 128, or as many as the model has positions).",
+    help="Sequence length in tokens for timing (default: 128, or the maximum that the model supports).",
 )
-@click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Texts at once.")
-@click.option("--time", "seconds", type=Duration(), help="Time to work in, such as 10m; not given: as the plans need.")
-@click.option("--plans", type=click.IntRange(1, 64), default=6, show_default=True, help="Most plans made and measured.")
+@click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Batch size: texts per call.")
+@click.option("--time", "seconds", type=Duration(), help="Time limit, such as 10m (default: none).")
+@click.option(
+    "--plans",
+    type=click.IntRange(1, 64),
+    default=6,
+    show_default=True,
+    help="Maximum number of candidate models to build and measure.",
+)
 @click.option(
     "--train",
     type=click.Choice(["none", "heal", "full"]),
     default="none",
     show_default=True,
-    help="heal: distil the parent into the best plans too, before they are rounded: four, then two, then one. full: "
-    "also train the best model then with its numbers rounded.",
+    help="heal: distil the parent into the 4 best candidates, then the best 2, then the best, before quantization "
+    "(successive halving). full: then also train the best with quantization-aware training.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1, 1_000_000),
     default=400,
     show_default=True,
-    help="Of --train: steps of 32 rows of the last plan that is healed (the others take a half and a quarter), and as "
-    "many rounded.",
+    help="--train: optimizer steps (32 rows each) for the last candidate; the others get a half and a quarter. full: "
+    "as many again with quantization.",
 )
 @click.option(
     "--trials",
     type=click.IntRange(0, 100_000),
     default=0,
-    help="Of --train: heal the best plan so many times more with other rates, temperatures, weights and steps, chosen "
+    help="--train: train the best candidate N more times with learning rates, temperatures, weights and steps chosen "
     "by optuna (extra search).",
 )
 @click.option(
     "--study",
     metavar="ADDRESS",
-    help="Where the trials are kept, for several machines at once: sqlite:///FILE, journal:///FILE, postgresql://...; "
-    "not given: the output folder.",
+    help="Storage of the trials, for several machines: sqlite:///FILE, journal:///FILE, postgresql://... (default: "
+    "the output folder).",
 )
-@click.option("--family", is_flag=True, help="Models along the whole range of sizes and speeds, all measured.")
-@click.option("--plan-only", is_flag=True, help="Show the plans and what they would cost; make nothing.")
+@click.option("--family", is_flag=True, help="Build and measure a Pareto family over the whole size/latency range.")
 @click.option(
-    "--uncertified", is_flag=True, help="Take a model without a certificate: on a busy machine, or with too few rows."
+    "--plan-only", is_flag=True, help="Print the planned candidates and their estimated costs; build nothing."
 )
-@shared("data", "overrides", "compute", "any_runtime", "output", "store", "experiment")
+@click.option(
+    "--uncertified", is_flag=True, help="Accept a model without a certificate: on a busy machine, or with too few rows."
+)
+@shared("data", "overrides", "device", "any_runtime", "output", "store", "experiment")
 def command(options: RunOptions, model: str, **given: Any) -> None:
-    """Fit MODEL to a budget on this machine, and certify what came out.
-
-    Layers, heads, neurons, what layers share, vocabulary, embeddings and bits are chosen together, by what they cost
-    here and what the model loses without them; the best plans are made, written as the file that is deployed, and
-    measured; the best of them is measured once more on test rows. Nothing is trained unless --train asks for it. Exit
-    code 3 where no plan meets the bounds, or the machine was too busy for a certificate; the best model found is left
-    in any case.
+    """Find the best model within a size or latency budget on this machine, and certify it.
 
     \b
       compress fit FOLDER --data DATA --max-mb 20 --max-ms 5 --threads 1
+
+    Layers, heads, neurons, parameter sharing, vocabulary, embeddings and bit widths are chosen together, by their
+    measured cost on this machine and the estimated loss of quality. The best candidates are built, written as the file
+    to deploy, and measured; the best of them is measured once more on test rows. Nothing is trained without --train.
+    Exit code 3: no candidate meets the bounds, or the machine was too busy for a certificate; the best model found is
+    saved in any case.
+
+    \b
       compress fit FOLDER --data DATA --max-drop 0.5
       compress fit FOLDER --data DATA --max-ms 3 --plan-only
     """
-    from compress.cli.flags.shared import listening
+    from compress.cli._flags import listening
     from compress.fit.request.bounds import Bounds
     from compress.fit.request.options import Wanted
     from compress.fit.run import fit

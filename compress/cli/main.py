@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from compress import __version__, registry
+from compress.cli._renamed import accept_renamed
 from compress.errors import ExitCode, Stopped, UserError, did_you_mean, nearest, printable
 
 FOLDER = Path(__file__).parent
@@ -59,6 +60,7 @@ class Commands(click.Group):
             return None
         module = registry.module("compress.cli", _files()[cmd_name].stem)
         command: click.Command = module.command
+        accept_renamed(command, cmd_name)
         command.help = command.help or module.__doc__
         return command
 

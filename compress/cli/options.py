@@ -1,6 +1,6 @@
 """Flags that commands share, declared once, gathered into one `RunOptions`.
 
-    @click.command()
+    @click.command(cls=Command)
     @shared("recipe", "data", "teacher", "compute", "output", "store", "experiment")
     def command(options: RunOptions) -> None: ...
 
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from compress.cli._help import Command as Command
+from compress.cli._help import Option as Option
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
@@ -66,6 +68,23 @@ class Milliseconds(click.ParamType):
             self.fail(f"'{value}' is not a time in milliseconds, such as 5ms", param, ctx)
 
 
+class Amount(click.ParamType):
+    """A number such as 12M, 1.5G or 12000000, or a share of the model's such as 50%."""
+
+    name = "amount"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        scale = {"%": 0.01, "k": 1e3, "m": 1e6, "g": 1e9}.get(text[-1:].lower(), 1.0)
+        try:
+            return float(text[:-1] if scale != 1 else text) * scale
+        except ValueError:
+            self.fail(f"'{value}' is not an amount, such as 12M, 1.5G or 50%", param, ctx)
+
+
+MILLISECONDS, AMOUNT = Milliseconds(), Amount()
+
+
 class TeacherName(ModelName):
     """A model, or the name of a recipe that makes one."""
 
@@ -82,11 +101,24 @@ _OVERRIDES = (
         "set_",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Change a value of the recipe, e.g. stages.0.training.epochs=1.",
+        help="Set a value of the recipe, e.g. stages.0.training.epochs=1; repeatable.",
     ),
-    click.option("--seed", type=int, help="Seed of data order, masking and new weights."),
+    click.option("--seed", type=int, help="Random seed of data order, masking and new weights."),
 )
 
+_DEVICE = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Device to compute on; auto: the GPU if there is one.",
+)
+_PRECISION = click.option(
+    "--precision",
+    type=click.Choice(["auto", "fp32", "bf16"]),
+    help="Compute precision (default: the recipe's, else fp32).",
+)
+_THREADS = click.option("--threads", type=click.IntRange(1, 4096), help="Number of CPU threads (default: torch's).")
 
 RUNTIMES = ("torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8")
 RUNTIMES += ("onnxruntime", "openvino")
@@ -95,62 +127,68 @@ RUNTIMES += ("onnxruntime", "openvino")
 def _runtime(choices: Sequence[str], more: str) -> Any:
     """torch, or what reads the model.onnx of a folder."""
     text = (
-        "What computes the answers. torch: floats, which simulate a quantized model; torch-int8: a quantized model's "
-        "integers, on the CPU; torch-sparse: a 2:4 sparse model without its zeros, in bf16, on CUDA capability 8.0 or "
-        "more; torch-compile: compiled first; torchao-int8, torchao-fp8: compiled, with products in "
-        "eight bits; onnxruntime, openvino: the model.onnx of `compress export`"
+        "Runtime that computes the predictions. torch: floats, which simulate a quantized model; torch-int8: integers "
+        "of a quantized model, on the CPU; torch-sparse: skips the zeros of a 2:4 sparse model, in bf16, on CUDA "
+        "capability 8.0 or more; torch-compile: compiled; torchao-int8, torchao-fp8: compiled, with 8-bit products; "
+        "onnxruntime, openvino: the model.onnx of `compress export`"
     )
-    usual = "Not given: torch, of a quantized model its file."
+    usual = "Default: torch; for a quantized model, its ONNX file."
     return click.option("--runtime", type=click.Choice(choices), help=f"{text}{more}. {usual}")
 
 
 GROUPS: Mapping[str, tuple[Any, ...]] = {
     "recipe": (
-        click.option("--recipe", type=RecipeName(), help="A recipe's name, or the path of your own."),
+        click.option("--recipe", type=RecipeName(), help="A recipe's name, or the path of your own recipe file."),
         *_OVERRIDES,
     ),
     "overrides": _OVERRIDES,
     "corpus": (
-        click.option("--corpus", metavar="TEXT", help="Plain text: a file or folder, an embedded corpus, or hf:name."),
+        click.option("--corpus", metavar="TEXT", help="Plain text: a file or folder, a built-in corpus, or hf:name."),
     ),
     "data": (
         click.option(
-            "--data", metavar="DATA", help="An embedded set, a file or folder (jsonl, csv, parquet, arrow), or hf:name."
+            "--data",
+            metavar="DATA",
+            help="Dataset: a built-in one, a file or folder (jsonl, csv, parquet, arrow), or hf:name.",
         ),
-        click.option("--text-column", metavar="NAME", help="Column of the text; inferred when not given."),
+        click.option("--text-column", metavar="NAME", help="Column of the text (default: inferred)."),
         click.option("--text-pair-column", metavar="NAME", help="Column of the second text of a pair."),
-        click.option("--label-column", metavar="NAME", help="Column of the label; inferred when not given."),
-        click.option("--task", metavar="KIND", help="What the data is for, e.g. regression; inferred when not given."),
+        click.option("--label-column", metavar="NAME", help="Column of the label (default: inferred)."),
+        click.option("--task", metavar="KIND", help="Task of the data, e.g. regression (default: inferred)."),
         click.option(
             "--bad-tags",
             type=click.Choice(["refuse", "repair"]),
-            help="Tags their scheme does not allow, such as I- with no B- before it; refused when not given.",
+            help="What to do with tags that their scheme does not allow, such as I- without B- (default: refuse).",
         ),
         click.option(
             "--bad-rows",
             type=click.Choice(["refuse", "drop"]),
-            help="Rows without text or label, or whose labels do not fit them; refused when not given.",
+            help="What to do with rows without text or label, or with labels that do not fit (default: refuse).",
         ),
         click.option(
             "--no-answer-threshold",
             type=float,
-            help='Of questions: by how much "no answer" must beat the best answer; the model\'s own when not given.',
+            help='Question answering: margin by which "no answer" must exceed the best span (default: the model\'s).',
         ),
-        click.option("--max-length", type=int, help="Most pieces of one text; longer texts are cut."),
+        click.option("--max-length", type=int, help="Maximum sequence length in tokens; longer texts are truncated."),
         click.option(
             "--long-text",
             type=click.Choice(["cut", "chunk"]),
-            help="Of classification; chunk: a longer text is read in chunks whose logits are pooled.",
+            help="Classification: truncate longer texts (cut), or read them in chunks and pool the logits (chunk).",
         ),
         click.option(
-            "--stride", type=int, help="Pieces that neighbouring chunks or windows share; a third of the length."
+            "--stride",
+            type=int,
+            help="Tokens that neighbouring chunks or windows overlap by (default: a third of their length).",
         ),
-        click.option("--pooling", type=click.Choice(["mean", "max"]), help="Of the logits of chunks; mean."),
-        click.option("--limit", type=int, help="Most rows taken of each split."),
+        click.option(
+            "--pooling", type=click.Choice(["mean", "max"]), help="How chunk logits are pooled (default: mean)."
+        ),
+        click.option("--limit", type=int, help="Maximum number of rows of each split."),
         click.option(
             "--metric",
             metavar="NAME",
-            help="The metric that decides, such as f1_macro; not given: the model's, else the task's usual one.",
+            help="Main metric, such as f1_macro (default: the model's, else the task's usual one).",
         ),
     ),
     "model": (click.option("--model", type=ModelName(), help="The model folder to start from."),),
@@ -159,73 +197,64 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             "--teacher",
             type=TeacherName(),
             multiple=True,
-            help="A model folder, or a recipe that makes the teacher; twice or more: they teach together.",
+            help="Teacher: a model folder, or a recipe that makes it; repeat for several teachers.",
         ),
     ),
-    "compute": (
-        click.option(
-            "--device",
-            type=click.Choice(["auto", "cpu", "cuda"]),
-            default="auto",
-            show_default=True,
-            help="Where to compute; auto: the GPU if there is one.",
-        ),
-        click.option(
-            "--precision",
-            type=click.Choice(["auto", "fp32", "bf16"]),
-            help="Of the matrix products; not given: as the recipe says.",
-        ),
-        click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; not given: torch decides."),
-    ),
+    "compute": (_DEVICE, _PRECISION, _THREADS),
+    "device": (_DEVICE, _THREADS),
     "runtime": (_runtime(RUNTIMES, ""),),
-    "any_runtime": (_runtime([*RUNTIMES, "auto"], "; auto: the fastest here that answers alike"),),
+    "any_runtime": (_runtime([*RUNTIMES, "auto"], "; auto: the fastest runtime on this machine whose outputs match"),),
     "onnx": (
         click.option(
             "--onnx/--no-onnx",
             default=None,
-            help="Of a quantized result, write its model.onnx and measure that; not given: if the extra onnx is there.",
+            help="Quantized models: write model.onnx and measure it (default: if the extra onnx is installed).",
         ),
     ),
     "output": (
-        click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Where the results go."),
-        click.option("--resume", is_flag=True, help="Go on where the run in the output folder stopped."),
-        click.option("--dry-run", is_flag=True, help="Show the resolved recipe, the sizes and the plan; run nothing."),
+        click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder."),
+        click.option("--resume", is_flag=True, help="Resume the run in the output folder."),
+        click.option("--dry-run", is_flag=True, help="Print the resolved recipe, the sizes and the plan; run nothing."),
     ),
     "store": (
         click.option(
-            "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
+            "--tracking-uri", metavar="URI", help="MLflow store (default: MLFLOW_TRACKING_URI, else mlruns/mlflow.db)."
         ),
     ),
     "experiment": (click.option("--experiment", metavar="NAME", help="MLflow experiment to log into."),),
     "display": (
-        click.option("--json", is_flag=True, help="The result as one JSON document."),
-        click.option("--quiet", "-q", is_flag=True, help="No notes and no progress."),
+        click.option("--json", is_flag=True, help="Print the result as one JSON document."),
+        click.option("--quiet", "-q", is_flag=True, help="Print no notes and no progress."),
         debug_option,
     ),
 }
 
 
 def split_option(text: str, splits: Sequence[str] = ("test", "validation", "train")) -> Callable[[Function], Function]:
-    """--split, of commands that read one split of --data; the first of `splits` unless told. text: its help."""
+    """--split, of commands that read one split of --data; the first of `splits` by default. text: its help."""
     return click.option("--split", type=click.Choice(splits), default=splits[0], show_default=True, help=text)
 
 
 bootstrap_option = click.option(
-    "--bootstrap", type=click.IntRange(100, 100_000), default=1000, show_default=True, help="Resamples."
+    "--bootstrap",
+    type=click.IntRange(100, 100_000),
+    default=1000,
+    show_default=True,
+    help="Number of bootstrap resamples.",
 )
-"""Of commands that tell 95 % intervals."""
+"""Of commands that report 95 % intervals."""
 
 
 def slice_options(function: Function) -> Function:
-    """--slices and --slice, of commands that tell quality by groups of rows."""
+    """--slices and --slice, of commands that report quality by groups of rows."""
     named = click.option(
         "--slice",
         "sliced",
         multiple=True,
         metavar="COLUMN",
-        help="Only these groups: length, label, or a column of the data; repeatable.",
+        help="Report only these groups: length, label, or a column of the data; repeatable.",
     )
-    usual = "Also quality by groups of rows: by length, label and source, if a column says one."
+    usual = "Also report quality by groups of rows: by length, label and source (if there is such a column)."
     return click.option("--slices", is_flag=True, help=usual)(named(function))
 
 
@@ -254,7 +283,7 @@ def shared(*groups: str) -> Callable[[Function], Function]:
 
 
 def run_options(values: Mapping[str, Any]) -> RunOptions:
-    """What the flags said, checked as far as no recipe is needed. Raises UserError without the asked-for device."""
+    """What the flags say, checked as far as no recipe is needed. Raises UserError without the requested device."""
     from compress.contracts import RunOptions
 
     context = click.get_current_context(silent=True)
@@ -265,21 +294,21 @@ def run_options(values: Mapping[str, Any]) -> RunOptions:
     return RunOptions(overrides=tuple(_overrides(values)), debug=debug, **plain)
 
 
-def resolve_device(asked: str, threads: int | None = None) -> str:
-    """`cpu` or `cuda`; sets torch's threads. Raises UserError (exit 6) when CUDA was asked for and is not there."""
+def resolve_device(name: str, threads: int | None = None) -> str:
+    """`cpu` or `cuda`; sets torch's threads. Raises UserError (exit 6) when CUDA is requested and not available."""
     import torch
 
     from compress.errors import ExitCode, UserError
 
     if threads is not None:
         torch.set_num_threads(threads)
-    there = torch.cuda.is_available()
-    if asked == "cuda" and not there:
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
         why = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
         raise UserError(
             "no CUDA here", where="--device cuda", why=why, do="use --device cpu", code=ExitCode.ENVIRONMENT
         )
-    return "cuda" if asked != "cpu" and there else "cpu"
+    return "cuda" if name != "cpu" and available else "cpu"
 
 
 _PLAIN = (
@@ -329,11 +358,11 @@ def _teachers(names: tuple[str, ...]) -> Iterator[Override]:
 
 
 def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:
-    """Flags first, then --set: the more exact one has the last word."""
+    """Flags first, then --set, which overrides them."""
     from compress.contracts import Override
 
     if values.get("data") is not None:
-        for key in DATA_ANSWERS:  # what the recipe knew about its own data does not hold for other data
+        for key in DATA_ANSWERS:  # what the recipe says of its own data does not hold for other data
             yield Override(f"data.{key}", None, f"--data {values['data']}")
     for name, path in _RECIPE_VALUES.items():
         if values.get(name) is not None:

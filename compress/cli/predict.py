@@ -1,4 +1,4 @@
-"""Answer texts with a model folder."""
+"""Predict with a model folder."""
 
 from __future__ import annotations
 
@@ -7,32 +7,48 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import Command, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @click.argument("texts", nargs=-1)
-@click.option("--pair", "pairs", multiple=True, metavar="TEXT", help="Second text of a pair; once per TEXT.")
-@click.option("--question", "questions", multiple=True, metavar="TEXT", help="For a model that answers questions.")
-@click.option("--context", "contexts", multiple=True, metavar="TEXT", help="What it reads; one serves all questions.")
+@click.option("--pair", "pairs", multiple=True, metavar="TEXT", help="Second text of a pair; once for each TEXT.")
+@click.option(
+    "--question",
+    "questions",
+    multiple=True,
+    metavar="TEXT",
+    help="Question, for a question-answering model; repeatable.",
+)
+@click.option(
+    "--context",
+    "contexts",
+    multiple=True,
+    metavar="TEXT",
+    help="Context of the question; a single one is used for all questions.",
+)
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts, one a line, or .jsonl or .csv with a column text (and text_pair); of questions, JSON objects; "
-    "- is stdin.",
+    help="File with one text per line, or .jsonl or .csv with a column text (and text_pair); for questions, JSON "
+    "objects; - reads stdin.",
 )
 @click.option(
     "--no-answer-threshold",
     type=float,
-    help='By how much "no answer" must beat the best answer; else the model\'s own.',
+    help='Question answering: margin by which "no answer" must exceed the best span (default: the model\'s).',
 )
-@click.option("--long-text", type=click.Choice(["cut", "chunk"]), help="Of classification; else as it was trained.")
-@click.option("--embeddings", is_flag=True, help="Give the vector of each text instead of an answer.")
+@click.option(
+    "--long-text",
+    type=click.Choice(["cut", "chunk"]),
+    help="Classification: truncate longer texts (cut) or read them in chunks (default: as trained).",
+)
+@click.option("--embeddings", is_flag=True, help="Return the embedding of each text instead of a prediction.")
 @shared("compute", "any_runtime")
 def command(
     options: RunOptions,
@@ -46,7 +62,7 @@ def command(
     long_text: str | None,
     embeddings: bool,
 ) -> None:
-    """Answer TEXTS with MODEL: the label and its probability, or what its task answers with.
+    """Predict TEXTS with MODEL: label and probability, or the output of its task.
 
     \b
       compress predict runs/distilbert/student "the screen is not bad at all"
@@ -54,8 +70,8 @@ def command(
       compress predict runs/embedder --embeddings --file rows.jsonl --json
       compress predict runs/finetune/model --question "Who ran?" --context "Rollo ran to the sea."
 
-    With --json: one JSON object per text and line (JSONL). A vector is pooled and post-processed as the folder says
-    (modules.json, as sentence-transformers and compress analyze --save-embedder write it); else the mean of all tokens.
+    With --json: one JSON object per line and text (JSONL). Embeddings are pooled and post-processed as the folder's
+    modules.json specifies (written by sentence-transformers or compress analyze --save-embedder); else mean pooling.
     """
     from compress.commands.predict import embed_texts, predict_texts
     from compress.errors import UserError
@@ -65,7 +81,7 @@ def command(
         others["--no-answer-threshold"] = no_answer_threshold
         unread = next((flag for flag, value in others.items() if value not in (None, ())), None)
         if unread is not None:
-            raise UserError("is for answers, not for vectors", where=unread, do="give each text on its own")
+            raise UserError("does not apply to embeddings", where=unread, do="remove it, or remove --embeddings")
         embed_texts(model, texts, file, options)
         return
     asked = {"no_answer_threshold": no_answer_threshold, "long_text": long_text}

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._verbs import run_stages
-from compress.cli.options import shared
+from compress.cli.options import Command, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @shared("recipe", "corpus", "compute", "output", "store", "experiment")
-@click.option(
-    "--tokenizer", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder with the tokenizer's files."
-)
+@click.option("--tokenizer", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder of the tokenizer.")
 def command(options: RunOptions, tokenizer: Path | None) -> None:
     """Pretrain an encoder from random weights on plain text: masked LM, with NSP, SOP or neither.
 

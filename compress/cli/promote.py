@@ -1,4 +1,4 @@
-"""Give a model an alias in the registry, if it meets stated gates."""
+"""Register a model in MLflow and set its alias, if it meets the gates."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared, split_option
+from compress.cli.options import Command, ModelName, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("models", type=ModelName(), nargs=-1, required=True)
-@click.option("--as", "alias", required=True, metavar="ALIAS", help="Alias that the version gets, such as champion.")
-@click.option("--name", metavar="NAME", help="Registered model; not given: the data that the model was trained on.")
-@click.option("--max-drop", type=float, metavar="POINTS", help="Most points of its main metric below the teacher.")
+@click.option("--as", "alias", required=True, metavar="ALIAS", help="Alias to set, such as champion.")
 @click.option(
-    "--sure", is_flag=True, help="The whole 95 % interval must keep --max-drop, not the measured value alone."
+    "--name", metavar="NAME", help="Name of the registered model (default: the dataset that it was trained on)."
 )
-@click.option("--max-mb", type=float, metavar="MB", help="Most megabytes on disk.")
-@click.option("--max-ms", type=float, metavar="MS", help="Most milliseconds, latency p50 as measured.")
-@click.option("--against", type=ModelName(), metavar="TEACHER", help="With --data: what the drop is measured against.")
-@split_option("Rows of --data to measure on.")
-@click.option("--replace", is_flag=True, help="Move the alias from the version that holds it.")
-@click.option("--pyfunc", is_flag=True, help="In a form that `mlflow models serve` answers with.")
-@click.option("--dry-run", is_flag=True, help="Check all and say what would be done; change nothing.")
-@click.option("--experiment", metavar="NAME", help="MLflow experiment for a model that no run of the store made.")
+@click.option(
+    "--max-drop",
+    type=float,
+    metavar="POINTS",
+    help="Gate: maximum drop of the main metric from the teacher, in percentage points.",
+)
+@click.option("--sure", is_flag=True, help="Require that the whole 95 % interval meets --max-drop.")
+@click.option("--max-mb", type=float, metavar="MB", help="Gate: maximum size on disk in megabytes.")
+@click.option(
+    "--max-ms", type=float, metavar="MS", help="Gate: maximum median latency (p50) in milliseconds, as measured."
+)
+@click.option(
+    "--against", type=ModelName(), metavar="TEACHER", help="With --data: the model that the drop is measured from."
+)
+@split_option("Split of --data to measure on.")
+@click.option("--replace", is_flag=True, help="Move the alias from the version that has it.")
+@click.option("--pyfunc", is_flag=True, help="Register as a pyfunc model, for `mlflow models serve`.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print what would be done; change nothing.")
+@click.option("--experiment", metavar="NAME", help="MLflow experiment for a model without a run in the store.")
 @shared("data", "compute", "runtime", "store")
 def command(
     options: RunOptions,
@@ -45,15 +54,16 @@ def command(
     dry_run: bool,
     experiment: str | None,
 ) -> None:
-    """Make the one of MODELS that meets the gates a version of a registered model, and give it an alias.
+    """Register the best of MODELS that meets the gates as a new version, and set its alias.
 
     \b
       compress promote runs/distilbert/student --as champion
       compress promote runs/a/student runs/b/student --as champion --max-drop 1 --max-mb 20 --data reviews.csv \\
         --against teacher
 
-    The figures are those in the model folder; with --data they are measured now. A model that misses a gate is refused,
-    and the nearest figure is named; of several that meet all, the best is taken. Card, figures and data set go along.
+    The figures are read from the model folder; with --data they are measured now. A model that misses a gate is
+    rejected, with the figure that came closest; if several meet all gates, the best is registered. Model card, figures
+    and dataset are registered with it.
     """
     import dataclasses
 
@@ -61,9 +71,11 @@ def command(
     from compress.errors import UserError
 
     if against is not None and not any(o.path == "data.source" for o in options.overrides):
-        raise UserError("is measured against on data", where="--against", do="add --data DATA")
+        raise UserError(
+            "needs --data", where="--against", why="the comparison is measured on labelled rows", do="add --data DATA"
+        )
     if sure and max_drop is None:
-        raise UserError("says how --max-drop is kept", where="--sure", do="add --max-drop POINTS")
+        raise UserError("has no effect without --max-drop", where="--sure", do="add --max-drop POINTS")
     options = dataclasses.replace(options, dry_run=dry_run, experiment=experiment)
     gates = Gates(max_drop, max_mb, max_ms, sure)
     promote(models, alias, name, gates, options, against=against, split=split, replace=replace, pyfunc=pyfunc)

@@ -1,78 +1,139 @@
-"""Remove layers of an encoder, and recover by distillation."""
+"""Remove layers of an encoder."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli.options import Milliseconds, TeacherName, shared
+from compress.cli._flags import stage_flags
+from compress.cli.options import Command, TeacherName, shared
+from compress.stages.prune_layers.flags import (
+    ALL,
+    PACKAGE,
+    ROUND,
+    TABLE,
+    check_comparison,
+    check_one,
+    compares,
+    repeated,
+)
 
 if TYPE_CHECKING:
+    from compress.console import Console
     from compress.contracts import RunOptions
+    from compress.recipe import Recipe
+    from compress.run import RunReport
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@click.option("--keep", metavar="N", help="How many layers stay; in the contest several: 5,4,3.")
-@click.option("--drop", type=int, help="How many layers go.")
-@click.option(
-    "--max-drop", type=float, metavar="POINTS", help="Remove as many as cost at most so many points on validation."
-)
-@click.option(
-    "--target-latency", type=Milliseconds(), help="Remove as few as bring the median latency on this device to it."
-)
-@click.option(
-    "--criterion",
-    metavar="NAME",
-    help="What chooses the layers (cka when not given); all, or several as cka,greedy-loss: the contest.",
-)
-@click.option("--protect", metavar="LAYERS", help="Layers that stay in any case, counted from 0: 0,5.")
-@click.option(
-    "--step", type=click.IntRange(1, 511), metavar="K", help="Remove K layers at a time, and recover between."
-)
-@click.option("--no-recover", is_flag=True, help="Cut and measure; do not distil.")
-@click.option("--explain", is_flag=True, help="Say why each layer went.")
-@click.option("--seeds", type=click.IntRange(2, 100), help="Repeat with so many seeds, and tell all together.")
-@click.option(
-    "--draws",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="In the contest: recover N sets of layers drawn by a coin too, which the criteria must beat.",
-)
 @shared("recipe", "data", "compute", "output", "store", "experiment")
-def command(
-    options: RunOptions,
-    model: str | None,
-    keep: str | None,
-    drop: int | None,
-    max_drop: float | None,
-    target_latency: float | None,
-    criterion: str | None,
-    protect: str | None,
-    step: int | None,
-    no_recover: bool,
-    explain: bool,
-    seeds: int | None,
-    draws: int | None,
-) -> None:
-    """Remove layers of MODEL, and recover by distilling MODEL into what is left.
-
-    MODEL is a folder, runs:/…, models:/…, or a recipe that makes one. It is measured before, after cutting and after
-    recovery.
+@stage_flags(TABLE)
+def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
+    """Remove layers of MODEL.
 
     \b
       compress prune-layers FOLDER --keep 3 --data DATA
+
+    MODEL is a folder, runs:/…, models:/…, or a recipe that makes one. Recovery training then distils MODEL into the
+    result. The model is measured before, after pruning and after recovery training.
+
+    \b
       compress prune-layers FOLDER --target-latency 5ms --criterion greedy-loss --data DATA --explain
       compress prune-layers FOLDER --criterion all --keep 5,4,3 --seeds 3 --data DATA
-      compress prune-layers FOLDER --criterion cka,greedy-loss,uniform --keep 3 --draws 8 --data DATA
+      compress prune-layers FOLDER --criterion cka,greedy-loss,uniform --keep 3 --random-subsets 8 --data DATA
 
-    Criteria that read text alone: cka, cka-clusters, block-influence, angular. That measure losses on labels: fisher,
-    taylor, leave-one-out, greedy-loss, exhaustive, learned-gates. Baselines: uniform, first, last, random.
+    Criteria that need text only: cka, cka-clusters, block-influence, angular. That need labels: fisher, taylor,
+    leave-one-out, greedy-loss, exhaustive, learned-gates. Baselines: uniform, first, last, random.
     """
-    from compress.cli.flags.prune_layers import Wanted, prune_layers
+    from compress.cli._flags import listening, run
 
-    wanted = Wanted(
-        model, keep, drop, max_drop, target_latency, criterion, protect, step, not no_recover, explain, seeds, draws
+    console, name = listening(options), options.recipe or TABLE.recipe
+    if compares(given):
+        _compare(name, model, given, options, console)
+        return
+    check_one(given)
+    options = _resolve(name, model, given, options, console)
+    report = run(name, options, console, verb=_verb(given), seeds=given["seeds"])
+    if report is not None and given["explain"]:
+        from compress.recipe import load_recipe
+
+        for line in explained(load_recipe(name, overrides=options.overrides), report):
+            console.result(line)
+
+
+def _verb(given: dict[str, Any]) -> str | None:
+    return TABLE.kind if given["no_recover"] else None
+
+
+def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOptions, console: Console) -> None:
+    """Compare criteria at one or several numbers of layers."""
+    from compress import registry
+    from compress.cli._flags import first_stage
+    from compress.experiments.criteria import contest
+    from compress.recipe import load_recipe
+    from compress.stages.shared.flags import parse_numbers, part_kind
+
+    check_comparison(given)
+    names = [one.strip() for one in given["criterion"].split(",")]
+    kinds = registry.parts(PACKAGE)
+    if given["criterion"] != ALL:
+        kinds = dict.fromkeys(part_kind(PACKAGE, one, "--criterion", [ALL]) for one in names)
+    depths = () if given["keep"] is None else parse_numbers(given["keep"], "--keep", "0,5")
+    options = _resolve(name, model, {**given, "keep": None, "criterion": None}, options, console)
+    place = first_stage(load_recipe(name, overrides=options.overrides), TABLE.kind)
+    contest(
+        name, place, depths, given["seeds"] or 1, list(kinds), given["random_subsets"] or 0, _verb(given),
+        not given["no_recover"], options, console,
     )  # fmt: skip
-    prune_layers(wanted, options)
+
+
+def _resolve(name: str, model: str | None, given: dict[str, Any], options: RunOptions, console: Console) -> RunOptions:
+    from compress.cli._flags import and_then, first_stage, resolve
+    from compress.recipe import load_recipe
+    from compress.stages.shared.flags import Edit
+
+    made = resolve(TABLE, name, model, given, options)
+    per_round = given["layers_per_round"]
+    if per_round is None:
+        return made
+    recipe = load_recipe(name, overrides=made.overrides)
+    rows = repeated(recipe, first_stage(recipe, TABLE.kind), per_round, _depth(recipe, options, console))
+    return and_then(made, [Edit("stages", rows, f"{ROUND} {per_round}")])
+
+
+def _depth(recipe: Recipe, options: RunOptions, console: Console) -> int:
+    """Layers of the model to prune, made or not. Raises UserError."""
+    from compress.errors import UserError
+    from compress.modelfolder import folder as modelfolder
+    from compress.recipe import load_recipe
+    from compress.run import Run
+    from compress.run.teachers import is_recipe, overrides, teacher_folder
+
+    name = recipe.teacher
+    if name is None:
+        raise UserError("which model?", where="MODEL", do="give the folder of a fine-tuned model")
+    if not is_recipe(name):
+        return modelfolder.inspect(teacher_folder(name)).config.depth
+    teacher = load_recipe(name, overrides=overrides(recipe, load_recipe(name)))
+    planned = Run(teacher, options, console, None, {}).outline(None, None)
+    assert planned is not None
+    return planned.depth
+
+
+def explained(recipe: Recipe, report: RunReport) -> list[str]:
+    """Why each layer was removed, in order, from what the stages wrote."""
+    from compress.run import work_folder
+    from compress.stages.prune_layers.report import FATE, LAYERS
+    from compress.storage import safe
+
+    lines = []
+    for index, stage in enumerate(recipe.stages):
+        if stage.kind != TABLE.kind:
+            continue
+        table = safe.read_json(work_folder(report.folder, index, TABLE.kind) / LAYERS, 1 << 20)
+        place, fate, why = (table["columns"].index(name) for name in ("layer", FATE, "why"))
+        gone = sorted((row for row in table["data"] if row[why]), key=lambda row: int(row[fate].split()[1]))
+        lines += [f"layer {row[place]} was removed: {row[why]}" for row in gone]
+    return lines

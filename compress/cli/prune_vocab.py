@@ -1,60 +1,42 @@
-"""Cut a model's vocabulary to what a text needs."""
+"""Reduce a model's vocabulary to the tokens that a text needs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli.options import TeacherName, shared
+from compress.cli._flags import stage_flags
+from compress.cli.options import Command, TeacherName, shared
+from compress.stages.prune_vocab.flags import TABLE
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@click.option(
-    "--coverage",
-    type=float,
-    metavar="PERCENT",
-    help="Keep the fewest pieces that make up so much of the text, e.g. 99.9; 100: every piece that it holds.",
-)
-@click.option("--min-count", type=int, metavar="N", help="Keep pieces that the text holds at least N times.")
-@click.option("--size", type=int, metavar="N", help="Keep N pieces in all, the most frequent.")
-@click.option(
-    "--characters",
-    type=click.Choice(["all", "used"]),
-    help="Single characters that always stay: all (not given), or ASCII and those that the text uses.",
-)
-@click.option(
-    "--pretrained",
-    is_flag=True,
-    help="MODEL has a masked-LM head and no task: count and tell on --corpus alone.",
-)
 @shared("recipe", "data", "corpus", "compute", "output", "store", "experiment")
-def command(
-    options: RunOptions,
-    model: str | None,
-    coverage: float | None,
-    min_count: int | None,
-    size: int | None,
-    characters: str | None,
-    pretrained: bool,
-) -> None:
-    """Cut the vocabulary of MODEL to what a text needs, and rebuild its tokenizer; nothing is trained.
-
-    MODEL is a fine-tuned folder, runs:/..., models:/..., or a recipe that makes one. Pieces are counted in the training
-    texts of --data, or in --corpus where it is given. WordPiece, BPE, Unigram and word-level tokenizers.
+@stage_flags(TABLE)
+def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
+    """Reduce the vocabulary of MODEL to the tokens that a text needs, and rebuild its tokenizer; nothing is trained.
 
     \b
       compress prune-vocab FOLDER --coverage 99.9 --data DATA
+
+    MODEL is a fine-tuned folder, runs:/..., models:/..., or a recipe that makes one. Tokens are counted in the training
+    texts of --data, or in --corpus if given. WordPiece, BPE, Unigram and word-level tokenizers are supported.
+
+    \b
       compress prune-vocab FOLDER --size 12000 --corpus my-texts.txt --data DATA
       compress prune-vocab FOLDER --min-count 2 --corpus my-texts.txt --pretrained
 
-    Special and added tokens, bytes and single characters always stay. Text whose pieces all stay gets the same answers
-    to the bit; what the rest loses is told on held-out text.
+    Special and added tokens, bytes and single characters always stay. Predictions are identical, bit for bit, for text
+    whose tokens all stay; the loss on other text is measured on held-out text.
     """
-    from compress.cli.flags.prune_vocab import Wanted, prune_vocab
+    from compress.cli._flags import listening, resolve, run
 
-    prune_vocab(Wanted(model, coverage, min_count, size, characters, pretrained), options)
+    console, name = listening(options), options.recipe or TABLE.recipe
+    given["corpus"] = next((one.origin for one in options.overrides if one.path == "corpus.source"), None)
+    # A recipe that reads no corpus rejects one, until the flags make it read it.
+    run(name, resolve(TABLE, name, model, given, options, later="corpus."), console, verb=TABLE.kind)

@@ -25,14 +25,17 @@ class Verbs(click.Group):
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """Recipes are YAML files: what to read, which stages to run, how to measure.
+    """List, show, copy and check recipes: YAML files that name the data, the stages and the evaluation.
 
-    A name means a shipped recipe, a path your own file.
+    \b
+      compress recipes show distilbert --resolved
+
+    A name is a shipped recipe, a path your own file.
     """
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="The result as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @debug_option
 def list_(as_json: bool) -> None:
     """List the shipped recipes; experimental ones, without a measured gain, come last."""
@@ -48,15 +51,15 @@ def list_(as_json: bool) -> None:
 
 @command.command()
 @click.argument("recipe", type=RecipeName())
-@click.option("--resolved", is_flag=True, help="With what it extends and every default, as it would run.")
-@click.option("--set", "set_", multiple=True, metavar="KEY=VALUE", help="Change a value first (with --resolved).")
+@click.option("--resolved", is_flag=True, help="Resolve `extends` and all defaults, as the recipe would run.")
+@click.option("--set", "set_", multiple=True, metavar="KEY=VALUE", help="Set a value first (with --resolved).")
 @debug_option
 def show(recipe: str, resolved: bool, set_: tuple[str, ...]) -> None:
     """Print a recipe."""
     from compress.recipe import find_recipe, load_recipe, parse_override
 
     if set_ and not resolved:
-        raise UserError("changes only a resolved recipe", where="--set", do="add --resolved")
+        raise UserError("only applies with --resolved", where="--set", do="add --resolved")
     if resolved:
         text = load_recipe(recipe, [parse_override(s) for s in set_]).dump_yaml()
     else:
@@ -69,7 +72,7 @@ def show(recipe: str, resolved: bool, set_: tuple[str, ...]) -> None:
 @click.argument("target", required=False, type=click.Path(path_type=Path))
 @debug_option
 def copy(recipe: str, target: Path | None) -> None:
-    """Copy a recipe, to be changed.
+    """Copy a recipe to edit it.
 
     TARGET is a file or a folder; without it, a file of the same name here.
     """

@@ -7,30 +7,57 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._verbs import run_stages
-from compress.cli.options import RecipeName, shared
+from compress.cli.options import Command, RecipeName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="RECIPE", type=RecipeName())
-@click.option("--until", metavar="STAGE", help="The last stage that runs: its name, kind or number; --resume goes on.")
-@click.option("--from", "begin", metavar="STAGE", help="Make this stage and those behind it anew, reusing the others.")
-@click.option("--no-cache", is_flag=True, help="Make every stage anew, whatever earlier runs made.")
+@click.option("--until", metavar="STAGE", help="Last stage to run: its name, kind or number; --resume continues.")
+@click.option("--from", "begin", metavar="STAGE", help="Rerun this stage and those after it; reuse the others.")
+@click.option("--no-cache", is_flag=True, help="Rerun every stage; use no result of earlier runs.")
 @shared("overrides", "model", "teacher", "data", "corpus", "compute", "onnx", "output", "store", "experiment")
 def command(options: RunOptions, name: str, until: str | None, begin: str | None, no_cache: bool) -> None:
-    """Run all stages of RECIPE in order, each a run below one parent, and tell what each cost and gave.
+    """Run all stages of RECIPE in order, and report the cost and gain of each.
 
     \b
       compress run tiny-cpu --model FOLDER --data DATA
       compress run tiny-cpu --model FOLDER --data DATA --until 1-prune_vocab
       compress run ./chain.yaml --from quantize
 
-    A stage that an earlier run made of the same input, data, part of the recipe and seed is taken from there, wherever
-    that run lies; so a changed last stage reruns only itself. --model is what the chain starts from, and teaches where
-    --teacher names no other.
+    Each stage is an MLflow run below one parent run. A stage is reused from an earlier run with the same input, data,
+    settings and seed, in whatever folder; so after a change of the last stage only that stage runs. --model is the
+    model that the first stage starts from, and the teacher unless --teacher is given.
     """
-    from compress.cli.flags.run import asked
+    import dataclasses
 
-    run_stages(asked(name, options, until, begin, not no_cache), name, None)
+    from compress.contracts import ChainOptions
+    from compress.errors import UserError
+
+    if begin is not None and no_cache:
+        why = "--from reuses the stages before it"
+        raise UserError("does not work with --from", where="--no-cache", why=why, do="remove one of the two")
+    options = dataclasses.replace(options, chain=ChainOptions(until, begin, not no_cache))
+    run_stages(_with_teacher(name, options), name, None)
+
+
+def _with_teacher(name: str, options: RunOptions) -> RunOptions:
+    """The model that the recipe starts from also teaches, in place of the teacher that the recipe names, unless
+    --teacher names another."""
+    import dataclasses
+
+    from compress.cli._flags import with_edits, without_set
+    from compress.recipe import load_recipe
+    from compress.stages.shared.flags import Edit
+
+    model = next((one.value for one in options.overrides if one.path == "model"), None)
+    named = any(one.path in ("teacher", "teachers") and one.value is not None for one in options.overrides)
+    if model is None or named:
+        return options
+    recipe = load_recipe(name, overrides=without_set(options.overrides))
+    if not recipe.stages[0].compresses or recipe.teachers is not None:
+        return options
+    made = with_edits(options.overrides, [Edit("teacher", model, f"--model {model}")])
+    return dataclasses.replace(options, overrides=made)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 COLUMNS = ("size/disk_mb", "speed/latency_p50_ms", "vs_teacher/speedup")
 SHOWN = 20
 _uri = click.option(
-    "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
+    "--tracking-uri", metavar="URI", help="MLflow store (default: MLFLOW_TRACKING_URI, else mlruns/mlflow.db)."
 )
-_json = click.option("--json", "as_json", is_flag=True, help="The result as one JSON document.")
-_yes = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-_dry = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+_dry = click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 
 
 @click.group(cls=Verbs)
@@ -36,9 +36,9 @@ command.add_command(sync_command, "sync")
 
 
 @command.command("list")
-@click.option("--experiment", metavar="NAME", help="Only this experiment.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Most runs shown.")
-@click.option("--deleted", is_flag=True, help="The deleted ones, which `compress runs gc` removes for good.")
+@click.option("--experiment", metavar="NAME", help="Show only this experiment.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of runs.")
+@click.option("--deleted", is_flag=True, help="Show deleted runs, which `compress runs gc` removes permanently.")
 @_uri
 @_json
 @debug_option
@@ -126,7 +126,11 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | 
 
 @command.command()
 @click.option(
-    "--older-than", type=click.FloatRange(0), default=0.0, metavar="DAYS", help="Only what was deleted so long ago."
+    "--older-than",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="DAYS",
+    help="Remove only what was deleted at least DAYS ago.",
 )
 @_yes
 @_dry

@@ -1,4 +1,4 @@
-"""Send to MLflow what a dead server or a killed run kept from it."""
+"""Upload runs that could not be sent to MLflow."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._help import Command
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
     from compress.tracking import Synced
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else the run's own.")
-@click.option("--json", "as_json", is_flag=True, help="The result as one JSON document.")
+@click.option("--tracking-uri", metavar="URI", help="MLflow store (default: MLFLOW_TRACKING_URI, else the run's own).")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @debug_option
 def command(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
-    """Send to MLflow what is only in the journal of the runs in FOLDER and below.
+    """Upload the runs in FOLDER and below to MLflow, as far as their journal holds more than MLflow.
 
-    Doing it twice changes nothing. A run whose process was killed becomes KILLED; one that still runs is left alone.
+    \b
+      compress sync runs
+
+    Repeating it changes nothing. A run whose process was killed is marked KILLED; one that still runs is skipped.
     """
     import dataclasses
 
@@ -36,4 +40,4 @@ def command(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
 
 
 def _status(one: Synced) -> str:
-    return "left alone: it still runs" if one.live else one.status
+    return "skipped: still running" if one.live else one.status

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._verbs import run_stages
-from compress.cli.options import shared
+from compress.cli.options import Command, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @shared("recipe", "corpus", "output", "store", "experiment")
 def command(options: RunOptions) -> None:
-    """Train a tokenizer on plain text: WordPiece as BERT's, BPE or Unigram; AutoTokenizer loads its folder.
+    """Train a tokenizer on plain text: WordPiece, BPE or Unigram; AutoTokenizer loads its folder.
 
     \b
       compress tokenizer --corpus TEXT --set stages.0.vocabulary_size=8000

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._help import Command
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
@@ -14,26 +15,26 @@ if TYPE_CHECKING:
     from compress.tracking.store import Store
 
 
-@click.command()
-@click.option("--experiment", metavar="NAME", help="Experiment to open; not given: the one of the newest run.")
+@click.command(cls=Command)
+@click.option("--experiment", metavar="NAME", help="Experiment to open (default: that of the newest run).")
 @click.option(
     "--view",
     type=click.Choice(["tradeoffs", "lineage", "contest"]),
     default="tradeoffs",
     show_default=True,
     help="tradeoffs: quality against latency and size, of all runs. lineage: one model's run and its stages. "
-    "contest: the cuts of `compress prune-layers --criterion all` by criterion, depth and seed.",
+    "contest: the models of `compress prune-layers --criterion all` by criterion, depth and seed.",
 )
 @click.option(
     "--run",
     metavar="NAME",
-    help="Run whose lineage or contest to open: its name, or the first characters of its id; not given: the newest.",
+    help="Run whose view to open: its name, or the first characters of its id (default: the newest).",
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on; not given: 5000 or the next free one.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on (default: 5000 or the next free one).")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
-@click.option("--expose", is_flag=True, help="Allow a --host that other machines reach. The page has no login.")
+@click.option("--expose", is_flag=True, help="Allow a --host that other machines can reach. The page has no login.")
 @click.option(
-    "--tracking-uri", metavar="URI", help="MLflow store; not given: MLFLOW_TRACKING_URI, else mlruns/mlflow.db."
+    "--tracking-uri", metavar="URI", help="MLflow store (default: MLFLOW_TRACKING_URI, else mlruns/mlflow.db)."
 )
 @debug_option
 def command(

@@ -1,4 +1,4 @@
-"""Hold a model's certificate against the model, on this device."""
+"""Re-check a model's certificate on this device."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import ModelName, shared
+from compress.cli.options import Command, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=ModelName())
-@shared("data", "compute")
+@shared("data", "device")
 def command(options: RunOptions, model: str) -> None:
-    """Re-check the certificate that `compress fit` left in MODEL.
-
-    The hashes of its files, its size, its latency here, and with --data its quality on the rows that it was certified
-    on.
-
-    Exit code 0: all of it holds. 3: something does not hold, or could not be judged (a busy machine, other data).
-    4: a file is not the one that was certified.
+    """Re-check the certificate that `compress fit` wrote into MODEL.
 
     \b
       compress verify runs/fit/model --data DATA
+
+    Checked are the hashes of its files, its size, its latency on this device, and with --data its quality on the
+    certified rows.
+
+    Exit code 0: everything holds. 3: something does not hold, or could not be checked (a busy machine, other data).
+    4: a file has changed since it was certified.
     """
-    from compress.cli.flags.shared import listening
+    from compress.cli._flags import listening
     from compress.fit.certificate.verify import verify
 
     verify(model, options, listening(options))

@@ -21,7 +21,7 @@ def told(*args: str, groups: tuple[str, ...] = EVERYTHING) -> RunOptions:
     seen: list[RunOptions] = []
 
     @click.command()
-    @shared(*(g for g in groups if g not in ("display", "overrides", "runtime")))
+    @shared(*(g for g in groups if g not in ("display", "overrides", "runtime", "device")))
     @click.option("--own")
     def command(options: RunOptions, own: str | None) -> None:
         seen.append(options)

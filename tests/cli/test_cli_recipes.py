@@ -84,7 +84,7 @@ def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 MISTAKES = [
     (["show", "smok"], 2, "error: unknown recipe 'smok'; did you mean 'smoke'?"),
-    (["show", "smoke", "--set", "seed=1"], 2, "error: --set: changes only a resolved recipe; add --resolved"),
+    (["show", "smoke", "--set", "seed=1"], 2, "error: --set: only applies with --resolved; add --resolved"),
     (
         ["show", "smoke", "--resolved", "--set", "sed=1"],
         2,

@@ -87,8 +87,8 @@ def test_what_cannot_be(own_model: Path, compress: Cli) -> None:
     done = compress("analyze", "mine")
     assert (done.code, done.line) == (2, "error: --data: on which texts?; give an embedded set, a file or a folder")
     bad = {
-        ("analyze", "mine", "--data", "data", "--components", "2"): "--components: goes with remove-top",
-        ("predict", "mine", "a text", "--embeddings", "--pair", "b"): "--pair: is for answers, not for vectors",
+        ("analyze", "mine", "--data", "data", "--components", "2"): "--components: only applies to remove-top",
+        ("predict", "mine", "a text", "--embeddings", "--pair", "b"): "--pair: does not apply to embeddings",
         ("predict", "mine", "--embeddings"): "there is no text to answer",
     }
     for flags, message in bad.items():

@@ -164,7 +164,7 @@ def test_a_stage_on_a_corpus_is_checked_and_hands_its_student_on(knowing: Path, 
         (("--output", "runs/x"), "--output: a check keeps nothing; leave it out, or leave out --check"),
         (("--resume",), "--resume: a check keeps nothing; leave it out, or leave out --check"),
         (("--dry-run",), "--dry-run: a check keeps nothing; leave it out, or leave out --check"),
-        (("--seeds", "2"), "--seeds: a check keeps nothing to repeat; leave out --seeds or --check"),
+        (("--seeds", "2"), "--seeds: cannot be combined with --check; remove one of the two"),
     ],
 )
 def test_flags_that_make_no_sense_beside_a_check(

@@ -30,7 +30,7 @@ def quick(taught: Path) -> Path:
 
 
 def test_split_and_healed(quick: Path, compress: Cli) -> None:
-    done = compress(*COMMAND, "--ratio", "0.6", "--output", "runs/f", "--json")
+    done = compress(*COMMAND, "--keep", "0.6", "--output", "runs/f", "--json")
     assert done.code == 0, done.err
     roles = {m["role"]: m["values"] for m in json.loads(done.out)["models"]}
     assert roles["teacher"]["size/params_m"] > roles["stage-0"]["size/params_m"] == roles["student"]["size/params_m"]
@@ -39,7 +39,7 @@ def test_split_and_healed(quick: Path, compress: Cli) -> None:
     assert any(shape.ranks for shape in made.config.layers)
     texts = compress("predict", "runs/f/student", "she said the film was good")
     assert texts.code == 0, texts.err
-    again = compress("factorize", "runs/f/student", "--recipe", "./thin.yaml", "--data", "data", "--no-heal")
+    again = compress("factorize", "runs/f/student", "--recipe", "./thin.yaml", "--data", "data", "--no-recover")
     assert again.code == 2
     assert "of low rank already" in again.err
 
@@ -47,14 +47,14 @@ def test_split_and_healed(quick: Path, compress: Cli) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--mb", "0.001"), "0.001 MB cannot be met by thinner matrices alone"),
-        (("--mb", "5000"), "5000 MB are more than the model takes"),
+        (("--max-mb", "0.001"), "0.001 MB cannot be met by thinner matrices alone"),
+        (("--max-mb", "5000"), "5000 MB are more than the model takes"),
         (("--rank", "60000"), "rank 60000 makes no matrix smaller"),
-        (("--ratio", "0.0001"), "with rank 1 everywhere it is"),
+        (("--keep", "0.0001"), "with rank 1 everywhere it is"),
     ],
 )
 def test_what_cannot_be_met(flags: tuple[str, ...], message: str, quick: Path, compress: Cli) -> None:
-    done = compress(*COMMAND, *flags, "--no-heal", "--output", "runs/none")
+    done = compress(*COMMAND, *flags, "--no-recover", "--output", "runs/none")
     assert done.code == 2, done.out
     assert message in done.err
     assert "Traceback" not in done.err
@@ -63,7 +63,7 @@ def test_what_cannot_be_met(flags: tuple[str, ...], message: str, quick: Path, c
 
 @pytest.mark.parametrize("method", ["svd", "fwsvd", "asvd"])
 def test_every_method_from_the_command_line(method: str, quick: Path, compress: Cli) -> None:
-    flags = ("--method", method, "--allocation", "uniform", "--no-heal", "--output", f"runs/{method}")
+    flags = ("--method", method, "--allocation", "uniform", "--no-recover", "--output", f"runs/{method}")
     done = compress(*COMMAND, *flags)
     assert done.code == 0, done.err
     assert "rank of each matrix" in done.out + done.err

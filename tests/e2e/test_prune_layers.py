@@ -52,7 +52,8 @@ def test_cut_recover_measure_and_explain(prune: Cli) -> None:
     header = next(line for line in done.out.splitlines() if "after cutting" in line)
     assert header.split() == ["teacher", "after", "cutting", "cut"]
     assert "accuracy against teacher" in done.out
-    reasons = re.findall(r"layer (\d) went: CKA -?\d\.\d{3} with (?:the embeddings|layer \d), the highest", done.out)
+    why = r"CKA -?\d\.\d{3} with (?:the embeddings|layer \d), the highest"
+    reasons = re.findall(rf"layer (\d) was removed: {why}", done.out)
     rows = json.loads(Path("runs/cut/stages/0-prune_layers/layers.json").read_text(encoding="utf-8"))
     fates = {row[rows["columns"].index("stays or goes")]: row[0] for row in rows["data"]}
     assert reasons == [fates["goes, 1 of 2"], fates["goes, 2 of 2"]], "in the order in which they went"
@@ -94,7 +95,7 @@ def test_points_that_may_be_lost(prune: Cli) -> None:
 
 @pytest.mark.thorough
 def test_a_schedule_recovers_between_cuts(prune: Cli) -> None:
-    done = prune("--drop", "3", "--step", "2", "--criterion", "block-influence")
+    done = prune("--drop", "3", "--layers-per-round", "2", "--criterion", "block-influence")
     assert done.code == 0, done.err
     stages = sorted(path.name for path in Path("runs/cut/stages").iterdir())
     assert stages == ["0-prune_layers", "1-distill", "2-prune_layers", "3-distill"]
@@ -156,7 +157,7 @@ def test_a_quantized_model_is_refused_before_anything_is_computed(prune: Cli) ->
 @pytest.mark.thorough
 def test_the_contest(prune: Cli) -> None:
     done = prune(
-        "--criterion", "all", "--keep", "5", "--protect", "0,1,2,3", "--draws", "9", "--json", "--set",
+        "--criterion", "all", "--keep", "5", "--protect", "0,1,2,3", "--random-subsets", "9", "--json", "--set",
         "stages.0.criterion={kind: learned_gates, steps: 2}",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -187,18 +188,27 @@ def test_the_contest(prune: Cli) -> None:
         (("--keep", "0"), "--keep: 0 is not possible; give a number above 0"),
         (("--keep", "6"), r"keep: 6 of 6 layers cannot stay: the model has layers 0..5; use keep 1..5"),
         (("--drop", "6"), r"drop: none of 6 layers would stay: the model has layers 0..5; use drop 1..5"),
-        (("--keep", "3", "--drop", "2"), "--drop and --keep together: each says how many layers go"),
+        (("--keep", "3", "--drop", "2"), "--keep and --drop together: each sets how many layers stay"),
         (("--keep", "3", "--criterion", "cca"), "--criterion: unknown criterion 'cca'; did you mean 'cka'?"),
         (("--keep", "3", "--protect", "7"), r"protect: layer 7 does not exist: legal: 0..5"),
         (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected and 1 would stay"),
-        (("--keep", "4,3"), "--keep: several depths: one model is made; use --criterion all, or give one"),
+        (("--keep", "4,3"), "--keep: several numbers of layers: one model is made; use --criterion all, or give one"),
         (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 0,5"),
-        (("--max-drop", "1", "--step", "1"), "--step: needs a number of layers; give --keep or --drop"),
+        (
+            ("--max-drop", "1", "--layers-per-round", "1"),
+            "--layers-per-round: needs a number of layers; add --keep or --drop",
+        ),
         (("--target-latency", "soon"), "'soon' is not a time in milliseconds"),
         (("--keep", "3", "--criterion", "cka,cca"), "--criterion: unknown criterion 'cca'; did you mean 'cka'?"),
-        (("--keep", "3", "--draws", "2"), "--draws: is for the contest; use --criterion all, or several"),
-        (("--criterion", "all", "--draws", "2", "--no-recover"), "--draws: goes with recovery"),
-        (("--criterion", "all", "--drop", "2"), "--drop: not in the contest; name the depths with --keep 5,4,3"),
+        (
+            ("--keep", "3", "--random-subsets", "2"),
+            "--random-subsets: only applies when criteria are compared; use --crit",
+        ),
+        (
+            ("--criterion", "all", "--random-subsets", "2", "--no-recover"),
+            "--random-subsets: only applies with recovery training",
+        ),
+        (("--criterion", "all", "--drop", "2"), "--drop: does not apply when criteria are compared; give the numbers"),
     ],
 )
 def test_what_cannot_be(prune: Cli, flags: tuple[str, ...], message: str) -> None:

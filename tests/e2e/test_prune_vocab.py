@@ -81,8 +81,8 @@ def test_a_pretrained_model_and_text_in_another_language(prune: Cli, compress: C
         (("--min-count", "0"), "--min-count 0: stages.0.min_count: found 0"),
         (("--size", "9"), "size: a vocabulary of 9 pieces: the least possible is "),
         (("--size", "4000"), "size: a vocabulary of 4,000 pieces: the model has "),
-        (("--coverage", "90", "--size", "40"), "--coverage and --size together: each says how much is kept; give one"),
-        (("--pretrained",), "--pretrained: a pretrained model has no labelled data; give --corpus TEXT"),
+        (("--coverage", "90", "--size", "40"), "--coverage and --size together: each sets how much is kept; give one"),
+        (("--pretrained",), "--pretrained: a pretrained model has no labelled data; add --corpus TEXT"),
         (("--corpus", "empty.txt"), "empty.txt: the file has no text"),
         (
             ("--corpus", "snow.txt"),

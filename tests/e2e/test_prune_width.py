@@ -36,7 +36,7 @@ def prune(own_model: Path, compress: Cli) -> Cli:
 
 def test_cut_recover_and_measure(prune: Cli) -> None:
     whole = inspect("mine").config
-    done = prune("--ratio", "0.5", "--uneven")
+    done = prune("--keep", "0.5", "--non-uniform")
     assert done.code == 0, done.err
     header = next(line for line in done.out.splitlines() if "after cutting" in line)
     assert header.split() == ["teacher", "after", "cutting", "cut"]

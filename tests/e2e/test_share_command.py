@@ -54,7 +54,16 @@ def test_before_after_conversion_and_after_healing(quick: Path, compress: Cli) -
 
 
 def test_without_healing_in_words(quick: Path, compress: Cli) -> None:
-    flags = ("--pattern", "all", "--shared-vectors", "--embedding-error", "0.2", "--no-heal", "--output", "runs/s")
+    flags = (
+        "--pattern",
+        "all",
+        "--share-norms-and-biases",
+        "--embedding-error",
+        "0.2",
+        "--no-recover",
+        "--output",
+        "runs/s",
+    )
     done = compress(*COMMAND, *flags, "--set", "stages.0.residual_rank=0")
     assert done.code == 0, done.err
     assert "error of the factorized embeddings" in done.out + done.err
@@ -133,14 +142,16 @@ def test_healed_on_text_and_then_on_the_task(quick: Path, compress: Cli) -> None
     assert found[0].config == found[1].config == found[2].config
     assert "the student's task head is a copy of the teacher's" in done.err
     assert [m["role"] for m in told["models"]] == ["teacher", "student"]  # the converted one has no head for the task
-    done = compress(*command, *flags[:-1], "runs/t", "--general-teacher", PRETRAINED, "--no-heal", "--start", "fisher")
+    done = compress(
+        *command, *flags[:-1], "runs/t", "--general-teacher", PRETRAINED, "--no-recover", "--init", "fisher"
+    )
     assert done.code == 0, done.err
     assert set(modelfolder.inspect("runs/t/model").heads) == {"mlm"}
 
 
 @pytest.mark.parametrize("start", ["chosen", "fisher", "activation"])
 def test_every_start_and_measured_groups(quick: Path, compress: Cli, start: str) -> None:
-    flags = ("--pattern", "cka", "--groups", "2", "--start", start, "--no-heal", "--output", "runs/s")
+    flags = ("--pattern", "cka", "--groups", "2", "--init", start, "--no-recover", "--output", "runs/s")
     done = compress(*COMMAND, *flags)
     assert done.code == 0, done.err
     sharing = modelfolder.inspect("runs/s/model").config.sharing
@@ -156,21 +167,21 @@ def test_every_start_and_measured_groups(quick: Path, compress: Cli, start: str)
         (("--groups", "5"), "5 groups of 4 layers; use 1..4"),
         (("--groups", "many"), "--groups many: neither a number nor a list of groups; e.g. --groups 3"),
         (("--pattern", "cycl"), "--pattern: unknown pattern 'cycl'; did you mean 'cycle'?"),
-        (("--pattern", "all", "--groups", "2"), "--groups 2: pattern all has no number of groups; leave it out"),
-        (("--pattern", "cycle"), "--pattern cycle: how many groups?; give --groups N"),
-        (("--start", "averag"), "--start: unknown start 'averag'"),
+        (("--pattern", "all", "--groups", "2"), "--groups 2: pattern all has no number of groups; remove --groups"),
+        (("--pattern", "cycle"), "--pattern cycle: needs a number of groups; add --groups N"),
+        (("--init", "averag"), "--init: unknown start 'averag'"),
         (("--embedding-size", "4096"), "embedding.size: an embedding size of 4096: the product must be smaller"),
         (("--embedding-size", "0"), "--embedding-size 0: stages.0.embedding.size: found 0"),
-        (("--embedding-size", "8", "--embedding-mb", "1"), "--embedding-size and --embedding-mb together"),
+        (("--embedding-size", "8", "--embedding-max-mb", "1"), "--embedding-size and --embedding-max-mb together"),
         (("--residual-rank", "5000"), "residual_rank: residuals of rank 5000: the smallest matrix has rank"),
         (("--residual-rank", "-1"), "--residual-rank -1: stages.0.residual_rank: found -1"),
         (
             ("--shrink-residuals", "--residual-rank", "0"),
-            "--shrink-residuals: there are no residuals that could shrink",
+            "--shrink-residuals: there are no residuals to shrink",
         ),
         (
-            ("--shrink-residuals", "--residual-rank", "4", "--no-heal"),
-            "--shrink-residuals: residuals shrink while the model heals; leave out --no-heal",
+            ("--shrink-residuals", "--residual-rank", "4", "--no-recover"),
+            "--shrink-residuals: residuals shrink during recovery training; remove --no-recover",
         ),
         (("--recipe", "distilbert-task"), "--recipe: recipe distilbert-task has no share stage"),
     ],
@@ -184,9 +195,9 @@ def test_bad_input_in_one_line(quick: Path, compress: Cli, flags: tuple[str, ...
 
 
 def test_a_model_that_shares_already(quick: Path, compress: Cli) -> None:
-    done = compress(*COMMAND, "--groups", "2", "--no-heal", "--output", "runs/s", "--set", "stages.0.embedding=null")
+    done = compress(*COMMAND, "--groups", "2", "--no-recover", "--output", "runs/s", "--set", "stages.0.embedding=null")
     assert done.code == 0, done.err
-    again = ("share", "runs/s/model", "--recipe", "./share.yaml", "--data", "data", "--groups", "1", "--no-heal")
+    again = ("share", "runs/s/model", "--recipe", "./share.yaml", "--data", "data", "--groups", "1", "--no-recover")
     done = compress(*again, "--output", "runs/t", "--set", "stages.0.embedding=null")
     assert done.code == 2
     assert "this model shares layers already: its groups are 0 1 | 2 3" in done.line

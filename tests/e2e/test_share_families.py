@@ -61,7 +61,7 @@ def checkpoint(work: Path, family: str, **changes: Any) -> Path:
 
 def shared(compress: Cli, folder: Path, *flags: str) -> Path:
     done = compress(
-        "share", folder, "--recipe", "./share.yaml", "--data", "data", "--no-heal", "--output", "runs/s", *flags
+        "share", folder, "--recipe", "./share.yaml", "--data", "data", "--no-recover", "--output", "runs/s", *flags
     )  # fmt: skip
     assert done.code == 0, done.err
     return Path("runs/s/model")
@@ -113,7 +113,7 @@ def check(folder: Path, again: Path) -> Model:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_layers_of_every_family_share(family: str, work: Path, compress: Cli) -> None:
     parent = checkpoint(work, family)
-    folder = shared(compress, parent, "--groups", "2", "--residual-rank", "2", "--start", "activation")
+    folder = shared(compress, parent, "--groups", "2", "--residual-rank", "2", "--init", "activation")
     model, before = check(folder, work / "again"), load_model(parent).model
     assert model.config.sharing is not None
     assert len(set(model.config.sharing.attention)) == 2
@@ -131,7 +131,7 @@ def test_tables_of_every_family_become_a_product(family: str, work: Path, compre
 @pytest.mark.parametrize("family", FACTORIZED)
 def test_a_product_is_not_taken_apart_again(family: str, work: Path, compress: Cli) -> None:
     folder = checkpoint(work, family)
-    command = ("share", folder, "--recipe", "./share.yaml", "--data", "data", "--no-heal", "--output", "runs/s")
+    command = ("share", folder, "--recipe", "./share.yaml", "--data", "data", "--no-recover", "--output", "runs/s")
     done = compress(*command, "--pattern", "none", "--embedding-size", "4")
     assert done.code == 2
     assert "the embeddings are factorized already, 8 x 16; leave embedding out" in done.line
@@ -142,7 +142,7 @@ def test_an_albert_that_shares_whole_layers_is_one_of_transformers(groups: int, 
     import transformers
 
     parent = checkpoint(work, "albert")
-    folder = shared(compress, parent, "--groups", str(groups), "--shared-vectors")
+    folder = shared(compress, parent, "--groups", str(groups), "--share-norms-and-biases")
     model = check(folder, work / "again")
     assert model.config.layer_groups == ((0, 0, 0, 0) if groups == 1 else (0, 0, 1, 1))
     theirs, told = transformers.AlbertForSequenceClassification.from_pretrained(folder, output_loading_info=True)

@@ -11,7 +11,7 @@ from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli
 from compress.modelfolder.folder import inspect, load_model
 from compress.predict.predictor import Predictor
 
-NARROW = (*DISTILL, "--layers", "0,2", "--hidden", "16")
+NARROW = (*DISTILL, "--layers", "0,2", "--hidden-size", "16")
 TEXTS = ["she said the film was good", "he said the plot was not dull"]
 
 
@@ -23,7 +23,7 @@ def told(folder: Path) -> tuple[int, int, int]:
 @pytest.mark.parametrize("start", ["teacher", "selection"])
 def test_a_narrower_student_with_its_control(start: str, taught: Path, compress: Cli) -> None:
     teacher = inspect(taught / TEACHER).config
-    done = compress(*NARROW, "--start", start, "--set", "stages.0.control=true", "--output", "runs/s")
+    done = compress(*NARROW, "--init", start, "--set", "stages.0.control=true", "--output", "runs/s")
     assert done.code == 0, done.err
     method = "svd" if start == "teacher" else start
     assert f"the student is narrowed by {method}: 2 layers x {teacher.hidden} (" in done.err
@@ -52,7 +52,9 @@ def check_alike(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_uneven_heads_are_a_folder_of_our_own_and_reload_to_the_bit(taught: Path, compress: Cli) -> None:
-    done = compress(*DISTILL, "--layers", "0,2", "--heads", "2,1", "--feed-forward", "40,24", "--output", "runs/s")
+    done = compress(
+        *DISTILL, "--layers", "0,2", "--num-heads", "2,1", "--intermediate-size", "40,24", "--output", "runs/s"
+    )
     assert done.code == 0, done.err
     folder = taught / "runs/s/student"
     info = inspect(folder)
@@ -67,7 +69,7 @@ def test_uneven_heads_are_a_folder_of_our_own_and_reload_to_the_bit(taught: Path
 @pytest.mark.thorough
 def test_random_weights_may_be_wider_and_are_told(taught: Path, compress: Cli) -> None:
     wide = 2 * inspect(taught / TEACHER).config.hidden
-    done = compress(*DISTILL, "--layers", "0", "--hidden", str(wide), "--start", "random", "--output", "runs/s")
+    done = compress(*DISTILL, "--layers", "0", "--hidden-size", str(wide), "--init", "random", "--output", "runs/s")
     assert done.code == 0, done.err
     assert "the student starts from random weights, as the recipe says" in done.err
     assert inspect(taught / "runs/s/student").config.hidden == wide
@@ -104,16 +106,16 @@ def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, 
         (("--layers", "first"), "layers: first needs a number of layers"),
         (("--layers", "frist:2"), "did you mean 'first'?"),
         (("--layers", "first:9"), "student.count: 9 layers cannot be taken from a teacher of 4; use 1..4"),
-        (("--hidden", "33"), "student.hidden: hidden 33 is not divisible by"),
+        (("--hidden-size", "33"), "student.hidden: hidden 33 is not divisible by"),
         (
-            ("--hidden", "32", "--heads", "5"),
+            ("--hidden-size", "32", "--num-heads", "5"),
             "student.heads: hidden 32 is not divisible by 5 heads; use hidden 30 or 35",
         ),
-        (("--heads", "0"), "allowed: a whole number from 1, or a list of them"),
-        (("--heads", "2,2,2"), "student.heads: 3 numbers for 2 layers"),
-        (("--hidden", "4096"), "student.hidden: hidden would be 4096, and the weights are taken from one of"),
+        (("--num-heads", "0"), "allowed: a whole number from 1, or a list of them"),
+        (("--num-heads", "2,2,2"), "student.heads: 3 numbers for 2 layers"),
+        (("--hidden-size", "4096"), "student.hidden: hidden would be 4096, and the weights are taken from one of"),
         (("--student", "nowhere"), "there is no model folder 'nowhere'"),
-        (("--start", "svg"), "'svg' is not one of 'teacher', 'selection', 'svd', 'projection', 'random'"),
+        (("--init", "svg"), "'svg' is not one of 'teacher', 'selection', 'svd', 'projection', 'random'"),
     ],
 )
 def test_a_student_that_cannot_be_is_refused(words: tuple[str, ...], message: str, taught: Path, compress: Cli) -> None:

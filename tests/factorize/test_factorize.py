@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress import registry
-from compress.cli.flags.factorize import Wanted, asked
+from compress.cli._flags import resolve
 from compress.contracts import Batch, FactorMethod, Factors, Needs, RunOptions, Seen
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.sharing import Sharing, refuse_apart
@@ -24,6 +24,7 @@ from compress.errors import UserError
 from compress.recipe.schema import LatencySpec
 from compress.stages.factorize import allocation, conversion, sensitivity, timing
 from compress.stages.factorize.allocation import Candidate
+from compress.stages.factorize.flags import TABLE
 from compress.stages.factorize.stage import METHODS
 
 KINDS = list(registry.parts(METHODS))
@@ -237,28 +238,26 @@ def test_what_is_not_faster_is_named(thin: float, named: bool, monkeypatch: pyte
 
 # --- flags ----------------------------------------------------------------------------------------------------------
 
-NOTHING = Wanted(None, None, None, None, None, None, False, True, None)
-
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"ratio": 0.5, "rank": 8}, "--ratio and --rank together"),
-        ({"ratio": 1.5}, "--ratio: 1.5 is not possible; give a share between 0 and 1"),
-        ({"max_mb": -1.0}, "--mb: -1 is not possible; give a number above 0"),
+        ({"keep": 0.5, "rank": 8}, "--keep and --rank together"),
+        ({"keep": 1.5}, "--keep: 1.5 is not possible; give a share between 0 and 1"),
+        ({"max_mb": -1.0}, "--max-mb: -1 is not possible; give a number above 0"),
         ({"method": "whitend"}, "did you mean 'whitened'"),
-        ({"rank": 8, "allocation": "error"}, "ranks that are named are not spread"),
+        ({"rank": 8, "allocation": "error"}, "--allocation: has no effect with --rank"),
     ],
 )
 def test_flags_that_do_not_fit(flags: dict[str, object], message: str) -> None:
     with pytest.raises(UserError) as told:
-        asked("factorize", dataclasses.replace(NOTHING, **flags), RunOptions())
+        resolve(TABLE, "factorize", None, {**TABLE.none_given(), **flags}, RunOptions())
     assert message in str(told.value)
 
 
 def test_a_recipe_that_splits_nothing() -> None:
     with pytest.raises(UserError, match="recipe distilbert has no factorize stage"):
-        asked("distilbert", NOTHING, RunOptions())
+        resolve(TABLE, "distilbert", None, TABLE.none_given(), RunOptions())
 
 
 def test_ranks_by_what_errors_do_to_the_answers() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from compress import registry
-from compress.cli.flags.sparsify import Wanted, asked
+from compress.cli._flags import resolve
 from compress.contracts import Batch, PartRow, RunOptions, Seen, SparseMethod, TrainingPlan
 from compress.data.tables.random_rows import mixed_lengths
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
@@ -36,6 +36,7 @@ from compress.predict.predictor import Predictor, fixed_batch
 from compress.stages.distill.initialization import Origin, born
 from compress.stages.distill.student_spec import StudentSpec
 from compress.stages.sparsify import conversion
+from compress.stages.sparsify.flags import TABLE
 from compress.stages.sparsify.methods.reconstruct import refitted, surgeon
 from compress.stages.sparsify.stage import METHODS
 from compress.training.optimizer import Optimizer
@@ -269,25 +270,24 @@ def test_quantizers_keep_zeros() -> None:
 
 # --- what is refused ------------------------------------------------------------------------------------------------
 
-NOTHING = Wanted(None, None, None, None, True, None)
-
 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"pattern": "4:8"}, r"--pattern: unknown pattern '4:8': GPUs skip the zeros of no other; use 2:4"),
+        ({"sparsity": "4:8"}, r"--sparsity: sparsity '4:8' is not supported: GPUs only accelerate 2:4; use 2:4"),
         ({"method": "magnitud"}, "unknown method 'magnitud'; did you mean 'magnitude'"),
-        ({"steps": 3, "recover": False}, "there is no recovery to take steps"),
+        ({"steps": 3, "no_recover": True}, "there is no recovery training"),
     ],
 )
 def test_flags_that_do_not_fit(wanted: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
-        asked("sparsify", dataclasses.replace(NOTHING, **wanted), RunOptions())
+        resolve(TABLE, "sparsify", None, {**TABLE.none_given(), **wanted}, RunOptions())
     assert message.replace("\\", "") in caught.value.line()
 
 
 def test_flags_are_overrides() -> None:
-    options = asked("sparsify", Wanted("m", "2:4", "activation", 7, True, None), RunOptions())
+    given = {"sparsity": "2:4", "method": "activation", "steps": 7}
+    options = resolve(TABLE, "sparsify", "m", {**TABLE.none_given(), **given}, RunOptions())
     said = {one.path: one.value for one in options.overrides}
     assert said["stages.0.method"] == {"kind": "activation"}
     assert (said["stages.1.training.steps"], said["stages.1.training.epochs"]) == (7, None)

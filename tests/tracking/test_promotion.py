@@ -117,8 +117,8 @@ def test_the_model_of_a_run_is_not_logged_again(made: Maker, opened: Opener, sto
         ),
         (["--max-drop", "1", "--sure"], "highest likely drop of accuracy 1.4 [-0.60, 1.40] over at most 1 points"),
         (["--as", "v3"], "--as: 'v3' is not allowed as an alias"),
-        (["--against", "x"], "--against: is measured against on data; add --data DATA"),
-        (["--sure"], "--sure: says how --max-drop is kept; add --max-drop POINTS"),
+        (["--against", "x"], "--against: needs --data: the comparison is measured on labelled rows; add --data DATA"),
+        (["--sure"], "--sure: has no effect without --max-drop; add --max-drop POINTS"),
     ],
 )
 def test_gates_and_words_that_are_refused(
@@ -211,7 +211,7 @@ def test_export_to_the_stock_class_and_jsonl_in_and_out(
     assert told["class"] == "BertForSequenceClassification"
     assert told["check"]["agreement"] == 1.0
     assert main(["export", str(folder), "--to", "hf", "--head", "task", "--output", str(tmp_path / "x")]) == 2
-    assert "--head: is of ONNX files; leave it out with --to hf" in capsys.readouterr().err
+    assert "--head: only applies to ONNX export; remove it or use --to onnx" in capsys.readouterr().err
     (tmp_path / "rows.jsonl").write_text('{"id": 7, "text": "good"}\n\n{"text": "bad"}\n')
     assert main(["predict", str(out), "--file", str(tmp_path / "rows.jsonl"), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -107,7 +107,7 @@ class Stage:
         return [f"distil on the {what}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
 
     def prepare(self) -> Prepared:
-        """Student, teacher, rows (task-specific) or blocks of text (general), and the objectives to train the student with.
+        """Student, teacher, rows (task-specific) or blocks of text (general), and the objectives to train with.
 
         Raises UserError where student, teacher, tokenizers, labels or lengths do not fit each other, and where an
         objective reads outputs that a model does not have."""

@@ -1,0 +1,186 @@
+"""What the commands that change a model share: click's options from a stage's table of flags, and from the flags that
+were given the overrides of the recipe and the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from compress.cli.options import AMOUNT, MILLISECONDS, Option
+from compress.errors import UserError
+
+if TYPE_CHECKING:
+    from compress.console import Console
+    from compress.contracts import Override, RunOptions
+    from compress.recipe import Recipe
+    from compress.run import RunReport
+    from compress.stages.shared.flags import Edit, Flag, Given, Table
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+SET = "--set "
+"""How the origin of an override of --set begins."""
+
+
+# --- options ----------------------------------------------------------------------------------------------------
+
+
+def stage_flags(table: Table) -> Callable[[Function], Function]:
+    """Give a command the flags of a table; it receives them as `given`, by name."""
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def run(*args: Any, **values: Any) -> Any:
+            given = {flag.key: values.pop(flag.key) for flag in table.flags}
+            return function(*args, given=given, **values)
+
+        for flag in reversed(table.flags):
+            run = _option(flag)(run)
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def _option(flag: Flag) -> Callable[[Any], Any]:
+    kinds: dict[str, Any] = {
+        "text": click.STRING,
+        "int": click.INT if flag.low is None else click.IntRange(flag.low, flag.high),
+        "float": click.FLOAT,
+        "ms": MILLISECONDS,
+        "amount": AMOUNT,
+        "folder": click.Path(path_type=Path),
+    }
+    settings: dict[str, Any] = {"cls": Option, "help": flag.help, "section": flag.group}
+    if flag.kind == "switch":
+        return click.option(flag.name, flag.key, is_flag=True, **settings)
+    settings |= {"multiple": True} if flag.multiple else {}
+    kind = click.Choice(flag.choices) if flag.choices else kinds[flag.kind]
+    return click.option(flag.name, flag.key, type=kind, metavar=flag.metavar, **settings)
+
+
+# --- flags → recipe ---------------------------------------------------------------------------------------------
+
+
+def edits(table: Table, recipe: Recipe, given: Given) -> list[Edit]:
+    """What the given flags change in the recipe. recipe: without --set. Raises UserError for flags that do not fit."""
+    from compress.stages.shared.flags import Edit, is_given
+
+    place = first_stage(recipe, table.kind)
+    stage = f"stages.{place}."
+    said = [flag for flag in table.flags if is_given(given.get(flag.key))]
+    made: list[Edit] = []
+    for name, family in table.families.items():
+        members = [flag for flag in said if flag.family == name]
+        if family.why and len(members) > 1:
+            raise UserError(f"{' and '.join(f.name for f in members)} together", why=family.why, do="give one of them")
+        origin = " ".join(flag.origin(given[flag.key]) for flag in members)
+        made += [Edit(stage + key, None, origin) for key in family.keys if members]
+    for flag in said:
+        value = given[flag.key]
+        if flag.path and flag.kind == "switch":
+            made.append(Edit(stage + flag.path, flag.constant, flag.name))
+        elif flag.path:
+            changed = value if flag.convert is None else flag.convert(value, flag.name)
+            made.append(Edit(stage + flag.path, changed, flag.origin(value)))
+    return made if table.edits is None else [*made, *table.edits(recipe, place, given)]
+
+
+def first_stage(recipe: Recipe, kind: str) -> int:
+    """The place of the recipe's first stage of this kind. Raises UserError when it has none."""
+    for place, stage in enumerate(recipe.stages):
+        if stage.kind == kind:
+            return place
+    kinds = ", ".join(dict.fromkeys(stage.kind for stage in recipe.stages))
+    raise UserError(f"recipe {recipe.name} has no {kind} stage", where="--recipe", why=f"its stages: {kinds}")
+
+
+def with_edits(overrides: Sequence[Override], made: Iterable[Edit]) -> tuple[Override, ...]:
+    """All overrides in order: --set comes last, since it is the most exact."""
+    from compress.contracts import Override
+
+    exact = [one for one in overrides if one.origin.startswith(SET)]
+    return (*without_set(overrides), *(Override(e.path, e.value, e.origin) for e in made), *exact)
+
+
+def without_set(overrides: Sequence[Override]) -> list[Override]:
+    """The overrides but for those of --set, which may name keys that only exist once the flags are applied."""
+    return [one for one in overrides if not one.origin.startswith(SET)]
+
+
+def resolve(
+    table: Table, name: str, model: str | None, given: Given, options: RunOptions, *, later: str = ""
+) -> RunOptions:
+    """The options with what MODEL and the table's flags change in the recipe `name`. Raises UserError.
+
+    later: paths that begin so are only legal once the table's flags are applied.
+    """
+    from compress.recipe import load_recipe
+    from compress.stages.shared.flags import Edit
+
+    first = [one for one in without_set(options.overrides) if not later or not one.path.startswith(later)]
+    base = load_recipe(name, overrides=first)
+    made = edits(table, base, given)
+    if model is not None:
+        made.insert(0, Edit("teacher", model, f"MODEL {model}"))
+    found = dataclasses.replace(options, overrides=with_edits(options.overrides, made))
+    if table.again is None and table.check is None:
+        return found
+    recipe = load_recipe(name, overrides=found.overrides)
+    place = first_stage(recipe, table.kind)
+    if table.check is not None:
+        table.check(recipe, place, given)
+    return found if table.again is None else and_then(found, table.again(recipe, place, given))
+
+
+def and_then(options: RunOptions, made: Iterable[Edit]) -> RunOptions:
+    """The options with edits of the recipe that --set has changed already."""
+    from compress.contracts import Override
+
+    more = (Override(one.path, one.value, one.origin) for one in made)
+    return dataclasses.replace(options, overrides=(*options.overrides, *more))
+
+
+# --- the run ----------------------------------------------------------------------------------------------------
+
+
+def run_table(
+    table: Table, model: str | None, given: Given, options: RunOptions, *, inputs: Mapping[str, Path] | None = None
+) -> None:
+    """The recipe with the flags applied, all of its stages; with --no-recover only those of the table's kind."""
+    console, name = listening(options), options.recipe or table.recipe
+    verb = table.kind if given.get("no_recover") else None
+    options = resolve(table, name, model, given, options)
+    run(name, options, console, verb=verb, seeds=given.get("seeds"), inputs=inputs)
+
+
+def listening(options: RunOptions) -> Console:
+    """The console of a command, which prints log messages from now on."""
+    from compress.console import Console
+
+    console = Console(quiet=options.quiet, json=options.json)
+    console.listen()
+    return console
+
+
+def run(
+    name: str,
+    options: RunOptions,
+    console: Console,
+    *,
+    verb: str | None,
+    seeds: int | None = None,
+    inputs: Mapping[str, Path] | None = None,
+) -> RunReport | None:
+    """The recipe's stages of this kind (None: all of them), once or with so many seeds; None without a report."""
+    from compress.experiments.seeds import run_seeds
+    from compress.run import run_recipe
+
+    if seeds is not None:
+        run_seeds(name, options, console, seeds, verb=verb, inputs=inputs or {})
+        return None
+    return run_recipe(name, options, console, verb=verb, inputs=inputs)

@@ -1,0 +1,94 @@
+"""Flags that have a new name: the old one works for one release, is not in the help, and prints a warning."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from compress.errors import UserError
+from compress.stages.shared.flags import is_given
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """The new name of a flag. convert: the old flag's value → the new one's; note: what else changed."""
+
+    to: str
+    convert: Callable[[Any], Any] | None = None
+    note: str = ""
+
+
+RENAMED: Mapping[str, Mapping[str, Renamed]] = {
+    "distill": {
+        "--start": Renamed("--init"),
+        "--hidden": Renamed("--hidden-size"),
+        "--heads": Renamed("--num-heads"),
+        "--feed-forward": Renamed("--intermediate-size"),
+    },
+    "share": {
+        "--start": Renamed("--init"),
+        "--shared-vectors": Renamed("--share-norms-and-biases"),
+        "--embedding-mb": Renamed("--embedding-max-mb"),
+        "--no-heal": Renamed("--no-recover"),
+    },
+    "factorize": {
+        "--ratio": Renamed("--keep"),
+        "--mb": Renamed("--max-mb"),
+        "--no-heal": Renamed("--no-recover"),
+    },
+    "sparsify": {"--pattern": Renamed("--sparsity")},
+    "prune-layers": {"--draws": Renamed("--random-subsets"), "--step": Renamed("--layers-per-round")},
+    "prune-width": {
+        "--ratio": Renamed("--keep", lambda share: round(1 - share, 12), ", the share that stays"),
+        "--keep-heads": Renamed("--num-heads"),
+        "--keep-ffn": Renamed("--intermediate-size"),
+        "--hidden": Renamed("--hidden-size"),
+        "--head-width": Renamed("--head-size"),
+        "--uneven": Renamed("--non-uniform"),
+        "--steps": Renamed("--prune-rounds"),
+    },
+}
+"""Command → old flag → its new name."""
+
+
+def accept_renamed(command: click.Command, name: str) -> None:
+    """Give a command its old flags, hidden. Doing it twice changes nothing."""
+    known = {flag: option for option in command.params if isinstance(option, click.Option) for flag in option.opts}
+    old = {flag: new for flag, new in RENAMED.get(name, {}).items() if flag not in known}
+    if not old:
+        return
+    targets = {flag: known[new.to] for flag, new in old.items()}
+    for flag, target in targets.items():
+        settings: dict[str, Any] = {"is_flag": True} if target.is_flag else {"type": target.type}
+        command.params.append(click.Option([flag, _hidden(flag)], hidden=True, **settings))
+    called = command.callback
+    assert called is not None
+
+    @functools.wraps(called)
+    def run(*args: Any, **values: Any) -> Any:
+        for flag, new in old.items():
+            value, key = values.pop(_hidden(flag)), targets[flag].name
+            if not is_given(value):
+                continue
+            if is_given(values[key]):
+                raise UserError(f"{flag} and {new.to} together", why=f"{flag} is the old name", do=f"remove {flag}")
+            values[key] = value if new.convert is None else new.convert(value)
+            _warn(flag, new, "" if value is True else f" {values[key]}")
+        return called(*args, **values)
+
+    command.callback = run
+
+
+def _hidden(flag: str) -> str:
+    return f"renamed_{flag[2:].replace('-', '_')}"
+
+
+def _warn(flag: str, new: Renamed, value: str) -> None:
+    from compress.training.ranks import ranks
+
+    if ranks().leads:
+        click.echo(f"warning: {flag} is deprecated; use {new.to}{value}{new.note}", err=True)

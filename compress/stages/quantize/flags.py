@@ -1,0 +1,75 @@
+"""The flags of `compress quantize`, and what they mean in a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, get_args
+
+from compress.errors import UserError, did_you_mean
+from compress.stages.shared.flags import SEEDS, Edit, Flag, Given, Table
+
+if TYPE_CHECKING:
+    from compress.recipe import Recipe
+
+RECIPES = {"ptq": "quantize", "qat": "qat"}
+"""--mode → the recipe where none is named."""
+
+
+def _scheme(name: str, flag: str) -> str:
+    from compress.encoder.config.schemes import SchemeName
+
+    if name not in (known := get_args(SchemeName)):
+        raise UserError(f"unknown scheme '{name}'", where=flag, do=did_you_mean(name, known))
+    return name
+
+
+def _edits(recipe: Recipe, place: int, given: Given) -> Iterator[Edit]:
+    if given["mode"] == "qat" and place == len(recipe.stages) - 1:
+        do = "remove --recipe, or name one with a distill stage after quantize, such as qat"
+        raise UserError(f"recipe {recipe.name} has no training after quantization", where="--mode qat", do=do)
+    if given["float"]:
+        rules = [rule.model_dump(mode="json") for rule in recipe.stages[place].rules]
+        rules += [{"pattern": pattern} for pattern in given["float"]]
+        yield Edit(f"stages.{place}.rules", rules, f"--float {given['float'][0]}")
+
+
+def _check(recipe: Recipe, place: int, given: Given) -> None:
+    if given["fall_back"] is not None and recipe.stages[place].max_drop is None:
+        where = f"--fall-back {given['fall_back']}"
+        raise UserError("only applies with --max-drop", where=where, do="add --max-drop POINTS")
+
+
+TABLE = Table(
+    kind="quantize",
+    recipe="quantize",
+    flags=(
+        Flag(
+            "--mode", "", "ptq: quantize without training; qat: quantization-aware training, with MODEL as teacher "
+            "(default: as the recipe does, else ptq).", choices=("ptq", "qat"),
+        ),
+        Flag(
+            "--scheme", "scheme", "Quantization scheme: per-token, static, static-ema, static-percentile, static-mse, "
+            "static-kl, lsq, lsq-plus, q8bert, int4 or int4-tables.", metavar="NAME", convert=_scheme,
+        ),
+        Flag(
+            "--max-drop", "max_drop", "Maximum drop of the main metric on validation, in percentage points; the most "
+            "damaging modules are not quantized until it is met.", kind="float", metavar="POINTS",
+        ),
+        Flag(
+            "--fall-back", "fall_back", "What those modules become; 16-bit: stored in 16 bits, computed in fp32 "
+            "(default: the recipe's, 16-bit).", choices=("16-bit", "float"),
+        ),
+        Flag(
+            "--float", "", "Modules that stay float, such as 'encoder.layers.0.*'; repeatable.", metavar="PATTERN",
+            multiple=True,
+        ),
+        Flag("--rows", "rows", "Number of training texts to observe activation ranges on.", kind="int", metavar="N"),
+        Flag(
+            "--no-sensitivity", "sensitivity", "Skip the sensitivity analysis, which measures the loss of quality from "
+            "each module alone.", kind="switch", constant=False,
+        ),
+        SEEDS,
+    ),
+    edits=_edits,
+    check=_check,
+)  # fmt: skip

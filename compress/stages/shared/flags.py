@@ -1,0 +1,187 @@
+"""The flags of a command that changes a model, as data: which recipe key each sets, and what its help says.
+
+Each stage lists its own in `compress/stages/<kind>/flags.py`; `compress/cli/_flags.py` makes click's options and the
+overrides of the recipe from them. Read by `--help`: imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from compress import registry
+from compress.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from compress.recipe import Recipe
+
+Given = Mapping[str, Any]
+"""Flags by name, such as `residual_rank` → their values; None: not given."""
+Group = Literal["input", "method", "training", "output", "other"]
+Kind = Literal["text", "int", "float", "switch", "ms", "amount", "folder"]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag.
+
+    path: the key of the stage that it sets, dotted; empty: the table's `edits`, or the command, reads it.
+    kind: what is typed; amount: 12M, 1.5G or 50%.  low, high: bounds of an int.
+    convert: the value, and the flag's name for messages → the value in the recipe. Raises UserError.
+    constant: what a switch writes.  family: flags that say the same thing in several ways; see `Family`.
+    """
+
+    name: str
+    path: str
+    help: str
+    group: Group = "method"
+    kind: Kind = "text"
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    low: int | None = None
+    high: int | None = None
+    multiple: bool = False
+    convert: Callable[[Any, str], Any] | None = None
+    constant: Any = True
+    family: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name in `Given`."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+    def origin(self, value: Any) -> str:
+        """What an error in the recipe blames."""
+        if self.kind == "switch":
+            return self.name
+        return f"{self.name} {value:g}" if isinstance(value, float) else f"{self.name} {value}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Flags that replace what the recipe says with any of `keys`; why: only one may be given, and the reason."""
+
+    keys: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A value to put into the recipe. path: from its root.  origin: the flag that an error blames."""
+
+    path: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """All flags of one command.
+
+    kind: the stage whose keys they set, the first of this kind in the recipe.  recipe: used where --recipe names none.
+    edits: recipe without --set, place of the stage, flags → what one row of the table cannot say. Raises UserError.
+    again: recipe with all flags and --set, place, flags → edits that repeat its stages. Raises UserError.
+    check: recipe as it will run, place, flags: raises UserError for flags that have no effect there.
+    """
+
+    kind: str
+    recipe: str
+    flags: tuple[Flag, ...]
+    families: Mapping[str, Family] = field(default_factory=dict)
+    edits: Callable[[Recipe, int, Given], Iterable[Edit]] | None = None
+    again: Callable[[Recipe, int, Given], Iterable[Edit]] | None = None
+    check: Callable[[Recipe, int, Given], None] | None = None
+
+    def none_given(self) -> dict[str, Any]:
+        """Every flag, none of them given."""
+        return {flag.key: () if flag.multiple else False if flag.kind == "switch" else None for flag in self.flags}
+
+
+SEEDS = Flag(
+    "--seeds", "", "Repeat the run with N seeds; report mean and spread.", "training", "int", "N", low=2, high=100
+)
+NO_RECOVER = Flag("--no-recover", "", "Skip recovery training: convert and measure only.", "training", "switch")
+
+
+def is_given(value: Any) -> bool:
+    """Whether a flag was given; 0 is a value."""
+    return value is not None and value is not False and value != ()
+
+
+# --- converters -------------------------------------------------------------------------------------------------
+
+
+def part(package: str, more: Sequence[str] = ()) -> Callable[[Any, str], Any]:
+    """The recipe row of a part by its name. more: other values that the flag takes, for the message."""
+    return lambda name, flag: {"kind": part_kind(package, name, flag, more)}
+
+
+def part_kind(package: str, name: str, flag: str, more: Sequence[str] = ()) -> str:
+    """The file of a part that may be written with dashes. Raises UserError."""
+    from compress.recipe import current_kind
+
+    known = registry.parts(package)
+    kind = current_kind(package, name.replace("-", "_"), flag)
+    if kind not in known:
+        names = [one.replace("_", "-") for one in known]
+        what = registry.noun(package)
+        raise UserError(f"unknown {what} '{name}'", where=flag, do=did_you_mean(name, [*names, *more]))
+    return kind
+
+
+def numbers(example: str) -> Callable[[Any, str], Any]:
+    """`0,5` → [0, 5]."""
+    return lambda text, flag: list(parse_numbers(text, flag, example))
+
+
+def number_or_list(example: str) -> Callable[[Any, str], Any]:
+    """`6` → 6, for all layers; `6,4` → [6, 4], one number a layer."""
+
+    def convert(text: str, flag: str) -> int | list[int]:
+        found = parse_numbers(text, flag, example)
+        return found[0] if len(found) == 1 else list(found)
+
+    return convert
+
+
+def parse_numbers(text: str, flag: str, example: str) -> tuple[int, ...]:
+    """`0,5` → (0, 5). Raises UserError."""
+    try:
+        return tuple(int(one) for one in text.split(","))
+    except ValueError:
+        raise UserError("not a list of whole numbers", where=f"{flag} {text}", do=f"e.g. {flag} {example}") from None
+
+
+def above_zero(value: float, flag: str) -> float:
+    """Raises UserError for a number up to 0."""
+    if value <= 0:
+        raise UserError(f"{value:g} is not possible", where=flag, do="give a number above 0")
+    return value
+
+
+def share(value: float, flag: str) -> float:
+    """Raises UserError for a number that is not between 0 and 1."""
+    if not 0 < value < 1:
+        raise UserError(f"{value:g} is not possible", where=flag, do="give a share between 0 and 1, e.g. 0.5")
+    return value
+
+
+def complement(value: float, flag: str) -> float:
+    """The share that goes, of the share that stays. Raises UserError."""
+    return round(1 - share(value, flag), 12)
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------
+
+
+def require_recovery(given: Given, flag: str, why: str) -> None:
+    """Raises UserError for a flag that needs recovery training beside --no-recover."""
+    if given.get("no_recover"):
+        raise UserError(why, where=flag, do=f"remove --no-recover, or {flag}")
+
+
+def repeatable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Stages to repeat: where nothing else is said, the recipe's teacher teaches all of them, since a model that was
+    cut and recovered before is a worse one."""
+    return [{**row, "taught_by": row["taught_by"] or "teacher"} if "taught_by" in row else {**row} for row in rows]

@@ -1,0 +1,202 @@
+"""Flags of the commands that change a model: tables → options and edits of the recipe, without running a command."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import click
+import pytest
+
+from compress import registry
+from compress.cli import main as frame
+from compress.cli._flags import edits, resolve
+from compress.cli._renamed import RENAMED
+from compress.contracts import Override, RunOptions
+from compress.errors import UserError
+from compress.recipe import load_recipe, parse_override
+from compress.stages.factorize.flags import TABLE as FACTORIZE
+from compress.stages.prune_layers.flags import TABLE as PRUNE_LAYERS
+from compress.stages.prune_layers.flags import check_comparison, repeated
+from compress.stages.prune_vocab.flags import TABLE as PRUNE_VOCAB
+from compress.stages.prune_width.flags import TABLE as PRUNE_WIDTH
+from compress.stages.quantize.flags import TABLE as QUANTIZE
+from compress.stages.share.flags import TABLE as SHARE
+from compress.stages.shared.flags import Group, Table
+from compress.stages.sparsify.flags import TABLE as SPARSIFY
+
+TABLES = (SHARE, FACTORIZE, SPARSIFY, PRUNE_LAYERS, PRUNE_WIDTH, PRUNE_VOCAB, QUANTIZE)
+
+
+def changes(table: Table, recipe: str | None = None, **given: Any) -> dict[str, Any]:
+    """Path → value."""
+    made = edits(table, load_recipe(recipe or table.recipe), {**table.none_given(), **given})
+    return {one.path: one.value for one in made}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.kind)
+def test_every_path_is_a_key_of_the_stage(table: Table) -> None:
+    keys = registry.stage_spec(table.kind).model_fields
+    for flag in table.flags:
+        assert not flag.path or flag.path.split(".")[0] in keys, flag.name
+        assert flag.group in get_args(Group)
+        assert not flag.family or flag.family in table.families
+    assert {key for family in table.families.values() for key in family.keys} <= set(keys)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.kind)
+def test_no_flags_change_nothing(table: Table) -> None:
+    assert changes(table) == {}
+
+
+EDITS: list[tuple[Table, dict[str, Any], dict[str, Any]]] = [
+    (SHARE, {"groups": "3"}, {"pattern": {"kind": "contiguous", "groups": 3}}),
+    (SHARE, {"groups": "[[0,1],[2]]"}, {"pattern": {"kind": "listed", "groups": [[0, 1], [2]]}}),
+    (SHARE, {"pattern": "cka-free", "groups": "2"}, {"pattern": {"kind": "cka", "contiguous": False, "groups": 2}}),
+    (SHARE, {"init": "activation"}, {"start": {"kind": "activation"}}),
+    (SHARE, {"share_norms_and_biases": True}, {"own_vectors": False}),
+    (SHARE, {"embedding_max_mb": 2.0}, {"embedding": {"megabytes": 2.0}}),
+    (SHARE, {"residual_rank": 0}, {"residual_rank": 0}),
+    (FACTORIZE, {"keep": 0.5}, {"ratio": 0.5, "rank": None, "megabytes": None}),
+    (FACTORIZE, {"max_mb": 60.0}, {"ratio": None, "rank": None, "megabytes": 60.0}),
+    (SPARSIFY, {"sparsity": "2:4"}, {"pattern": "2:4"}),
+    (PRUNE_LAYERS, {"protect": "0,5"}, {"protect": [0, 5]}),
+    (PRUNE_LAYERS, {"criterion": "greedy-loss"}, {"criterion": {"kind": "greedy_loss"}}),
+    (PRUNE_VOCAB, {"size": 9}, {"coverage": None, "min_count": None, "size": 9}),
+    (PRUNE_WIDTH, {"non_uniform": True}, {"uneven": True}),
+    (QUANTIZE, {"rows": 8, "no_sensitivity": True}, {"rows": 8, "sensitivity": False}),
+]
+
+
+@pytest.mark.parametrize(("table", "given", "expected"), EDITS, ids=lambda value: getattr(value, "kind", None))
+def test_flags_are_edits_of_the_recipe(table: Table, given: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert changes(table, **given) == {f"stages.0.{key}": value for key, value in expected.items()}
+
+
+def test_the_share_that_stays_is_the_rest_of_the_share_that_goes() -> None:
+    made = changes(PRUNE_WIDTH, keep=0.7)
+    assert made.pop("stages.0.ratio") == 0.3
+    assert set(made.values()) == {None}
+    assert "stages.0.hidden" in made
+
+
+def test_widths_go_along_with_counts() -> None:
+    made = changes(PRUNE_WIDTH, num_heads="6,4", hidden_size=192)
+    assert (made["stages.0.keep_heads"], made["stages.0.hidden"], made["stages.0.ratio"]) == ([6, 4], 192, None)
+
+
+WRONG: list[tuple[Table, dict[str, Any], str]] = [
+    (PRUNE_WIDTH, {"keep": 1.5}, "--keep: 1.5 is not possible; give a share between 0 and 1"),
+    (PRUNE_WIDTH, {"keep": 0.5, "num_heads": "6"}, "--keep and --num-heads together"),
+    (PRUNE_WIDTH, {"target_latency": 5.0, "target_params": 0.5}, "--target-params and --target-latency together"),
+    (PRUNE_WIDTH, {"prune_rounds": 2, "no_recover": True}, "--prune-rounds: the model recovers between rounds"),
+    (PRUNE_WIDTH, {"hidden_size": 0}, "--hidden-size: 0 is not possible; give a number from 1"),
+    (PRUNE_LAYERS, {"keep": "3", "drop": 2}, "--keep and --drop together"),
+    (PRUNE_LAYERS, {"drop": 0}, "--drop: 0 is not possible; give a number above 0"),
+    (SHARE, {"pattern": "all", "groups": "2"}, "pattern all has no number of groups"),
+    (SHARE, {"pattern": "cka", "groups": "[[0,1]]"}, "a list of groups is a pattern already"),
+    (SHARE, {"shrink_residuals": True, "no_recover": True}, "residuals shrink during recovery training"),
+    (PRUNE_VOCAB, {"pretrained": True}, "--pretrained: a pretrained model has no labelled data; add --corpus TEXT"),
+    (QUANTIZE, {"mode": "qat"}, "--mode qat: recipe quantize has no training after quantization"),
+    (QUANTIZE, {"scheme": "per-tokn"}, "--scheme: unknown scheme 'per-tokn'; did you mean 'per-token'?"),
+]
+
+
+@pytest.mark.parametrize(("table", "given", "message"), WRONG, ids=[message for _, _, message in WRONG])
+def test_flags_that_do_not_fit(table: Table, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        changes(table, **given)
+    assert message in caught.value.line()
+
+
+def exact(*texts: str) -> RunOptions:
+    return RunOptions(overrides=tuple(parse_override(text) for text in texts))
+
+
+SIBLINGS = [
+    (SHARE, {"pattern": "cka", "groups": "3"}, "stages.0.pattern.contiguous=false"),
+    (PRUNE_WIDTH, {"importance": "l0"}, "stages.0.importance.steps=3"),
+    (PRUNE_LAYERS, {"criterion": "learned-gates"}, "stages.0.criterion.steps=3"),
+]
+
+
+@pytest.mark.parametrize(("table", "given", "text"), SIBLINGS, ids=["share", "prune_width", "prune_layers"])
+def test_set_may_name_a_key_that_a_flag_brings(table: Table, given: dict[str, Any], text: str) -> None:
+    options = resolve(table, table.recipe, "m", {**table.none_given(), **given}, exact(text))
+    assert options.overrides[0] == Override("teacher", "m", "MODEL m")
+    assert options.overrides[-1] == parse_override(text)
+    key, part = text.split("=")[0].split(".")[2:]
+    row = getattr(load_recipe(table.recipe, overrides=options.overrides).stages[0], key)
+    assert getattr(row, part) == parse_override(text).value
+
+
+def test_residuals_may_come_from_set() -> None:
+    given = {**SHARE.none_given(), "shrink_residuals": True}
+    resolve(SHARE, "share", None, given, exact("stages.0.residual_rank=4"))
+    with pytest.raises(UserError, match="there are no residuals to shrink; add --residual-rank R"):
+        resolve(SHARE, "share", None, given, exact("stages.0.residual_rank=0"))
+
+
+def test_rounds_repeat_what_follows_the_cut() -> None:
+    options = resolve(PRUNE_WIDTH, "prune-width", None, {**PRUNE_WIDTH.none_given(), "prune_rounds": 2}, RunOptions())
+    stages = load_recipe("prune-width", overrides=options.overrides).stages
+    assert [stage.kind for stage in stages[::2]] == ["prune_width"] * 2
+    assert [stage.way for stage in stages[::2]] == [1 - 0.5**3, 1]
+
+
+def test_layers_per_round() -> None:
+    rows = repeated(load_recipe("prune-layers", [Override("stages.0.keep", 2, "--keep 2")]), 0, 2, 6)
+    cuts = [row for row in rows if row["kind"] == "prune_layers"]
+    assert [(row["keep"], row["at_most"]) for row in cuts] == [(2, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"layers_per_round": 1}, "--layers-per-round: does not apply when criteria are compared"),
+        ({"random_subsets": 2, "no_recover": True}, "--random-subsets: only applies with recovery training"),
+    ],
+)
+def test_a_comparison_of_criteria(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_comparison({**PRUNE_LAYERS.none_given(), "criterion": "all", **given})
+
+
+# --- renamed flags ----------------------------------------------------------------------------------------------
+
+OLD = [(command, old) for command, flags in RENAMED.items() for old in flags]
+
+
+def find(name: str) -> click.Command:
+    command = frame.cli.get_command(click.Context(frame.cli), name)
+    assert command is not None
+    return command
+
+
+@pytest.mark.parametrize(("name", "old"), OLD, ids=[" ".join(one) for one in OLD])
+def test_a_renamed_flag_is_hidden_and_its_new_name_is_not(name: str, old: str) -> None:
+    options = {flag: p for p in find(name).params if isinstance(p, click.Option) for flag in p.opts}
+    assert options[old].hidden
+    assert not options[RENAMED[name][old].to].hidden
+
+
+@pytest.mark.parametrize(
+    ("words", "warning", "line"),
+    [
+        (["prune-width", "m", "--ratio", "0.7", "--keep-heads", "2"],
+         ["--ratio is deprecated; use --keep 0.3, the share that stays",
+          "--keep-heads is deprecated; use --num-heads 2"],
+         "--keep and --num-heads together"),
+        (["factorize", "m", "--no-heal", "--ratio=2"],
+         ["--ratio is deprecated; use --keep 2.0", "--no-heal is deprecated; use --no-recover"], "--keep: 2 is not"),
+        (["sparsify", "m", "--pattern", "4:8"], ["--pattern is deprecated; use --sparsity 4:8"], "'4:8' is not sup"),
+        (["factorize", "m", "--mb", "3", "--max-mb", "4"], [], "--mb and --max-mb together: --mb is the old name"),
+    ],
+)  # fmt: skip
+def test_an_old_flag_works_and_warns(
+    words: list[str], warning: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert frame.main(words) == 2
+    *warnings, error = capsys.readouterr().err.splitlines()
+    assert sorted(warnings) == [f"warning: {one}" for one in sorted(warning)]
+    assert line in error
+    assert error.startswith("error: ")
