@@ -174,7 +174,8 @@ SOFT = {"kind": "soft_targets"}
         (
             (SOFT,),
             {"level": "corpus"},
-            "S: student and teacher have different vocabularies: not the one of T, and on a corpus masked pieces are "
+            "S: student and teacher have different vocabularies: it is not that of T, and on a corpus masked tokens "
+            "are "
             "compared; start the student from this teacher, or use a teacher with the student's tokenizer; level task "
             "works with two tokenizers",
         ),

@@ -85,18 +85,19 @@ def test_a_teacher_whose_labels_are_crossed_teaches_nobody(knowing: Path, compre
     done = compress(*KNOWS, "--output", "runs/s")
     assert (done.code, done.out) == (2, ""), done.out
     assert done.line == (
-        "error: check label_order: the labels of teacher and data stand in different orders: 'negative' rows get "
-        "'positive', 'positive' rows get 'negative'; the teacher is right on 0.0 % of 16 validation rows as they "
-        "stand, on 100.0 % so; correct id2label in the teacher's config.json to positive, negative, or go on with "
+        "error: check label_order: the label orders of teacher and data differ: 'negative' rows get "
+        "'positive', 'positive' rows get 'negative'; the teacher is right on 0.0 % of 16 validation rows in the "
+        "current order, on 100.0 % in this one; correct id2label in the teacher's config.json to positive, "
+        "negative, or continue anyway with "
         "--set 'stages.*.checks=tell'"
     )
     assert not (knowing / "runs/s").exists()
     done = compress(*KNOWS, "--output", "runs/s", "--set", "stages.*.checks=tell")
     assert done.code == 0, done.err
-    assert "finding: the labels of teacher and data stand in different orders" in done.err
+    assert "finding: the label orders of teacher and data differ" in done.err
     done = compress(*KNOWS, "--check")
     assert done.code == 3
-    assert "the labels of teacher and data stand in different orders" in done.line
+    assert "the label orders of teacher and data differ" in done.line
 
 
 # --- the check ----------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def prune(own_model: Path, compress: Cli) -> Cli:
 def test_cut_recover_measure_and_explain(prune: Cli) -> None:
     done = prune("--keep", "4", "--explain")
     assert done.code == 0, done.err
-    assert re.search(r"of layers 0\.\.5 \d, \d go, \d, \d, \d, \d stay", done.err)
+    assert re.search(r"layers 0\.\.5: \d, \d dropped, \d, \d, \d, \d kept", done.err)
     header = next(line for line in done.out.splitlines() if "after cutting" in line)
     assert header.split() == ["teacher", "after", "cutting", "cut"]
     assert "accuracy against teacher" in done.out
@@ -76,7 +76,7 @@ def test_a_latency_is_met_or_the_best_possible_told(prune: Cli) -> None:
     done = prune("--target-latency", "0.000001", "--no-recover")
     assert (done.code, len(done.err.strip().splitlines()) > 0) == (3, True)
     assert re.search(
-        r"target_latency: no model of 1 or more layers takes 1e-06 ms or less here: the best possible is ", done.line
+        r"target_latency: no model of 1 or more layers runs in 1e-06 ms or less here: the fastest takes ", done.line
     )
 
 
@@ -87,7 +87,7 @@ def test_points_that_may_be_lost(prune: Cli) -> None:
     done = prune("--max-drop", "0", "--no-recover", "--criterion", "last")
     assert done.code in (0, 3), done.err
     if done.code:
-        assert "no layer can go for 0 points: the cheapest removal, of layer 0, costs" in done.line
+        assert "no layer can be dropped within 0 points: the cheapest removal, of layer 0, costs" in done.line
 
 
 def test_a_schedule_recovers_between_cuts(prune: Cli) -> None:
@@ -180,12 +180,12 @@ def test_the_contest(prune: Cli) -> None:
     ("flags", "message"),
     [
         (("--keep", "0"), "--keep: 0 is not possible; give a number above 0"),
-        (("--keep", "6"), r"keep: 6 of 6 layers cannot stay: the model has layers 0..5; use keep 1..5"),
-        (("--drop", "6"), r"drop: none of 6 layers would stay: the model has layers 0..5; use drop 1..5"),
+        (("--keep", "6"), r"keep: 6 of 6 layers: the model has layers 0..5; use keep 1..5"),
+        (("--drop", "6"), r"drop: all 6 layers would be dropped: the model has layers 0..5; use drop 1..5"),
         (("--keep", "3", "--drop", "2"), "--drop and --keep together: each says how many layers go"),
         (("--keep", "3", "--criterion", "cca"), "--criterion: unknown criterion 'cca'; did you mean 'cka'?"),
         (("--keep", "3", "--protect", "7"), r"protect: layer 7 does not exist: legal: 0..5"),
-        (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected and 1 would stay"),
+        (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected but only 1 would be kept"),
         (("--keep", "4,3"), "--keep: several depths: one model is made; use --criterion all, or give one"),
         (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 0,5"),
         (("--max-drop", "1", "--step", "1"), "--step: needs a number of layers; give --keep or --drop"),

@@ -1,1 +1,1 @@
-"""Matrices of the layers as products of two thin ones: fewer bytes, and recovery by distillation."""
+"""Low-rank factorization of the layers' matrices, with recovery training by distillation."""

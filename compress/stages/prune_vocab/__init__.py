@@ -1,1 +1,1 @@
-"""`compress prune-vocab`: a vocabulary cut to what a corpus needs, the tokenizer rebuilt, the tables with it."""
+"""`compress prune-vocab`: removes tokens that a corpus does not need from the tokenizer and the embedding tables."""

@@ -1,1 +1,1 @@
-"""`compress quantize`: float matrices and tables become integers, observed, scanned and chosen by what they cost."""
+"""`compress quantize`: quantizes matrices and tables, with calibration, a sensitivity scan and fallback."""

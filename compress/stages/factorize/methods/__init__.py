@@ -1,1 +1,1 @@
-"""How a matrix is split into two thin ones, one file each."""
+"""Factorization methods, one file each."""

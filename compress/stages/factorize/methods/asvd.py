@@ -1,4 +1,4 @@
-"""Activation-aware SVD (Yuan et al. 2023, arXiv 2312.05821): inputs that are large count more, α = 0.5.
+"""Activation-aware SVD (Yuan et al. 2023, arXiv 2312.05821): weighted by the input magnitude, α = 0.5.
 
 The size of an input is the root of its mean square over real tokens, where the paper takes the mean of its absolute
 value.

@@ -1,4 +1,4 @@
-"""Fisher-weighted SVD (Hsu et al. 2022, arXiv 2207.00112): rows of the matrix count as much as the loss feels them.
+"""Fisher-weighted SVD (Hsu et al. 2022, arXiv 2207.00112): rows are weighted by Fisher information.
 
 A row is an input in the paper's notation (y = x W), which is a column here.
 """

@@ -1,4 +1,4 @@
-"""The products that change what the matrix puts out least: argmin over rank r of E|(W - W') x|², in closed form.
+"""Factors that change the matrix's output least: argmin over rank r of E|(W - W') x|², in closed form.
 
 What SVD-LLM reaches by whitening the inputs (Wang et al. 2024, arXiv 2403.07378) is the projection of the outputs on
 their leading principal directions: with U those of W C Wᵀ, C the inputs' second moments, W' = U Uᵀ W. No inverse is

@@ -1,4 +1,4 @@
-"""Block influence: layers that turn their input least go (Men et al., arXiv 2403.03853)."""
+"""Block influence: drops the layers that change their input least (Men et al., arXiv 2403.03853)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CKA clusters: neighbouring layers that are alike form a block, of which the first stays (arXiv 2408.13482)."""
+"""CKA clusters: similar consecutive layers form a block, whose first layer is kept (arXiv 2408.13482)."""
 
 from __future__ import annotations
 

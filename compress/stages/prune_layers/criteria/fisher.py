@@ -1,4 +1,4 @@
-"""Fisher information of layer gates: layers whose gate moves the loss of the rows least go (after arXiv 2204.09656)."""
+"""Fisher information of layer gates: drops the layers whose gates affect the loss least (after arXiv 2204.09656)."""
 
 from __future__ import annotations
 

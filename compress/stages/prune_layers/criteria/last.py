@@ -1,4 +1,4 @@
-"""Baseline: the bottom layers go (Sajjad et al., arXiv 2004.03844)."""
+"""Baseline: drops the bottom layers (Sajjad et al., arXiv 2004.03844)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learned gates: hard-concrete, on frozen layers, trained to keep so many open (Louizos et al., arXiv 1712.01312)."""
+"""Learned gates: hard-concrete, on frozen layers, trained to keep a given number (Louizos et al., arXiv 1712.01312)."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ class Criterion:
                 optimizer.step()
         chances = chance(logits.detach())
         scores = {layer: float(chances[layer]) for layer in range(study.depth)}
-        return lowest_go(scores, keep, protected, score="chance that its learned gate is open", form="{:.3f}")
+        return lowest_go(scores, keep, protected, score="probability that its learned gate is open", form="{:.3f}")

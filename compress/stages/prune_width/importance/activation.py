@@ -1,4 +1,4 @@
-"""Activation-aware: how much it writes on real text (Wanda, Sun et al., arXiv 2306.11695; of whole heads, neurons)."""
+"""Activation-aware: output magnitude on real text (Wanda, Sun et al., arXiv 2306.11695; of whole heads, neurons)."""
 
 from __future__ import annotations
 

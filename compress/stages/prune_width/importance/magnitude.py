@@ -1,4 +1,4 @@
-"""Magnitude: the norm of the weights that belong to it (Han et al., arXiv 1506.02626, of whole rows and columns).
+"""Magnitude: the norm of its weights (Han et al., arXiv 1506.02626, of whole rows and columns).
 
 Measured no better than random for heads and neurons; here as the floor that others must beat.
 """
