@@ -60,8 +60,10 @@ def download_model(uri: str, tracking_uri: str | None = None) -> Path:
     elif not found.exists():
         do = "if the project was moved, run `compress runs relocate`"
         if store.is_server:
-            do = "the server stores artifacts on its own disk and does not serve them; start it with "
-            "--artifacts-destination"
+            do = (
+                "the server stores artifacts on its own disk and does not serve them; start it with "
+                "--artifacts-destination"
+            )
         raise UserError(f"the files of '{printable(uri, 200)}' are missing", where=str(found), do=do)
     folders = [found, *sorted(p.parent for p in found.rglob(MARK))]
     for folder in folders:

@@ -37,8 +37,10 @@ class Check(_check.Check):
         main = probe.task.metrics_of(probe.names)[0]
         name = next((m for m in CHANCE_CORRECTED if m in scored.metrics), main)
         where = f"on {probe.what} of this data"
-        do = "check the teacher, its label names and the text columns first: a student cannot learn more than its "
-        "teacher knows"
+        do = (
+            "check the teacher, its label names and the text columns first: a student cannot learn more than its "
+            "teacher knows"
+        )
         if not math.isfinite(scored.value(name)):
             return self.found(f"the teacher predicts the same label for every row {where}", do)
         try:
