@@ -111,7 +111,7 @@ def test_a_student_that_learns(knowing: Path, compress: Cli) -> None:
     before = everything(knowing)
     done = compress(*KNOWS, *LEARNS, "--check")
     assert done.code == 0, done.out + done.err
-    assert done.out.rstrip().endswith("healthy: the student learns what it is shown")
+    assert done.out.rstrip().endswith("healthy: the student learns the examples")
     assert "agreement with the teacher" in done.out
     assert "6 steps of the whole stage take about" in done.out
     assert everything(knowing) == before, "nothing is left behind"
@@ -128,7 +128,7 @@ def test_a_student_that_does_not_learn(knowing: Path, compress: Cli) -> None:
     assert done.code == 3
     assert done.line.startswith("error: --check: the student does not learn: 0-distill: ")
     assert "soft_targets does not fall: " in done.line
-    assert "on rows that it saw again and again" in done.line
+    assert "on rows that it was trained on repeatedly" in done.line
     assert "finding  the student starts from random weights" in done.out
 
 
@@ -156,10 +156,10 @@ def test_a_stage_on_a_corpus_is_checked_and_hands_its_student_on(knowing: Path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--output", "runs/x"), "--output: a check keeps nothing; leave it out, or leave out --check"),
-        (("--resume",), "--resume: a check keeps nothing; leave it out, or leave out --check"),
-        (("--dry-run",), "--dry-run: a check keeps nothing; leave it out, or leave out --check"),
-        (("--seeds", "2"), "--seeds: a check keeps nothing to repeat; leave out --seeds or --check"),
+        (("--output", "runs/x"), "--output: --check saves no model; remove it, or remove --check"),
+        (("--resume",), "--resume: --check saves no model; remove it, or remove --check"),
+        (("--dry-run",), "--dry-run: --check saves no model; remove it, or remove --check"),
+        (("--seeds", "2"), "--seeds: --check saves no model to repeat; leave out --seeds or --check"),
     ],
 )
 def test_flags_that_make_no_sense_beside_a_check(

@@ -165,11 +165,12 @@ def test_the_contest(prune: Cli) -> None:
     assert entries["first"]["layers"] == [[0, 1, 2, 3, 4]]
     assert re.match(r"5 layers: (no winner; not measurably worse than|\w+ is best)", told["notes"][0])
     notes = "\n".join(told["notes"])
-    assert re.search(r"5 layers: measurably better than a coin: \w+", notes)
-    assert "sets of layers that do worse before recovery, mean over depths (a coin: 50 %): " in notes
-    assert "the criteria chose on the same 48 training texts and recovered by the same 2 steps of 8 rows" in notes
+    assert re.search(r"5 layers: measurably better than the random baseline: \w+", notes)
+    assert "share of layer sets that are worse before recovery training, mean over depths (random: 50 %): " in notes
+    same = "the criteria chose on the same 48 training texts and recovery training with the same 2 steps of 8 rows"
+    assert same in notes
     assert entries["exhaustive"]["rank"] in (1, 2)
-    assert "5 layers: the coin is all 2 sets" in told["notes"], "there are no more to draw"
+    assert "5 layers: the random baseline: all 2 sets" in told["notes"], "there are no more to draw"
     for entry in told["entries"]:
         assert (entry["rank_after"], entry["regret_after"] >= 0) in ((1, True), (2, True))
     runs = list(Path(told["folder"]).glob("keep-5/*/seed-*/student"))
