@@ -159,7 +159,7 @@ def test_a_stage_on_a_corpus_is_checked_and_hands_its_student_on(knowing: Path, 
         (("--output", "runs/x"), "--output: --check saves no model; remove it, or remove --check"),
         (("--resume",), "--resume: --check saves no model; remove it, or remove --check"),
         (("--dry-run",), "--dry-run: --check saves no model; remove it, or remove --check"),
-        (("--seeds", "2"), "--seeds: --check saves no model to repeat; leave out --seeds or --check"),
+        (("--seeds", "2"), "--seeds: a check keeps nothing to repeat; leave out --seeds or --check"),
     ],
 )
 def test_flags_that_make_no_sense_beside_a_check(
