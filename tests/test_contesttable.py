@@ -1,4 +1,4 @@
-"""What a contest of criteria may say: no winner without intervals, ranks, and the chance to beat a coin."""
+"""What a criterion comparison reports: no winner without intervals, ranks, and the chance to beat a coin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def test_a_winner_is_named_where_all_intervals_exclude_0_and_no_other() -> None:
     assert far[0].behind is not None
     assert far[0].behind.value == 0
     assert said(far) == [
-        "3 layers: b is best; the intervals of all others exclude 0", "3 layers: measurably better than a coin: b",
+        "3 layers: b is best; the intervals of all others exclude 0",
+        "3 layers: measurably better than the random baseline: b",
     ]  # fmt: skip
     near = said(entries({"a": 0.71, "b": 0.7, "c": 0.3}))
     assert near[0] == "3 layers: no winner; not measurably worse than a: b"
@@ -39,7 +40,7 @@ def test_those_that_chose_the_same_share_the_first_place() -> None:
     same = ((1, 2),)
     here = [Entry("a", 2, same, 1.0), Entry("b", 2, same, 1.0), Entry("c", 2, ((0, 1),), 40.0)]
     found = ranked(here, [[answers(0.9)], [answers(0.9)], [answers(0.4, 7)]], None, ROWS)
-    assert said(found) == ["2 layers: a, b chose the same and are best; the intervals of all others exclude 0"]
+    assert said(found) == ["2 layers: a, b chose the same layers and are best; the intervals of all others exclude 0"]
 
 
 def test_the_chance_to_beat_a_coin_is_the_share_of_sets_that_are_worse() -> None:
@@ -47,13 +48,16 @@ def test_the_chance_to_beat_a_coin_is_the_share_of_sets_that_are_worse() -> None
     assert (best.beats, middle.beats) == (1, 0.5)
     assert Entry("cka", 6, ((0,),), 0.0, 0.0, 1, 1).beats is None
     lines = said([best, middle])
-    assert lines[-1] == "sets of layers that do worse before recovery, mean over depths (a coin: 50 %): cka 75 %"
+    assert (
+        lines[-1]
+        == "share of layer sets that are worse before recovery training, mean over depths (random: 50 %): cka 75 %"
+    )
 
 
 def test_the_table_leaves_out_what_nobody_fills() -> None:
     found = entries({"a": 0.5, "b": 0.9})
     columns, rows = table(found, "accuracy")
-    assert columns[-2:] == ("behind the best", "against a coin")
+    assert columns[-2:] == ("behind the best", "against random baseline")
     assert "regret" not in columns
     assert rows[0][:4] == ("3", "b", "1 4 5", "0.00")
     assert all(len(row) == len(columns) for row in rows)

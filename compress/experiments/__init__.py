@@ -1,1 +1,1 @@
-"""Several runs under one parent: seeds, sweeps, criteria compared, and the overfitting check."""
+"""Experiments of several runs: seeds, sweeps, criterion comparisons, and the overfitting check."""

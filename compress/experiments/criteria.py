@@ -1,4 +1,4 @@
-"""`compress prune-layers --criterion all`: criteria cut the same model to the same depths, and are measured.
+"""`compress prune-layers --criterion all`: compares criteria that prune the same model to the same depths.
 
 All choose on the same text, drawn anew for each seed, and recover by the same steps. Criteria that choose the same
 layers share their runs.
@@ -284,15 +284,15 @@ def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
 
 
 def _conditions(one: Contest, recover: bool) -> list[str]:
-    seeds = f"{len(one.seeds)} seed" + ("s, each with a draw of its own" if len(one.seeds) > 1 else "")
+    seeds = f"{len(one.seeds)} seed" + ("s, each with its own random subset" if len(one.seeds) > 1 else "")
     chosen = f"the criteria chose on the same {one.subject.rows:,} training texts"
     rows, whole = one.subject.table.split("validation"), one.subject.worth([one.whole])[one.whole].scored
-    said = [f"before the cut {100 * figure(whole, one.metric):.2f} on {len(rows):,} validation rows"]
+    said = [f"before pruning {100 * figure(whole, one.metric):.2f} on {len(rows):,} validation rows"]
     note = "intervals resample rows and seeds, widened for the number of comparisons at a depth"
     if not recover:
-        return [*said, f"{chosen}, {seeds}; nothing was recovered", note]
+        return [*said, f"{chosen}, {seeds}; no recovery training", note]
     plan = next((s.training for s in one.recipe.stages[one.place + 1 :] if hasattr(s, "training")), None)
-    steps = "" if plan is None else f" and recovered by the same {plan.length} of {plan.batch_rows} rows"
+    steps = "" if plan is None else f" and recovery training with the same {plan.length} of {plan.batch_rows} rows"
     coins = [(depth, len(one.drawn(depth)), len(one.sets(depth))) for depth in one.depths] if one.draws else []
-    said += [f"{d} layers: the coin is {'all' if n == every else 'the mean of'} {n} sets" for d, n, every in coins]
+    said += [f"{d} layers: the random baseline: {'all' if n == every else 'mean of'} {n} sets" for d, n, every in coins]
     return [*said, f"{chosen}{steps}, {seeds}", note]

@@ -1,4 +1,4 @@
-"""What a contest of criteria may say: ranks, intervals behind the best and above a coin, the table, the sentences."""
+"""Result table of a criterion comparison: ranks, intervals to the best and to the random baseline."""
 
 from __future__ import annotations
 
@@ -87,13 +87,15 @@ def said(entries: Sequence[Entry]) -> list[str]:
             found.append(f"{depth} layers: no winner; not measurably worse than {best.criterion}: {names}")
         elif same:
             names = ", ".join(e.criterion for e in (best, *same))
-            found.append(f"{depth} layers: {names} chose the same and are best; the intervals of all others exclude 0")
+            found.append(
+                f"{depth} layers: {names} chose the same layers and are best; the intervals of all others exclude 0"
+            )
         else:
             found.append(f"{depth} layers: {best.criterion} is best; the intervals of all others exclude 0")
         # What a coin drew is no better than a coin, however well it fell.
         better = [e.criterion for e in here if e.criterion != COIN and e.coin is not None and e.coin.low > 0]
         if any(e.coin is not None for e in here):
-            found.append(f"{depth} layers: measurably better than a coin: {', '.join(better) or 'none'}")
+            found.append(f"{depth} layers: measurably better than the random baseline: {', '.join(better) or 'none'}")
     return [*found, *_chances(entries)]
 
 
@@ -107,7 +109,7 @@ def _chances(entries: Sequence[Entry]) -> list[str]:
         return []
     means = sorted(((statistics.mean(found), name) for name, found in chances.items()), key=lambda m: (-m[0], m[1]))
     told = ", ".join(f"{name} {100 * mean:.0f} %" for mean, name in means)
-    return [f"sets of layers that do worse before recovery, mean over depths (a coin: 50 %): {told}"]
+    return [f"share of layer sets that are worse before recovery training, mean over depths (random: 50 %): {told}"]
 
 
 def table(entries: Sequence[Entry], metric: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -115,7 +117,7 @@ def table(entries: Sequence[Entry], metric: str) -> tuple[tuple[str, ...], list[
     name = title(metric)
     columns = (
         "layers", "criterion", "keeps", f"{name} lost by the cut, validation", "regret", "rank of its set",
-        f"{name} x 100", "regret after recovery", "rank after recovery", "behind the best", "against a coin",
+        f"{name} x 100", "regret after recovery", "rank after recovery", "behind the best", "against random baseline",
     )  # fmt: skip
     rows = [_row(entry) for entry in entries]
     filled = [i for i in range(len(columns)) if any(row[i] for row in rows)]
@@ -124,7 +126,7 @@ def table(entries: Sequence[Entry], metric: str) -> tuple[tuple[str, ...], list[
 
 def _row(e: Entry) -> tuple[str, ...]:
     sets = list(dict.fromkeys(e.layers))
-    shown = told(sets[0]) if len(sets) == 1 else f"{len(sets)} sets, by the seed"
+    shown = told(sets[0]) if len(sets) == 1 else f"{len(sets)} sets, one per seed"
     spread = f" (sd {100 * statistics.stdev(e.scores):.2f})" if len(e.scores) > 1 else ""
     return (
         str(e.depth),

@@ -1,4 +1,4 @@
-"""`compress distill --check`: can this student learn anything from this teacher? Sixty-four examples, about a minute.
+"""`compress distill --check`: overfits 64 examples (about a minute) as a sanity check.
 
 A student that cannot learn sixty-four examples by heart will not learn sixty-four thousand: the first thing to try when
 one ends at chance (Karpathy 2019, "A Recipe for Training Neural Networks": overfit one batch). Nothing is kept.
@@ -101,14 +101,14 @@ def check_recipe(
     console.document({"healthy": not reasons, "stages": [outcome.as_json() for outcome in outcomes]})
     if reasons:
         raise UserError("the student does not learn", where="--check", why="; ".join(reasons), code=ExitCode.REFUSED)
-    console.result("healthy: the student learns what it is shown")
+    console.result("healthy: the student learns the examples")
 
 
 def _refuse(options: RunOptions) -> None:
     flags = {"--output": options.output, "--resume": options.resume, "--dry-run": options.dry_run}
     for flag, value in flags.items():
         if value:
-            raise UserError("a check keeps nothing", where=flag, do="leave it out, or leave out --check")
+            raise UserError("--check saves no model", where=flag, do="remove it, or remove --check")
 
 
 class _Rehearsal:
@@ -133,7 +133,7 @@ class _Rehearsal:
                 try:
                     outcome, finished = self._rehearse(spec, context, counts)
                 except Stopped:
-                    raise Stopped(f"stopped by {stop.requested}; the check has left nothing behind") from None
+                    raise Stopped(f"stopped by {stop.requested}; nothing was saved") from None
                 outcomes.append(outcome)
                 assert finished.model is not None
                 if index != selection.indices[-1]:
@@ -281,11 +281,13 @@ class _Watch:
             reasons.append(f"{objective} does not fall: {before:.3g} → {after:.3g} in {steps} steps")
         left, allowed = self._left(), NEAR if start.answers and spec.level == "task_specific" else HALF
         if left > allowed:
-            above = f"{100 * left:.0f} % of what the loss was above its floor is left"
+            above = f"{100 * left:.0f} % of the initial loss above its floor remains"
             reasons.append(f"{above} after {steps} steps, at most {100 * allowed:.0f} % should be")
         if not self._learned() and spec.level == "task_specific":
             score = start.probe.score
-            reasons.append(f"{score} with the teacher is {self.last[score]:.3f} on rows that it saw again and again")
+            reasons.append(
+                f"{score} with the teacher is {self.last[score]:.3f} on rows that it was trained on repeatedly"
+            )
         rows, rate = min(spec.training.batch_rows, EXAMPLES), spec.training.learning_rate
         return Outcome(
             name=name,

@@ -1,4 +1,4 @@
-"""`compress distill --seeds N`: the same run with several seeds, and what may be said about all of them together."""
+"""`compress distill --seeds N`: repeats a run with several seeds and summarizes the results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_seeds(
             return
         reports.append(report)
     if not reports[0].measured:
-        raise UserError("this recipe measures nothing that could be compared over seeds", where="--seeds")
+        raise UserError("this recipe measures nothing to compare over seeds", where="--seeds")
     summary = Summary(list(seeds), [r.measured for r in reports])
     console.table(f"{count} seeds", *summary.table())
     for line in summary.lines():

@@ -99,7 +99,7 @@ def run_sweep(
             except Stopped as stopped:
                 raise Stopped(stopped.reason, resume_command(base)) from None
             if report is None or not report.measured:
-                raise UserError("this recipe measures nothing that could be compared", where="sweep")
+                raise UserError("this recipe measures nothing to compare", where="sweep")
             found.append(Point(values, _result(report.measured)))
         columns, rows = table(found)
         lines = _lines(found)

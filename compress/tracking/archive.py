@@ -145,7 +145,7 @@ def _files(client: MlflowClient, address: str, place: Path, what: str, must: boo
         elif path.is_dir():
             copy_tree(path, place)
         elif must or not path.parent.parent.is_dir():
-            return [f"{what}: nothing is at {path}; were they moved? see `compress runs relocate`"]
+            return [f"{what}: {path} does not exist; if the files were moved, run `compress runs relocate`"]
     except Exception as error:
         return [f"{what}: {short(error)}"]
     return []

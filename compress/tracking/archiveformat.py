@@ -86,4 +86,4 @@ def read(path: Path, kind: type[Read]) -> Read:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         why = printable(f"{key}: {first['msg']}", 200)
-        raise UserError("not as an archive is written", where=str(path), why=why, code=ExitCode.DATA) from None
+        raise UserError("not the format of an archive", where=str(path), why=why, code=ExitCode.DATA) from None

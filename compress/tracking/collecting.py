@@ -1,4 +1,4 @@
-"""What a store holds that nobody can reach any more: deleted runs and models, folders that no row speaks of."""
+"""Finds what `compress runs gc` removes: deleted runs and models, and artifact folders that no run refers to."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def garbage(store: Store, older_than_days: float = 0.0) -> Garbage:
         if stage != "deleted" or (when or 0) > before:
             continue
         if run in held:
-            kept.append(f"run {name} stays: its model is version {held[run]} of the registry")
+            kept.append(f"run {name} is kept: its model is version {held[run]} of the registry")
             continue
         leaving.add(run)
         gone.append(_gone("run", run, name, place, root))
         if gone[-1].path is None and (elsewhere := local_path(place or "")) is not None and elsewhere.is_dir():
-            kept.append(f"files of run {name} stay: {elsewhere} is not below {root}")
+            kept.append(f"files of run {name} are kept: {elsewhere} is not inside {root}")
     models = rows(
         database,
         "SELECT model_id, name, artifact_location, lifecycle_stage, last_updated_timestamp_ms, source_run_id "
@@ -76,7 +76,7 @@ def garbage(store: Store, older_than_days: float = 0.0) -> Garbage:
     for model, name, place, stage, when, run in models:
         if run in leaving or (stage == "deleted" and (when or 0) <= before):
             if model in sources:
-                kept.append(f"model {name} stays: a version in the registry is made of it")
+                kept.append(f"model {name} is kept: a registered version refers to it")
                 continue
             gone.append(_gone("model", model, name, place, root))
     known = {run for run, *_ in runs} | {model for model, *_ in models}

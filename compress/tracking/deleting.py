@@ -1,4 +1,4 @@
-"""Taking runs out of the store: marked as deleted, with the runs below them; `gc` frees their bytes."""
+"""Deletes runs: marks them and their child runs as deleted; `compress runs gc` frees the disk space."""
 
 from __future__ import annotations
 
@@ -107,7 +107,10 @@ def _doom(client: MlflowClient, run: Run, experiments: dict[str, str], *, below:
 def _refuse_live(row: RunRow) -> None:
     if row.status == rec.RUNNING and row.folder and lock_status(Path(row.folder) / rec.FOLDER).state == "running":
         raise UserError(
-            "it still runs", where=f"run {row.name}", do="stop it first, or wait for it", code=ExitCode.REFUSED
+            "the run is still in progress",
+            where=f"run {row.name}",
+            do="stop it first, or wait for it",
+            code=ExitCode.REFUSED,
         )
 
 

@@ -1,4 +1,4 @@
-"""A model that the store holds, as a local folder: `runs:/<run>/<name>`, `models:/name@alias`, `models:/name/1`."""
+"""Downloads a model of the store into a local folder: `runs:/<run>/<name>`, `models:/name@alias`, `models:/name/1`."""
 
 from __future__ import annotations
 
@@ -58,15 +58,18 @@ def download_model(uri: str, tracking_uri: str | None = None) -> Path:
     if found is None:
         found = _copied(address, uri, store)
     elif not found.exists():
-        do = "was the project moved? see `compress runs relocate`"
+        do = "if the project was moved, run `compress runs relocate`"
         if store.is_server:
-            do = "the server keeps them in a folder of its own machine; start it with --artifacts-destination"
-        raise UserError(f"the files of '{printable(uri, 200)}' are gone", where=str(found), do=do)
+            do = (
+                "the server stores artifacts on its own disk and does not serve them; start it with "
+                "--artifacts-destination"
+            )
+        raise UserError(f"the files of '{printable(uri, 200)}' are missing", where=str(found), do=do)
     folders = [found, *sorted(p.parent for p in found.rglob(MARK))]
     for folder in folders:
         if (folder / MARK).is_file():
             return folder
-    raise UserError(f"'{printable(uri, 200)}' holds no model folder", where=store.shown, why=f"looked for {MARK}")
+    raise UserError(f"'{printable(uri, 200)}' contains no model folder", where=store.shown, why=f"looked for {MARK}")
 
 
 def download(uri: str, target: Path, tracking_uri: str) -> Path:

@@ -1,4 +1,4 @@
-"""The saved views of some runs of an experiment: one model's lineage, one contest. They are written when asked for.
+"""Saved MLflow views of related runs: the lineage of one model, or one criterion comparison; written on request.
 
 Their keys do not begin as that of the trade-offs does: the page of an experiment stays its trade-offs, and an archive
 does not carry them, as they name runs by ids that another store does not have.
@@ -36,7 +36,9 @@ def find_view(store: Store, view: str, run: str | None = None, experiment: str |
     """
     if view == "tradeoffs":
         if run is not None:
-            raise UserError("is for the view of one run", where="--run", do="add --view lineage, or --view contest")
+            raise UserError(
+                "only applies to the view of one run", where="--run", do="add --view lineage, or --view contest"
+            )
         return find_page(store, experiment)
     client = open_client(store)
     asked = _named(client, store, run, experiment) if run else _newest(client, experiment, view)
@@ -71,9 +73,9 @@ def _lineage(client: MlflowClient, run: Run) -> Page:
     runs = with_children(client, run, [run.info.experiment_id])
     if len(runs) > MOST:
         raise UserError(
-            f"has {len(runs):,} runs below it, and a view holds {MOST}",
+            f"has {len(runs):,} child runs; a view shows at most {MOST}",
             where=f"run {_name(run)}",
-            do="name a run below it with --run",
+            do="name one of its child runs with --run",
         )
     state = lineage_state(_quality(runs), [one.info.run_id for one in runs])
     return _written(client, run, "lineage", f"Lineage of {_name(run)}", state)
@@ -92,9 +94,9 @@ def _contest(client: MlflowClient, run: Run) -> Page:
             )
         at = _above(client, at)
     raise UserError(
-        "it is no contest with recovered cuts, and no part of one",
+        "it is not a criterion comparison with recovery training, nor a run of one",
         where=f"run {_name(run)}",
-        do="name one with --run, or make one: compress prune-layers --criterion all",
+        do="name one with --run, or run one: compress prune-layers --criterion all",
     )
 
 
@@ -128,9 +130,9 @@ def _written(client: MlflowClient, run: Run, kind: str, name: str, state: dict[s
         write_view(client, run.info.experiment_id, key, state, name)
     except Exception as error:
         raise UserError(
-            f"the store does not take the view: {short(error)}",
+            f"the store rejected the view: {short(error)}",
             where="--view",
-            do="leave it out: the page opens on the trade-offs",
+            do="remove the option; the page then opens on the trade-off view",
             code=ExitCode.ENVIRONMENT,
         ) from error
     experiment = client.get_experiment(run.info.experiment_id)

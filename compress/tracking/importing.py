@@ -1,4 +1,4 @@
-"""`compress runs import`: an archive of runs into a store, under new ids, each run once, checked before it is read."""
+"""`compress runs import`: copies the runs of an archive into a store under new ids, each run once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def import_runs(store: Store, source: Path, say: Say = lambda _: None) -> list[I
         there = _there(client, experiments, told)
         if there is not None:
             ids[identity] = there
-            done.append(Imported(identity, name, there, "it is in the store already"))
+            done.append(Imported(identity, name, there, "the store already has it"))
             continue
         where = ensure_experiment(client, store, told.experiment, None)
         for tag, value in index.experiments.get(told.experiment, {}).items():
@@ -74,18 +74,20 @@ def import_runs(store: Store, source: Path, say: Say = lambda _: None) -> list[I
 def _checked(source: Path) -> Index:
     """The index of a whole archive, all of whose files can be read."""
     if not (source / INDEX).is_file():
-        raise UserError("this is no archive of runs", where=str(source), why=f"there is no {INDEX} in it")
+        raise UserError("not an archive of runs", where=str(source), why=f"it contains no {INDEX}")
     reasons = atomic.verify_folder(source)
     if reasons:
         raise UserError("the archive is damaged", where=str(source), why=reasons[0], code=ExitCode.DATA)
     others = manifest.unlisted(source)
     if others:
         why = f"its manifest does not list {printable(others[0], 100)}"
-        raise UserError("somebody put files into the archive", where=str(source), why=why, code=ExitCode.DATA)
+        raise UserError(
+            "the archive contains files that are not in its manifest", where=str(source), why=why, code=ExitCode.DATA
+        )
     index = read(source / INDEX, Index)
     if index.version > VERSION:
-        why = f"it is version {index.version}, this program reads up to {VERSION}"
-        raise UserError("the archive is newer", where=str(source), why=why, do="upgrade compress")
+        why = f"its format version is {index.version}; this program supports up to {VERSION}"
+        raise UserError("the archive was written by a newer version", where=str(source), why=why, do="upgrade compress")
     for identity in index.runs:
         for model in read(source / "runs" / f"{identity}.json", RunFile).models:
             read(source / "models" / f"{model}.json", ModelFile)

@@ -1,4 +1,4 @@
-"""What the store knows, for the command line: runs, and the page that shows them."""
+"""Lists the runs of a store for the command line and builds links to the MLflow page."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def attach_model(replay: Sending, client: MlflowClient, record: Record, points: 
     """Makes the LoggedModel of a journal's `model` record, or goes on with the one that was begun."""
     folder = replay.place(record["folder"])
     if not folder.is_dir():
-        raise FileNotFoundError(f"model folder {folder} is gone")
+        raise FileNotFoundError(f"model folder {folder} does not exist")
     model_id = _model_id(replay, client, record)
     with patience():
         _upload(client, model_id, folder)
@@ -132,7 +132,7 @@ def register_model(replay: Sending, client: MlflowClient, record: Record) -> Non
     """A version of a registered model from a LoggedModel of this run, and its alias."""
     model_id = replay.state.models.get(record["model"])
     if model_id is None:
-        raise FileNotFoundError("the model to register was never logged")
+        raise FileNotFoundError("the model to register was not logged")
     name = record["name"]
     ensure_registered(client, name)
     version = _version_of(client, name, record["model"]) or _new_version(replay, client, record, model_id)

@@ -30,12 +30,12 @@ def own_database(store: Store, command: str) -> Path:
     if store.database is None:
         server = "a server" if store.is_server else "a database server"
         raise UserError(
-            f"`{command}` works on the database file and the folders beside it, and {store.shown} is {server}",
+            f"`{command}` needs the database file and the folders beside it, but {store.shown} is {server}",
             where=store.chosen,
-            do="run it where those lie, with --tracking-uri sqlite:///path/to/mlflow.db",
+            do="run it on the machine that has these files, with --tracking-uri sqlite:///path/to/mlflow.db",
         )
     if not store.database.is_file():
-        raise UserError("there is no store here", where=str(store.database), do="name it with --tracking-uri")
+        raise UserError("no MLflow store found", where=str(store.database), do="name it with --tracking-uri")
     open_client(store)
     return store.database
 
@@ -76,9 +76,9 @@ def shrink(database: Path) -> None:
 
 def _unanswered(database: Path, error: sqlite3.Error) -> UserError:
     return UserError(
-        "the store does not answer",
+        "the store does not respond",
         where=str(database),
         why=short(error),
-        do="end what else writes to it, and try again",
+        do="stop other programs that write to it and try again",
         code=ExitCode.ENVIRONMENT,
     )

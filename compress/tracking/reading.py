@@ -238,7 +238,7 @@ class Reader:
                     experiments, run_view_type=ViewType.ALL, max_results=1000, order_by=newest, page_token=token
                 )
             except MlflowException as error:
-                raise UserError("the store does not answer", where=self.store.shown, why=short(error)) from error
+                raise UserError("the store does not respond", where=self.store.shown, why=short(error)) from error
             yield from page
             token = page.token
             if not token:
@@ -255,10 +255,10 @@ def named(listed: Sequence[Listed], name: str, shown: str) -> Listed:
     if alive is not None:
         return alive
     if hits:
-        do = "restore it on the page of `compress ui` (State: Deleted), or leave it out"
+        do = "restore it in `compress ui` (State: Deleted), or remove it from the command"
         raise UserError(f"run '{printable(name, 80)}' was deleted", where=shown, do=do)
     known = {r.name for r in listed if not r.deleted}
-    hint = did_you_mean(name, known) if known else "no run is in this store"
+    hint = did_you_mean(name, known) if known else "the store has no runs"
     raise UserError(f"no run and no model folder '{printable(name, 80)}'", where=shown, do=printable(hint, 400))
 
 

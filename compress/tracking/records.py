@@ -117,10 +117,12 @@ def read(folder: Path) -> Journalled:
     """The journal of a run's folder; UserError when there is none or it does not begin as one of ours."""
     path = journal_path(folder)
     if not path.is_file():
-        raise UserError("no tracked run here", where=str(folder), why=f"there is no {FOLDER}/{path.name} in it")
+        raise UserError("no tracked run in this folder", where=str(folder), why=f"{FOLDER}/{path.name} does not exist")
     records, _ = read_journal(path)
     if not records or records[0].get("op") != "start":
-        raise UserError("the journal has no beginning", where=str(path), why="its first record is not a run's start")
+        raise UserError(
+            "the start of the journal is missing", where=str(path), why="its first record is not a run's start"
+        )
     return Journalled(records)
 
 

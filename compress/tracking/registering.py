@@ -62,7 +62,7 @@ class Candidate:
 def check_alias(alias: str) -> None:
     """UserError for a word that MLflow does not take as an alias."""
     if not _ALIAS.fullmatch(alias) or re.fullmatch(r"v?\d+", alias, re.IGNORECASE) or alias.lower() == "latest":
-        why = "letters, digits, _ and - are, but not 'latest' or a number of a version such as v1"
+        why = "use letters, digits, _ and -; 'latest' and version numbers such as v1 are reserved"
         raise UserError(f"'{printable(alias, 60)}' is not allowed as an alias", where="--as", why=why)
 
 
@@ -158,7 +158,7 @@ def _log(store: Store, candidate: Candidate, experiment: str, warn: Callable) ->
         ending = run.finish(seconds=_UPLOAD_SECONDS)
         state = read_state(rec.state_path(run.folder))
         if ending.left or state is None or key not in state.models:
-            raise UserError("the store did not take the model", where=store.shown, code=ExitCode.ENVIRONMENT)
+            raise UserError("the store rejected the model", where=store.shown, code=ExitCode.ENVIRONMENT)
         model_id = state.models[key]
     if candidate.flavour:
         open_client(store).set_logged_model_tags(model_id, {FLAVOUR_TAG: candidate.flavour})
@@ -166,4 +166,6 @@ def _log(store: Store, candidate: Candidate, experiment: str, warn: Callable) ->
 
 
 def _failed(store: Store, error: Exception) -> UserError:
-    return UserError("the registry refused", where=store.shown, why=short(error), code=ExitCode.ENVIRONMENT)
+    return UserError(
+        "the model registry rejected the model", where=store.shown, why=short(error), code=ExitCode.ENVIRONMENT
+    )

@@ -1,4 +1,4 @@
-"""The addresses of artifacts in a store, made right after its project was moved: MLflow keeps them absolute."""
+"""Updates the absolute artifact paths in a store after its project was moved."""
 
 from __future__ import annotations
 
@@ -54,13 +54,15 @@ def plan(store: Store, old: Path | None = None, new: Path | None = None) -> Move
     old, new = Path(old).absolute(), Path(new or here).absolute()
     if old == new:
         raise UserError(
-            "the old place is the new one", where=str(old), do="name where the project was, and where it is"
+            "the old location is the new location",
+            where=str(old),
+            do="give the old and the new location of the project",
         )
     changes = {f"{table}.{column}": _count(database, table, column, more, old) for table, column, more in _COLUMNS}
     if not any(changes.values()):
         known = sorted({str(p) for p in foreign(database)})[:3]
-        why = f"they lead to {', '.join(known)}" if known else "they all lead beside the store"
-        raise UserError("no address of the store leads there", where=str(old), why=why)
+        why = f"they point to {', '.join(known)}" if known else "all of them point to the store's folder"
+        raise UserError("no artifact path of the store points there", where=str(old), why=why)
     missing, elsewhere = [], []
     for name, place in rows(database, "SELECT name, artifact_location FROM logged_models"):
         path = local_path(place or "")
@@ -128,12 +130,14 @@ def _infer(database: Path) -> tuple[Path, Path]:
             olds.add(Path(*parts[:first]))
     if len(olds) != 1:
         if not foreign(database):
-            raise UserError("nothing is to be changed", where=str(database), why="every address leads beside the store")
+            raise UserError(
+                "nothing to change", where=str(database), why="every artifact path points to the store's folder"
+            )
         if not olds:
-            what, why = "the old place cannot be told", "no address of the store is found beside it under another path"
+            what, why = "the old location cannot be determined", "no artifact path matches a folder beside the store"
         else:
-            what, why = "there are several old places", ", ".join(sorted(map(str, olds)))
-        raise UserError(what, where=str(database), why=why, do="name it: compress runs relocate OLD [NEW]")
+            what, why = "there are several old locations", ", ".join(sorted(map(str, olds)))
+        raise UserError(what, where=str(database), why=why, do="specify it: compress runs relocate OLD [NEW]")
     old, new = olds.pop(), database.parent
     while old.name == new.name and old.parent != old and new.parent != new:
         old, new = old.parent, new.parent

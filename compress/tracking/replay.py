@@ -1,4 +1,4 @@
-"""Sends a run's journal to a store, from where it stopped, so that nothing is lost and nothing is doubled.
+"""Uploads a run's journal to a store, continuing where it stopped, without losing or repeating records.
 
 Three things make a second send harmless. `state.json` counts the records that arrived. Points carry the time at which
 they were journalled, and after any doubt (a new process, a call that failed) are compared with what the store has.
@@ -160,7 +160,10 @@ class Replay:
     def _refuse(self, error: BaseException) -> None:
         self.state.refused += 1
         if self.state.refused == 1:
-            self.warn(f"tracking: the store refused a record of {self.folder}: {short(error)}; the rest goes on")
+            self.warn(
+                f"tracking: the store rejected a record of {self.folder}: {short(error)}; the remaining records are "
+                f"uploaded"
+            )
 
     def _log(self, client: MlflowClient, call: Batch) -> None:
         from mlflow.entities import Param, RunTag
@@ -212,10 +215,10 @@ class Replay:
             run = client.get_run(self.run_id)
         except Exception as error:
             if getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST":
-                raise RunMissing(f"run {self.run_id} is not in the store any more") from error
+                raise RunMissing(f"run {self.run_id} no longer exists in the store") from error
             raise
         if run.info.lifecycle_stage == "deleted":
-            raise RunDeleted(f"run {self.run_id} was deleted in the store; restore it there to go on")
+            raise RunDeleted(f"run {self.run_id} was deleted in the store; restore it there to continue")
         self._known = True
 
     def _start_over(self) -> None:
@@ -283,7 +286,7 @@ class Replay:
     def _op_artifact(self, client: MlflowClient, record: rec.Record) -> None:
         path = self.place(record["path"])
         if not path.exists():
-            raise FileNotFoundError(f"{path} is gone")
+            raise FileNotFoundError(f"{path} does not exist")
         with models.patience():
             if path.is_dir():
                 client.log_artifacts(self.run_id, str(path), record["folder"] or None)

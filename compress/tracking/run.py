@@ -1,4 +1,4 @@
-"""One tracked run, as the pipeline sees it: every call appends to a local journal and returns at once."""
+"""One tracked run: every call appends to a local journal and returns immediately."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class TrackedRun:
             self._nonfinite.update(new)
             self._append({"op": "tags", "values": new})
         if bad:
-            self._warn_once(f"tracking: not a number, left out: {', '.join(bad)}")
+            self._warn_once(f"tracking: values that are not finite numbers were skipped: {', '.join(bad)}")
 
     def artifact(self, path: Path, folder: str = "") -> None:
         """A file or folder, read when it is sent: leave it where it is."""
@@ -194,7 +194,7 @@ class TrackedRun:
         sync = f"compress sync {_shell(self.folder)}" if left else None
         self._ending = Ending(status, self.run_id, left, sync)
         if sync:
-            self._warn_once(f"tracking: {left} records are not in the store yet; send them with: {sync}")
+            self._warn_once(f"tracking: {left} records are not uploaded yet; upload them with: {sync}")
         try:
             self._journal.close()
         except Exception as error:
@@ -223,7 +223,7 @@ class TrackedRun:
 
     def _append(self, record: rec.Record) -> None:
         if self._ending is not None:
-            self._warn_once("tracking: the run has ended, later figures are left out")
+            self._warn_once("tracking: the run has ended; later metrics are ignored")
             return
         try:
             self._journal.append({"t": rec.now_ms(), **record})
@@ -311,7 +311,10 @@ def _sender(folder: Path, store: Store, warn: Callable[[str], None], interval: f
         sender.start()
         return sender
     except Exception as error:  # a broken installation of mlflow, or no more threads
-        warn(f"tracking: mlflow cannot be used ({printable(str(error), 200)}); figures are kept in the journal only")
+        warn(
+            f"tracking: mlflow cannot be used ({printable(str(error), 200)}); metrics are only written to the local "
+            f"journal"
+        )
         return None
 
 

@@ -1,4 +1,4 @@
-"""The version of a store's tables: one that an older MLflow wrote is copied first, then brought up to date.
+"""Checks a store's schema version; backs up and upgrades a database that an older MLflow wrote.
 
 MLflow itself changes the tables of an old sqlite store when it opens it, without a copy; so this comes before.
 """
@@ -61,15 +61,15 @@ def migrate(database: Path) -> Path | None:
         engine.dispose()
         copy_content(kept, database)
         raise UserError(
-            "the store of an older MLflow cannot be brought up to date",
+            "the store of an older MLflow cannot be upgraded",
             where=str(database),
             why=str(error).splitlines()[0],
-            do=f"it is as it was; a copy is {kept}",
+            do=f"it is unchanged; a copy is {kept}",
             code=ExitCode.ENVIRONMENT,
         ) from error
     finally:
         engine.dispose()
-    log.warning("%s was written by an older MLflow: brought up to date; as it was before: %s", database, kept)
+    log.warning("%s was written by an older MLflow and has been upgraded; backup: %s", database, kept)
     return kept
 
 
@@ -119,7 +119,7 @@ def _require_older(found: str, database: Path) -> None:
         raise UserError(
             "the store was written by a newer MLflow",
             where=str(database),
-            why=f"its tables are of version {found}, which MLflow {mlflow.__version__} does not know",
+            why=f"its schema version is {found}, which MLflow {mlflow.__version__} does not support",
             do="pip install --upgrade mlflow, or name another store with --tracking-uri",
             code=ExitCode.ENVIRONMENT,
         ) from None

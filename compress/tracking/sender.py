@@ -1,4 +1,4 @@
-"""The thread between a run's journal and the store: training writes to the journal and never meets it."""
+"""Background thread that uploads a run's journal to the store, so that training never waits for it."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ class Sender(threading.Thread):
         log.debug("sending failed", exc_info=error)
         if self._failures == 1:
             self.warn(
-                f"tracking: {self.store.shown} does not take our figures ({short(error)}); the run goes on and keeps "
+                f"tracking: {self.store.shown} does not accept metrics ({short(error)}); the run continues and keeps "
                 f"them in {self.folder / rec.FOLDER}"
             )
 
     def _succeeded(self) -> None:
         if self._failures:
             self._failures = 0
-            self.warn(f"tracking: {self.store.shown} takes our figures again")
+            self.warn(f"tracking: {self.store.shown} accepts metrics again")
 
     def warn(self, text: str) -> None:
         try:

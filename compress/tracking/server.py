@@ -1,4 +1,4 @@
-"""MLflow's own server over our store, for `compress ui`: started, waited for, ended with us."""
+"""Starts, watches and stops the MLflow server of `compress ui`."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def check_host(host: str, exposed: bool) -> None:
     if host in LOOPBACK or exposed:
         return
     raise UserError(
-        f"{host} can be reached from other machines, and the page has no login: whoever opens it can delete runs",
+        f"{host} is reachable from other machines and the page has no login: anyone can delete runs",
         where="--host",
-        do="leave it out (and use an ssh tunnel), or add --expose",
+        do="remove it and use an ssh tunnel, or add --expose",
         code=ExitCode.REFUSED,
     )
 
@@ -107,7 +107,10 @@ def choose_port(host: str, wanted: int | None) -> int:
     if wanted is not None:
         if not _free(host, wanted):
             raise UserError(
-                f"port {wanted} is taken", where="--port", do="leave it out and one is found", code=ExitCode.REFUSED
+                f"port {wanted} is already in use",
+                where="--port",
+                do="remove the option to use any free port",
+                code=ExitCode.REFUSED,
             )
         return wanted
     for port in range(PORT, PORT + 50):
@@ -126,9 +129,9 @@ def _free(host: str, port: int) -> bool:
         try:
             probe.bind((host, port))
         except OverflowError:
-            raise UserError(f"{port} is no port", where="--port", why="allowed are 1 to 65535") from None
+            raise UserError(f"{port} is not a valid port", where="--port", why="allowed: 1 to 65535") from None
         except socket.gaierror as error:
-            raise UserError(f"{host} is no address", where="--host", why=str(error)) from None
+            raise UserError(f"{host} is not a valid address", where="--host", why=str(error)) from None
         except OSError:
             return False
     return True
@@ -203,7 +206,7 @@ def _await_answer(server: Server) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         if server.process.poll() is not None:
-            raise _did_not_start(f"it ended with code {server.process.returncode}", server)
+            raise _did_not_start(f"it exited with code {server.process.returncode}", server)
         if _mark_at(server.address) == server.mark:  # another's server may answer on a port that both wanted
             return
         if time.monotonic() > deadline:
@@ -241,4 +244,6 @@ def _did_not_start(why: str, server: Server) -> UserError:
     server.listener.join(1.0)
     said = [printable(redact(line), 300) for line in server.said]
     telling = [line for line in said if "ERROR" in line] or said or ["nothing"]
-    return UserError("the MLflow server did not start", why=f"{why}; it said: {telling[-1]}", code=ExitCode.ENVIRONMENT)
+    return UserError(
+        "the MLflow server did not start", why=f"{why}; its output: {telling[-1]}", code=ExitCode.ENVIRONMENT
+    )

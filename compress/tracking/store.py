@@ -1,4 +1,4 @@
-"""Where runs are kept: which store, how it is opened, and what its address may show.
+"""The MLflow store: resolves its address, opens it, and hides passwords in what is shown.
 
 The default is one sqlite file per project, `mlruns/mlflow.db`, with the artifacts beside it. A fresh sqlite store that
 several processes open at once is broken for good (mlflow/mlflow#24321), so every opening happens under a file lock.
@@ -102,10 +102,10 @@ def open_client(store: Store) -> MlflowClient:
         raise
     except Exception as error:
         raise UserError(
-            "the store does not open",
+            "the store cannot be opened",
             where=store.shown,
             why=short(error),
-            do="see that the server answers, or that the file is a database of MLflow",
+            do="check that the server responds, or that the file is an MLflow database",
             code=ExitCode.ENVIRONMENT,
         ) from error
 
@@ -122,7 +122,7 @@ def require_driver(store: Store) -> None:
         dialect = make_url(store.uri).get_dialect()
     except (ArgumentError, ValueError) as error:
         why, do = short(error), "write postgresql://user:password@host:port/database"
-        raise UserError("is not an address of a database", where=store.shown, why=why, do=do) from error
+        raise UserError("is not a database address", where=store.shown, why=why, do=do) from error
     try:
         dialect.import_dbapi()
     except ImportError as error:
@@ -190,9 +190,9 @@ def _checked(uri: str, chosen: str) -> Store:
             do="write sqlite:///path/to/mlflow.db or http://host:port",
         )
     raise UserError(
-        f"unknown kind of store '{shown}'",
+        f"unknown type of store '{shown}'",
         where=chosen,
-        why=f"found '{scheme}:', allowed are {', '.join((*SERVERS, *DATABASES))}",
+        why=f"found '{scheme}:', allowed: {', '.join((*SERVERS, *DATABASES))}",
         do="write sqlite:///path/to/mlflow.db or http://host:port",
     )
 

@@ -1,4 +1,4 @@
-"""`compress sync`: what a dead server, a lost network or a killed process kept from the store, sent later."""
+"""`compress sync`: uploads runs that could not be sent to MLflow."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = 
         raise UserError("no such folder", where=str(folder), do="name the folder of a run")
     folders = tracked_folders(folder)
     if not folders:
-        raise UserError("no tracked run here", where=str(folder), why=f"no {rec.FOLDER}/journal.jsonl in it or below")
+        raise UserError(
+            "no tracked run in this folder",
+            where=str(folder),
+            why=f"no {rec.FOLDER}/journal.jsonl in it or its subfolders",
+        )
     return [sync_run(one, uri=uri, warn=warn) for one in folders]
 
 
@@ -83,10 +87,10 @@ def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> Synced:
         replay.send_all()
     except Exception as error:
         raise UserError(
-            f"{store.shown} does not take the figures",
+            f"{store.shown} does not accept the metrics",
             where=str(folder),
             why=short(error),
-            do="see that the store answers, then run the same command again; nothing is lost",
+            do="check that the store responds, then run the same command again; no data is lost",
             code=ExitCode.ENVIRONMENT,
         ) from error
     state = replay.state
@@ -109,15 +113,15 @@ def store_of(journal: rec.Journalled, uri: str | None) -> Store:
         return named
     if "***@" in journal.store:
         raise UserError(
-            f"the run was sent to {journal.store}, whose password is not kept",
+            f"the run was sent to {journal.store}, whose password is not stored",
             where=rec.FOLDER,
-            do="set MLFLOW_TRACKING_URI to the whole address",
+            do="set MLFLOW_TRACKING_URI to the full address",
         )
     recorded = Store(journal.store, "recorded")
     moved = recorded.database is not None and not recorded.database.exists()
     if not moved or named.database is None or not named.database.exists():
         return recorded
     if elsewhere := foreign(named.database):
-        do = "make its addresses right first: compress runs relocate"
-        raise UserError("the store was moved", where=named.shown, why=f"its artifacts lie in {elsewhere[0]}", do=do)
+        do = "update its artifact paths first: compress runs relocate"
+        raise UserError("the store was moved", where=named.shown, why=f"its artifacts are in {elsewhere[0]}", do=do)
     return named

@@ -1,4 +1,4 @@
-"""The page people open: saved views of the experiment, the address that opens one, the lines that lead there.
+"""Saved MLflow views of an experiment and the commands and links that open them.
 
 Three views: the trade-offs of all runs, one model's lineage, one contest of criteria. A saved view is an experiment tag
 `mlflow.sharedViewState.<key>` holding the state of MLflow's runs page. The format is MLflow's own and undocumented

@@ -78,7 +78,7 @@ def test_a_broken_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_an_address_that_cannot_be_a_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = report(capsys, "--tracking-uri", "sqlit:///x", code=ExitCode.ENVIRONMENT)["store"]
-    assert "--tracking-uri: unknown kind of store" in row["found"]
+    assert "--tracking-uri: unknown type of store" in row["found"]
 
 
 REQUIRES = [

@@ -174,9 +174,10 @@ SOFT = {"kind": "soft_targets"}
         (
             (SOFT,),
             {"level": "general"},
-            "S: student and teacher have different vocabularies: not the one of T, and on a corpus masked pieces are "
-            "compared; start the student from this teacher, or use a teacher with the student's tokenizer; level: "
-            "task_specific works with two tokenizers",
+            "S: student and teacher have different vocabularies: it is not that of T, and on a corpus masked tokens "
+            "are "
+            "compared; start the student from this teacher, or use a teacher with the student's tokenizer; level task "
+            "works with two tokenizers",
         ),
     ],
 )

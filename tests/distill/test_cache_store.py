@@ -126,7 +126,7 @@ def test_of_two_processes_one_fills_and_the_other_waits(tmp_path: Path) -> None:
         until = time.monotonic() + 30
         while not waiting.said and time.monotonic() < until:
             time.sleep(0.02)
-        assert waiting.said == [f"teacher cache {path}: another process fills it; waiting"]
+        assert waiting.said == [f"teacher cache {path}: another process is filling it; waiting"]
         filled(tmp_path / "elsewhere", model, LOGITS, rows)
         for name in ("fields", "fidelity", "cache.json"):  # as if this process had filled it
             shutil.move(tmp_path / "elsewhere" / name, path / name)
@@ -175,8 +175,8 @@ def test_a_cache_of_something_else(change: dict[str, object], told: str, tmp_pat
     with pytest.raises(UserError) as caught:
         opened(tmp_path / "c", model, LOGITS, rows, **change)
     line = caught.value.line()
-    assert line.startswith(f"{tmp_path / 'c'}: the teacher cache was made {told}")
-    assert line.endswith("; name another folder for this one, or remove the cache to have it made again")
+    assert line.startswith(f"{tmp_path / 'c'}: the teacher cache was built {told}")
+    assert line.endswith("; use another folder, or remove the cache to have it rebuilt")
     assert caught.value.code == ExitCode.INPUT
     assert contents(tmp_path / "c") == before
 
@@ -187,9 +187,7 @@ def test_exact_answers_serve_coarser_arithmetic_and_not_the_other_way_round(tmp_
         filled(tmp_path / precision, model, LOGITS, rows, precision=precision, bits=16)
     _, teacher = opened(tmp_path / "fp32", model, LOGITS, rows, precision="bf16", bits=16)
     assert teacher.dtype == torch.float32
-    with pytest.raises(
-        UserError, match="by arithmetic of another precision: its precision is bf16, this run's is fp32"
-    ):
+    with pytest.raises(UserError, match="in another precision: its precision is bf16, this run's is fp32"):
         opened(tmp_path / "bf16", model, LOGITS, rows, precision="fp32", bits=16)
 
 
@@ -211,7 +209,7 @@ def test_a_damaged_shard_is_named_and_made_again_once_it_is_removed(how: str, na
     with pytest.raises(UserError) as caught:
         opened(tmp_path / "c", model, LOGITS, rows)
     assert caught.value.line().startswith(f"{shard}: a shard of the teacher cache is damaged: ")
-    assert caught.value.line().endswith("; remove this folder, and it is made again; or copy it here again")
+    assert caught.value.line().endswith("; remove this folder to have it rebuilt, or restore it from a copy")
     assert caught.value.code == ExitCode.DATA
     shutil.rmtree(shard)
     again = Filler(model)
@@ -233,7 +231,7 @@ def test_a_folder_or_file_that_is_no_cache(tmp_path: Path) -> None:
         "name a new folder"
     )
     assert caught.value.code == ExitCode.REFUSED
-    with pytest.raises(UserError, match="the teacher cache is to be a folder, and this is a file"):
+    with pytest.raises(UserError, match="the teacher cache must be a folder, found a file"):
         opened(tmp_path / "notes/diary.txt", model, LOGITS, rows)
 
 

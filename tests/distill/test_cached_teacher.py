@@ -163,7 +163,7 @@ def test_nothing_is_kept_that_nobody_asks_for() -> None:
     assert titles(Needs(last_hidden=True) | Needs(hidden_states=frozenset({-1, 2}))) == ["embeddings", "hidden 2"]
     assert titles(Needs(attentions=frozenset({1}))) == ["queries 1", "keys 1"]
     assert titles(Needs(projections=frozenset({1}), attentions=frozenset({1}))) == ["queries 1", "keys 1", "values 1"]
-    with pytest.raises(UserError, match="holds task logits, vocabulary logits"):
+    with pytest.raises(UserError, match="only supports task logits, vocabulary logits"):
         titles(Needs(pooled=True))
 
 
@@ -200,7 +200,7 @@ def test_no_rows_are_no_rows(kept: Any) -> None:
 def test_numbers_that_cannot_be_kept_are_refused() -> None:
     with pytest.raises(UserError, match=r"the teacher's hidden 2 are too large for 16 bits: up to 1e\+05.*bits: 32"):
         codec.encode(torch.full((1, 9), 1e5), "fp16", "hidden 2")
-    with pytest.raises(UserError, match="the teacher's logits hold NaN or infinite numbers"):
+    with pytest.raises(UserError, match="the teacher's logits contain NaN or infinite values"):
         codec.encode(torch.tensor([[1.0, float("nan")]]), "fp32", "logits")
 
 
@@ -209,7 +209,5 @@ def test_a_row_of_another_length_is_refused(tmp_path: Path) -> None:
     needs = Needs(last_hidden=True)
     _, teacher, _ = filled(tmp_path / "c", model, needs, rows)
     other: Batch = ToyRows(seed=9).batch(SHUFFLED)
-    with pytest.raises(
-        UserError, match=r"teacher cache, hidden 2: row \d+ is not what the teacher cache holds: it has"
-    ):
+    with pytest.raises(UserError, match=r"teacher cache, hidden 2: row \d+ does not match the teacher cache: it has"):
         teacher(other, needs)

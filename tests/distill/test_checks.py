@@ -156,9 +156,7 @@ def test_a_teacher_in_training_mode(probe: TaskProbe) -> None:
     model = student()
     found = before("teacher_mode", start(probe, model.train()))
     assert found is not None
-    assert found.line.startswith(
-        "the teacher is not in evaluation mode: asked twice for the same rows, its answers differ"
-    )
+    assert found.line.startswith("the teacher is not in evaluation mode: two passes over the same rows differ")
     assert before("teacher_mode", start(probe, student().eval())) is None
     assert before("teacher_mode", start(probe, prepare(student().train()))) is None, "a prepared one never drops out"
 
@@ -187,9 +185,11 @@ def test_a_teacher_whose_labels_stand_in_another_order(probe: TaskProbe, tokeniz
     assert found is not None
     assert found.stops
     assert found.line == (
-        "the labels of teacher and data stand in different orders: 'negative' rows get 'positive', 'positive' rows get "
-        "'negative'; the teacher is right on 0.0 % of 128 validation rows as they stand, on 100.0 % so; correct "
-        "id2label in the teacher's config.json to positive, negative, or go on with --set 'stages.*.checks=warn'"
+        "the label orders of teacher and data differ: 'negative' rows get 'positive', 'positive' rows get "
+        "'negative'; the teacher is right on 0.0 % of 128 validation rows in the current order, on 100.0 % in this "
+        "one; correct "
+        "id2label in the teacher's config.json to positive, negative, or continue anyway with --set "
+        "'stages.*.checks=warn'"
     )
     by_number = before("label_order", replace(at, by_number=True))
     assert by_number is not None
@@ -207,7 +207,7 @@ def test_a_teacher_of_text_that_guesses() -> None:
     worse = before("teacher_quality", replace(at, theirs=-10 * np.eye(40)[block.mlm_labels]))
     assert worse is not None
     assert worse.text.startswith(
-        "the teacher is no better than chance on 12 hidden pieces of held-out text: masked-LM "
+        "the teacher is no better than chance on 12 masked tokens of held-out text: masked-LM "
     )
     assert "guessing gives 3.69" in worse.text
     assert before("teacher_quality", replace(at, theirs=10 * np.eye(40)[block.mlm_labels])) is None
@@ -232,7 +232,8 @@ def test_logits_ten_times_too_large_make_hard_labels_of_soft_ones(probe: TaskPro
     found = before("logit_scales", start(probe, knows(tokenizer, scale=20.0)))
     assert found is not None
     assert (
-        "its probabilities at temperature 2 are hard labels: above 0.995 on 100 % of 128 validation rows" in found.text
+        "its probabilities at temperature 2 are nearly hard labels: above 0.995 on 100 % of 128 validation rows"
+        in found.text
     )
     assert found.do.startswith("raise the temperature, to about 14,")
     softer = spec(objectives=[{"kind": "soft_targets", "temperature": 14.0}])
@@ -278,7 +279,7 @@ def test_one_answer_for_all_rows(probe: TaskProbe, tokenizer: Tokenizer) -> None
     found = during("one_answer", at, np.tile([1.0, 0.0], (128, 1)))
     assert found is not None
     assert found.text == (
-        "after step 100 the student answers 'negative' to 100 % of 128 validation rows, the teacher to 50 %"
+        "after step 100 the student predicts 'negative' for 100 % of 128 validation rows, the teacher for 50 %"
     )
 
 
@@ -316,7 +317,7 @@ def test_projections_that_stand_still() -> None:
     for at, _ in (moved(0.0), moved(1e-8), moved(1e-3, decay=0.5)):
         found = during("still_projections", at, np.zeros((1, 2)))
         assert found is not None
-        assert found.text == "after step 100 the projections of hidden_mse have not moved (2 of 2 matrices)"
+        assert found.text == "after step 100 the projections of hidden_mse have not changed (2 of 2 matrices)"
     assert during("still_projections", moved(1e-5)[0], np.zeros((1, 2))) is None
     assert during("still_projections", moved(0.0, weight=0.0)[0], np.zeros((1, 2))) is None, "weight 0 is meant so"
     early = ({"step": 0, "probe_loss": 1.0}, {"step": 5, "probe_loss": 0.9})

@@ -114,16 +114,16 @@ def test_a_faded_residual_gets_no_gradient() -> None:
 @pytest.mark.parametrize(
     ("sharing", "why"),
     [
-        (None, "its layers share nothing"),
-        (dataclasses.replace(PAIRS, residual_rank=0), "what its layers share has none"),
+        (None, "its layers share no parameters"),
+        (dataclasses.replace(PAIRS, residual_rank=0), "its shared layers have none"),
     ],
 )
 def test_a_student_without_residuals_is_told(sharing: Sharing | None, why: str) -> None:
     with pytest.raises(UserError) as error:
         Shrinking(made(sharing=sharing), ShrinkSpec())
     assert str(error.value) == (
-        f"shrink_residuals: the student has no residuals that could shrink: {why}; give the share stage before it a "
-        "residual_rank, or leave this out"
+        f"shrink_residuals: the student has no residuals to shrink: {why}; set residual_rank in the share stage "
+        "before it, or remove this key"
     )
 
 
@@ -187,7 +187,7 @@ def test_the_distance_is_told_before_and_after() -> None:
     figures = tying.closing(student, 3)
     assert figures["layers_apart"] < figures["layers_apart_before"]
     assert said == [
-        f"distance between layers that will merge: {figures['layers_apart_before']:.3f} before, "
+        f"distance between the layers to be tied: {figures['layers_apart_before']:.3f} before, "
         f"{figures['layers_apart']:.3f} now (0: equal)"
     ]
     assert tying.kept() is student
@@ -197,7 +197,7 @@ def test_the_distance_is_told_before_and_after() -> None:
     ("groups", "message"),
     [
         (5, "proximity.groups: 5 groups of 4 layers; use 1..4"),
-        (4, "proximity.groups: no two layers are in one group; use fewer groups, or remove proximity"),
+        (4, "proximity.groups: every group has a single layer; use fewer groups, or remove proximity"),
         (
             [[0, 1]],
             "proximity.groups: the groups do not cover layers 2, 3: the model's layers are 0..3; "

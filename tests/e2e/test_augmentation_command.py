@@ -129,7 +129,7 @@ def test_a_general_stage_without_a_masked_lm_head(taught: Path, compress: Cli) -
     done = compress(*both, "--output", "runs/a")
     assert (done.code, done.line) == (
         2,
-        "error: augmentation.model: that of the teacher: words are replaced by what a masked language model expects, "
+        "error: augmentation.model: that of the teacher: words are replaced by predictions of a masked language model, "
         "and this model has no masked-LM head; name a pretrained encoder as augmentation.model, or set "
         "augmentation.method to neighbours",
     )
@@ -149,13 +149,13 @@ def test_a_general_stage_without_a_masked_lm_head(taught: Path, compress: Cli) -
 BAD = {
     "no head": (
         ("--set", f"stages.0.augmentation={{model: {TEACHER}}}"),
-        f"error: augmentation.model: {TEACHER}: words are replaced by what a masked language model expects, and this "
+        f"error: augmentation.model: {TEACHER}: words are replaced by predictions of a masked language model, and this "
         "model has no masked-LM head; name a pretrained encoder as augmentation.model, or set augmentation.method to "
         "neighbours",
     ),
     "no model": (
         ("--set", "stages.0.augmentation={copies: 2}"),
-        "error: augmentation.model: that of the teacher: words are replaced by what a masked language model expects, "
+        "error: augmentation.model: that of the teacher: words are replaced by predictions of a masked language model, "
         "and this model has no masked-LM head; name a pretrained encoder as augmentation.model, or set "
         "augmentation.method to neighbours",
     ),
@@ -178,7 +178,8 @@ BAD = {
     ),
     "nothing to replace": (
         (*NEAR, "--set", "stages.0.augmentation.rate=1e-9"),
-        "error: augmentation: no copy differs from its text: 0 of …words were drawn; raise copies and rate, or leave "
+        "error: augmentation: no copy differs from its text: 0 of …words were selected; raise copies and rate, or "
+        "remove "
         "the augmentation out",
     ),
     "level": (

@@ -326,7 +326,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "more layers than every other": (
         (*DISTILL, "--data", "data", "--set", "stages.0.student={layers: every-other, count: 3}"),
-        "student.count: every other layer of 4 gives at most 2: 3 were asked for; use uniform",
+        "student.count: every other layer of 4 gives at most 2: 3 were requested; use uniform",
     ),
     "heads that do not divide": (
         (*ENCODER, "--set", "stages.1.encoder.heads=5"),
@@ -400,7 +400,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "store": (
         (*DISTILL, "--data", "data", "--tracking-uri", "foo://bar"),
-        "--tracking-uri: unknown kind of store 'foo://bar': …",
+        "--tracking-uri: unknown type of store 'foo://bar': …",
     ),
 }  # fmt: skip
 
@@ -501,8 +501,8 @@ def test_a_student_and_a_teacher_of_different_vocabularies(here: Path, compress:
     done = compress(*SMOKE, "--teacher", TEACHER, "--general-teacher", "other", *maps)
     check(
         done,
-        "objective attention_maps: cannot be compared across tokenizers: the tokenizer of the student of the stage "
-        "before is not that of the teacher of this stage; use minilmv2, whose relations are compared on common spans",
+        "objective attention_maps: cannot be compared across tokenizers: the tokenizer of the student of the previous "
+        "stage is not that of the teacher of this stage; use minilmv2, whose relations are compared on common spans",
     )
 
 

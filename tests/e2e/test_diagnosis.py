@@ -87,18 +87,19 @@ def test_a_teacher_whose_labels_are_crossed_teaches_nobody(knowing: Path, compre
     done = compress(*KNOWS, "--output", "runs/s")
     assert (done.code, done.out) == (2, ""), done.out
     assert done.line == (
-        "error: check label_order: the labels of teacher and data stand in different orders: 'negative' rows get "
-        "'positive', 'positive' rows get 'negative'; the teacher is right on 0.0 % of 16 validation rows as they "
-        "stand, on 100.0 % so; correct id2label in the teacher's config.json to positive, negative, or go on with "
+        "error: check label_order: the label orders of teacher and data differ: 'negative' rows get "
+        "'positive', 'positive' rows get 'negative'; the teacher is right on 0.0 % of 16 validation rows in the "
+        "current order, on 100.0 % in this one; correct id2label in the teacher's config.json to positive, "
+        "negative, or continue anyway with "
         "--set 'stages.*.checks=warn'"
     )
     assert not (knowing / "runs/s").exists()
     done = compress(*KNOWS, "--output", "runs/s", "--set", "stages.*.checks=warn")
     assert done.code == 0, done.err
-    assert "finding: the labels of teacher and data stand in different orders" in done.err
+    assert "finding: the label orders of teacher and data differ" in done.err
     done = compress(*KNOWS, "--check")
     assert done.code == 3
-    assert "the labels of teacher and data stand in different orders" in done.line
+    assert "the label orders of teacher and data differ" in done.line
 
 
 # --- the check ----------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ def test_a_student_that_learns(knowing: Path, compress: Cli) -> None:
     before = everything(knowing)
     done = compress(*KNOWS, *LEARNS, "--check")
     assert done.code == 0, done.out + done.err
-    assert done.out.rstrip().endswith("healthy: the student learns what it is shown")
+    assert done.out.rstrip().endswith("healthy: the student learns the examples")
     assert "agreement with the teacher" in done.out
     assert "6 steps of the whole stage take about" in done.out
     assert everything(knowing) == before, "nothing is left behind"
@@ -131,7 +132,7 @@ def test_a_student_that_does_not_learn(knowing: Path, compress: Cli) -> None:
     assert done.code == 3
     assert done.line.startswith("error: --check: the student does not learn: 0-distill: ")
     assert "soft_targets does not fall: " in done.line
-    assert "on rows that it saw again and again" in done.line
+    assert "on rows that it was trained on repeatedly" in done.line
     assert "finding  the student starts from random weights" in done.out
 
 
@@ -161,9 +162,9 @@ def test_a_stage_on_a_corpus_is_checked_and_hands_its_student_on(knowing: Path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--output", "runs/x"), "--output: a check keeps nothing; leave it out, or leave out --check"),
-        (("--resume",), "--resume: a check keeps nothing; leave it out, or leave out --check"),
-        (("--dry-run",), "--dry-run: a check keeps nothing; leave it out, or leave out --check"),
+        (("--output", "runs/x"), "--output: --check saves no model; remove it, or remove --check"),
+        (("--resume",), "--resume: --check saves no model; remove it, or remove --check"),
+        (("--dry-run",), "--dry-run: --check saves no model; remove it, or remove --check"),
         (("--seeds", "2"), "--seeds: cannot be combined with --check; remove one of the two"),
     ],
 )

@@ -21,8 +21,8 @@ LAYERS = "stages.0.objectives=[{kind: hidden_mse}, {kind: soft_targets}]"
         ("start", "compared layers (start): 0 with 0, 1 with 2"),
         ("[1, 2]", "compared layers (listed): 0 with 1, 1 with 2"),
         ("[[1, 3]]", "compared layers (listed): 1 with 3"),
-        ("smallest", "compared layers (smallest): at each step the one of 0..3 with the least loss"),
-        ("learned", "compared layers (learned): each with all of 0..3, by weights that train along"),
+        ("smallest", "compared layers (smallest): at each step the one of 0..3 with the smallest loss"),
+        ("learned", "compared layers (learned): each with all of 0..3, by trained weights"),
         ("cka", "compared layers (cka): 0 with 0, 1 with "),
     ],
 )
@@ -42,7 +42,7 @@ def test_attention_maps_are_told_to_cost(taught: Path, compress: Cli) -> None:
         rows = f"stages.0.objectives=[{{kind: {kind}}}, {{kind: soft_targets}}]"
         done = compress(*DISTILL, "--no-control", "--set", rows, "--output", f"runs/{kind}")
         assert done.code == 0, done.err
-        assert ("attention_maps reads attention maps, which the fused attention kernels never hold" in done.err) == told
+        assert ("attention_maps reads attention maps, which fused attention kernels do not return" in done.err) == told
 
 
 def _header(file: Path) -> bytes:

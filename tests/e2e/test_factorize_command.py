@@ -47,10 +47,10 @@ def test_split_and_healed(quick: Path, compress: Cli) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--max-mb", "0.001"), "0.001 MB cannot be met by thinner matrices alone"),
-        (("--max-mb", "5000"), "5000 MB are more than the model takes"),
-        (("--rank", "60000"), "rank 60000 makes no matrix smaller"),
-        (("--keep", "0.0001"), "with rank 1 everywhere it is"),
+        (("--max-mb", "0.001"), "0.001 MB cannot be met by low rank alone"),
+        (("--max-mb", "5000"), "5000 MB is more than the model needs"),
+        (("--rank", "60000"), "rank 60000 does not make any matrix smaller"),
+        (("--keep", "0.0001"), "with rank 1 everywhere the size is"),
     ],
 )
 def test_what_cannot_be_met(flags: tuple[str, ...], message: str, quick: Path, compress: Cli) -> None:

@@ -138,7 +138,7 @@ def test_a_student_of_the_corpus_gets_the_teachers_task_head(checkpoint: Path, f
         "--data", "data", "--set", "corpus.source=corpus.txt", "--output", "runs/small", "--threads", "1",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "the student's task head is a copy of the teacher's" in done.err
+    assert "the student's task head is copied from the teacher" in done.err
     student = inspect("runs/small/student")
     assert (student.family, student.stock_class) == (family, f"{FAMILIES[family][0]}ForSequenceClassification")
     assert inspect("runs/small/stages/0-distill/model").stock_class == f"{FAMILIES[family][0]}ForMaskedLM"

@@ -80,7 +80,7 @@ REFUSED = {
     ("quantize", "prune_width"): "quantized already, and cutting it",
     ("quantize", "quantize"): "quantized already, and quantizing it again",
     ("quantize", "share"): "quantized already, and sharing its layers",
-    ("share", "share"): "the embeddings are factorized already, 8 x 32",
+    ("share", "share"): "the embeddings are already factorized, 8 x 32",
     ("share", "sparsify"): "share matrices and keep something of their own",
     ("factorize", "sparsify"): "of low rank already, and making them sparse",
     ("quantize", "sparsify"): "quantized already, and making them sparse",

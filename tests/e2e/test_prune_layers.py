@@ -48,7 +48,7 @@ def prune(own_model: Path, compress: Cli) -> Cli:
 def test_cut_recover_measure_and_explain(prune: Cli) -> None:
     done = prune("--keep", "4", "--explain")
     assert done.code == 0, done.err
-    assert re.search(r"of layers 0\.\.5 \d, \d go, \d, \d, \d, \d stay", done.err)
+    assert re.search(r"layers 0\.\.5: \d, \d dropped, \d, \d, \d, \d kept", done.err)
     header = next(line for line in done.out.splitlines() if "after cutting" in line)
     assert header.split() == ["teacher", "after", "cutting", "cut"]
     assert "accuracy against teacher" in done.out
@@ -78,7 +78,7 @@ def test_a_latency_is_met_or_the_best_possible_told(prune: Cli) -> None:
     done = prune("--target-latency", "0.000001", "--no-recover")
     assert (done.code, len(done.err.strip().splitlines()) > 0) == (3, True)
     assert re.search(
-        r"target_latency: no model of 1 or more layers takes 1e-06 ms or less here: the best possible is ", done.line
+        r"target_latency: no model of 1 or more layers runs in 1e-06 ms or less here: the fastest takes ", done.line
     )
 
 
@@ -90,7 +90,7 @@ def test_points_that_may_be_lost(prune: Cli) -> None:
     done = prune("--max-drop", "0", "--no-recover", "--criterion", "last")
     assert done.code in (0, 3), done.err
     if done.code:
-        assert "no layer can go for 0 points: the cheapest removal, of layer 0, costs" in done.line
+        assert "no layer can be dropped within 0 points: the cheapest removal, of layer 0, costs" in done.line
 
 
 @pytest.mark.thorough
@@ -171,11 +171,12 @@ def test_the_contest(prune: Cli) -> None:
     assert entries["first"]["layers"] == [[0, 1, 2, 3, 4]]
     assert re.match(r"5 layers: (no winner; not measurably worse than|\w+ is best)", told["notes"][0])
     notes = "\n".join(told["notes"])
-    assert re.search(r"5 layers: measurably better than a coin: \w+", notes)
-    assert "sets of layers that do worse before recovery, mean over depths (a coin: 50 %): " in notes
-    assert "the criteria chose on the same 48 training texts and recovered by the same 2 steps of 8 rows" in notes
+    assert re.search(r"5 layers: measurably better than the random baseline: \w+", notes)
+    assert "share of layer sets that are worse before recovery training, mean over depths (random: 50 %): " in notes
+    same = "the criteria chose on the same 48 training texts and recovery training with the same 2 steps of 8 rows"
+    assert same in notes
     assert entries["exhaustive"]["rank"] in (1, 2)
-    assert "5 layers: the coin is all 2 sets" in told["notes"], "there are no more to draw"
+    assert "5 layers: the random baseline: all 2 sets" in told["notes"], "there are no more to draw"
     for entry in told["entries"]:
         assert (entry["rank_after"], entry["regret_after"] >= 0) in ((1, True), (2, True))
     runs = list(Path(told["folder"]).glob("keep-5/*/seed-*/student"))
@@ -186,12 +187,12 @@ def test_the_contest(prune: Cli) -> None:
     ("flags", "message"),
     [
         (("--keep", "0"), "--keep: 0 is not possible; give a number above 0"),
-        (("--keep", "6"), r"keep: 6 of 6 layers cannot stay: the model has layers 0..5; use keep 1..5"),
-        (("--drop", "6"), r"drop: none of 6 layers would stay: the model has layers 0..5; use drop 1..5"),
+        (("--keep", "6"), r"keep: 6 of 6 layers: the model has layers 0..5; use keep 1..5"),
+        (("--drop", "6"), r"drop: all 6 layers would be dropped: the model has layers 0..5; use drop 1..5"),
         (("--keep", "3", "--drop", "2"), "--keep and --drop together: each sets how many layers stay"),
         (("--keep", "3", "--criterion", "cca"), "--criterion: unknown criterion 'cca'; did you mean 'cka'?"),
         (("--keep", "3", "--protect", "7"), r"protect: layer 7 does not exist: legal: 0..5"),
-        (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected and 1 would stay"),
+        (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected but only 1 would be kept"),
         (("--keep", "4,3"), "--keep: several numbers of layers: one model is made; use --criterion all, or give one"),
         (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 0,5"),
         (

@@ -48,14 +48,14 @@ def test_cut_measure_reload_and_go_on(prune: Cli, compress: Cli) -> None:
     told = json.loads((Path("runs/v/stages/0-prune_vocab") / "vocabulary.json").read_text(encoding="utf-8"))
     names = [row[0] for row in told["data"]]
     assert names[0] == "rows of the word table"
-    assert {"texts that are cut otherwise", "unknown pieces", "pieces of a text, mean"} <= set(names)
+    assert {"texts tokenized differently", "unknown tokens", "tokens per text, mean"} <= set(names)
     assert names[-1] == "accuracy on validation"
 
     shown = compress("predict", folder, "the film was not good")
     assert shown.code == 0, shown.err
     again = compress("prune-vocab", folder, *COMMAND[2:], "--size", "62", "--characters", "used", "--output", "runs/w")
     assert again.code == 0, again.err
-    assert "what the smaller vocabulary does" in again.out + again.err
+    assert "effect of the smaller vocabulary" in again.out + again.err
     assert inspect("runs/w/model").config.vocabulary == 62
 
 
@@ -69,8 +69,8 @@ def test_a_pretrained_model_and_text_in_another_language(prune: Cli, compress: C
     done = prune("--corpus", "other.txt", "--characters", "used", "--output", "runs/x")
     assert done.code == 0, done.err
     assert "warning: only " in done.err
-    assert "of the held-out text's pieces are kept" in done.err
-    assert "of the counted text's pieces are unknown to the tokenizer: it is not in the language" in done.err
+    assert "of the held-out text's tokens are kept" in done.err
+    assert "of the counted text's tokens are unknown to the tokenizer: the text is probably in a language" in done.err
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_a_pretrained_model_and_text_in_another_language(prune: Cli, compress: C
         (("--coverage", "0"), "--coverage 0: stages.0.coverage: found 0"),
         (("--coverage", "101"), "--coverage 101: stages.0.coverage: found 101"),
         (("--min-count", "0"), "--min-count 0: stages.0.min_count: found 0"),
-        (("--size", "9"), "size: a vocabulary of 9 pieces: the least possible is "),
+        (("--size", "9"), "size: a vocabulary of 9 pieces: the minimum is "),
         (("--size", "4000"), "size: a vocabulary of 4,000 pieces: the model has "),
         (("--coverage", "90", "--size", "40"), "--coverage and --size together: each sets how much is kept; give one"),
         (("--pretrained",), "--pretrained: a pretrained model has no labelled data; add --corpus TEXT"),
         (("--corpus", "empty.txt"), "empty.txt: the file has no text"),
         (
             ("--corpus", "snow.txt"),
-            "the text holds no piece that the tokenizer knows; give text in the model",
+            "the text contains no token of the tokenizer's vocabulary; give text in the model",
         ),
         (("--recipe", "distilbert-task"), "--recipe: recipe distilbert-task has no prune_vocab stage"),
         (("--set", "stages.0.size=40"), "set exactly one of coverage, min_count, size; found coverage and size"),

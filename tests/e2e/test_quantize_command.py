@@ -120,7 +120,7 @@ def test_a_student_is_born_int8(taught: Path, compress: Cli) -> None:
         assert made["context"]["precision"] == "int8 per-token"
         assert Path(made["folder"], "model.onnx").is_file()
     assert inspect(student["folder"]).config.quantization is not None
-    assert "the student is born quantized: " in done.err
+    assert "quantization-aware training: " in done.err
 
 
 @pytest.mark.slow

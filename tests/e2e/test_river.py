@@ -69,7 +69,8 @@ def test_the_last_lines_say_how_to_use_and_see_it(river: River) -> None:
 
 
 def test_what_goes_on_is_told_on_stderr(river: River) -> None:
-    assert "layer map (student from teacher, of 0..3): 0 from 0, 1 from 2; left out: 1, 3" in river.first.err
+    mapped = "layer map (student layers from teacher, which has 0..3): 0 from 0, 1 from 2; not used: 1, 3"
+    assert mapped in river.first.err
     assert "teacher: running recipe smoke-teacher once" in river.first.err
     assert "0-distill 4/4 100%" in river.first.err
     assert "1-distill-control 6/6 100%" in river.first.err

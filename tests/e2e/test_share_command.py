@@ -108,7 +108,7 @@ def test_layers_are_drawn_together_before_they_merge(quick: Path, compress: Cli)
     assert done.code == 0, done.err
     figures = json.loads(done.out)["stages"]["0-distill"]
     assert figures["layers_apart"] < 0.8 * figures["layers_apart_before"]
-    assert "distance between layers that will merge" in done.err
+    assert "distance between the layers to be tied" in done.err
     sharing = modelfolder.inspect("runs/s/student").config.sharing
     assert sharing is not None
     assert sharing.attention == (0, 1, 1, 2)
@@ -140,7 +140,7 @@ def test_healed_on_text_and_then_on_the_task(quick: Path, compress: Cli) -> None
     found = [modelfolder.inspect(f"runs/s/{place}") for place in places]
     assert [set(info.heads) for info in found] == [{"mlm"}, {"mlm"}, {"task"}]
     assert found[0].config == found[1].config == found[2].config
-    assert "the student's task head is a copy of the teacher's" in done.err
+    assert "the student's task head is copied from the teacher" in done.err
     assert [m["role"] for m in told["models"]] == ["teacher", "student"]  # the converted one has no head for the task
     done = compress(
         *command, *flags[:-1], "runs/t", "--general-teacher", PRETRAINED, "--no-recover", "--init", "fisher"
@@ -200,7 +200,7 @@ def test_a_model_that_shares_already(quick: Path, compress: Cli) -> None:
     again = ("share", "runs/s/model", "--recipe", "./share.yaml", "--data", "data", "--groups", "1", "--no-recover")
     done = compress(*again, "--output", "runs/t", "--set", "stages.0.embedding=null")
     assert done.code == 2
-    assert "this model shares layers already: its groups are 0 1 | 2 3" in done.line
+    assert "this model already shares layers: its groups are 0 1 | 2 3" in done.line
     done = compress(
         *again, "--output", "runs/t", "--set", "stages.0.embedding=null", "--set", "stages.0.reuse_input=true"
     )  # fmt: skip

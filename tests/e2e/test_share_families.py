@@ -134,7 +134,7 @@ def test_a_product_is_not_taken_apart_again(family: str, work: Path, compress: C
     command = ("share", folder, "--recipe", "./share.yaml", "--data", "data", "--no-recover", "--output", "runs/s")
     done = compress(*command, "--pattern", "none", "--embedding-size", "4")
     assert done.code == 2
-    assert "the embeddings are factorized already, 8 x 16; leave embedding out" in done.line
+    assert "the embeddings are already factorized, 8 x 16; remove embedding" in done.line
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -71,7 +71,7 @@ def test_random_weights_may_be_wider_and_are_told(taught: Path, compress: Cli) -
     wide = 2 * inspect(taught / TEACHER).config.hidden
     done = compress(*DISTILL, "--layers", "0", "--hidden-size", str(wide), "--init", "random", "--output", "runs/s")
     assert done.code == 0, done.err
-    assert "the student starts from random weights, as the recipe says" in done.err
+    assert "the student is randomly initialized, as the recipe requests" in done.err
     assert inspect(taught / "runs/s/student").config.hidden == wide
 
 
@@ -79,8 +79,8 @@ def test_random_weights_may_be_wider_and_are_told(taught: Path, compress: Cli) -
 def test_a_student_from_another_checkpoint(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, "--student", PRETRAINED, "--layers", "uniform:2", "--output", "runs/s")
     assert done.code == 0, done.err
-    assert "layer map (student from checkpoint, of 0..3): 0 from 0, 1 from 3" in done.err
-    assert "the student's task head starts from random weights: " in done.err
+    assert "layer map (student layers from checkpoint, which has 0..3): 0 from 0, 1 from 3" in done.err
+    assert "the student's task head is randomly initialized: " in done.err
     folder = taught / "runs/s/student"
     assert inspect(folder).config.depth == 2
     assert [p.role for p in inspect(folder).meta.lineage] == ["start", "teacher"]
@@ -105,7 +105,7 @@ def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, 
         (("--layers", "0,x"), "--layers 0,x: not a list of whole numbers; write them with commas between, as 0,2,4"),
         (("--layers", "first"), "layers: first needs a number of layers"),
         (("--layers", "frist:2"), "did you mean 'first'?"),
-        (("--layers", "first:9"), "student.count: 9 layers cannot be taken from a teacher of 4; use 1..4"),
+        (("--layers", "first:9"), "student.count: 9 layers cannot be taken from a teacher with 4; use 1..4"),
         (("--hidden-size", "33"), "student.hidden: hidden 33 is not divisible by"),
         (
             ("--hidden-size", "32", "--num-heads", "5"),

@@ -104,7 +104,7 @@ def test_on_text_whose_masks_are_drawn_once(top_k: int | None, taught: Path, com
     if top_k is None:
         assert cached == pytest.approx(live, rel=1e-3)
     else:
-        assert "of the probability kept" in done.err or cached != live
+        assert "of the probability mass kept" in done.err or cached != live
         assert cached[0] < live[0]
 
 
@@ -139,8 +139,8 @@ def test_another_teachers_cache_is_refused_before_a_folder_is_made(taught: Path,
     done = compress(*CACHED, "--teacher", "runs/other/model", "--output", "runs/y")
     assert (done.code, done.out) == (ExitCode.INPUT, "")
     assert re.fullmatch(
-        r"error: answers/task: the teacher cache was made with another teacher: its teacher is [0-9a-f]{16}, this "
-        r"run's is [0-9a-f]{16}; name another folder for this one, or remove the cache to have it made again",
+        r"error: answers/task: the teacher cache was built with another teacher: its teacher is [0-9a-f]{16}, this "
+        r"run's is [0-9a-f]{16}; use another folder, or remove the cache to have it rebuilt",
         done.line,
     ), done.line
     assert not (taught / "runs/y").exists()
@@ -169,7 +169,7 @@ def test_a_cut_shard_is_refused_by_name(taught: Path, compress: Cli) -> None:
     assert done.code == ExitCode.DATA
     assert done.line == (
         "error: answers/task/fields/logits-16bit/shard-00000: a shard of the teacher cache is damaged: values.bin: 255 "
-        "bytes instead of 256; remove this folder, and it is made again; or copy it here again"
+        "bytes instead of 256; remove this folder to have it rebuilt, or restore it from a copy"
     )
     assert not (taught / "runs/y").exists()
 

@@ -62,9 +62,9 @@ def test_hidden_states_and_heads_become_narrower(cut: Any, workshop: Workshop, s
 
 
 def test_a_latency_is_proved_by_timing(cut: Any) -> None:
-    with pytest.raises(UserError, match=r"target_latency: 1e-06 ms is below what the structure allows here: the best"):
+    with pytest.raises(UserError, match=r"target_latency: 1e-06 ms cannot be reached by width pruning here: the best"):
         cut(target_latency=1e-6, importance={"kind": "random"})
-    with pytest.raises(UserError, match=r"target_latency: 1e\+06 ms is not less than there is: the model takes"):
+    with pytest.raises(UserError, match=r"target_latency: 1e\+06 ms is not below the model's latency: the model takes"):
         cut(target_latency=1e6, importance={"kind": "random"})
 
 
@@ -78,18 +78,21 @@ def test_what_layers_share_stays_shared(workshop: Workshop) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"keep_heads": 3}, "keep_heads, layer 0: 3 of 2 heads cannot stay; use 1..2"),
-        ({"keep_heads": 0}, "keep_heads, layer 0: none of 2 heads would stay; use 1..2; compress prune-layers drops"),
-        ({"intermediate_size": [1, 2]}, "intermediate_size: 2 numbers for 4 layers; give one for all, or one a layer"),
-        ({"keep_heads": 2}, "keep_heads: all heads would stay; keep fewer"),
+        ({"keep_heads": 3}, "keep_heads, layer 0: cannot keep 3 of 2 heads; use 1..2"),
+        ({"keep_heads": 0}, "keep_heads, layer 0: all 2 heads would be removed; use 1..2; compress prune-layers drops"),
+        (
+            {"intermediate_size": [1, 2]},
+            "intermediate_size: 2 numbers for 4 layers; give one for all layers, or one per layer",
+        ),
+        ({"keep_heads": 2}, "keep_heads: all heads would be kept; keep fewer"),
         ({"hidden": 9}, "hidden: hidden 9 is not divisible by 2 heads: a stock shape has heads of hidden / heads"),
-        ({"hidden": 32}, "hidden: hidden 32 is not smaller: the model has 32; use less than 32"),
-        ({"head_width": 17}, "layer 0: head_width 17 is more than there is: its heads are 16 wide"),
-        ({"target_params": 10.0}, "target_params: 10 parameters is below what the structure allows: with one head and"),
-        ({"target_flops": 1e12}, "target_flops: 1000G operations is not less than there is: the model has"),
+        ({"hidden": 32}, "hidden: hidden 32 is not smaller than the model's: the model has 32; use less than 32"),
+        ({"head_width": 17}, "layer 0: head_width 17 exceeds the model's: its heads are 16 wide"),
+        ({"target_params": 10.0}, "target_params: 10 parameters cannot be reached by width pruning: with one head and"),
+        ({"target_flops": 1e12}, "target_flops: 1000G operations is not below the model's cost: the model has"),
         (
             {"ratio": 0.5, "importance": {"kind": "taylor", "on": "teacher"}},
-            "the model is its own teacher: at the start its answers are the teacher's",
+            "the model is its own teacher: at the start its outputs equal the teacher's",
         ),
     ],
 )

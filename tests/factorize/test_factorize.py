@@ -144,7 +144,7 @@ def test_even_ranks_keep_the_same_share() -> None:
 def test_a_matrix_that_would_grow_stays_whole() -> None:
     known = candidates([(32, 32, 0), (2, 32, 1)])
     assert allocation.same_rank(known, 8) == {"0": 8}
-    with pytest.raises(UserError, match=r"rank 20 makes no matrix smaller.*use at most 15"):
+    with pytest.raises(UserError, match=r"rank 20 does not make any matrix smaller.*use at most 15"):
         allocation.same_rank(known, 20)
 
 

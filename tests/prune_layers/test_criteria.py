@@ -116,7 +116,7 @@ def test_a_criterion_explains_itself(kind: str) -> None:
 def test_labels_are_asked_for_by_those_that_read_them(kind: str) -> None:
     study = LayerStudy(model(), batches(labelled=False))
     if registry.load(PACKAGE, kind).reads_labels:
-        with pytest.raises(UserError, match=f"criterion {kind} measures losses, and no training row has a label"):
+        with pytest.raises(UserError, match=f"criterion {kind} needs labels, and no training row has one"):
             criterion(kind, study)
     else:
         chosen(kind, study, 3)
@@ -185,7 +185,7 @@ def test_measured_losses_agree_with_each_other() -> None:
     assert len(three.of_sets) == 10
     assert three.of_sets[three.keep] == min(study.loss(kept) for kept in combinations(range(DEPTH), 3))
     assert three.of_sets[three.keep] <= study.loss(chosen("greedy_loss", study, 3).keep)
-    with pytest.raises(UserError, match=r"10 sets of 3 layers are too many to try: limit is 9"):
+    with pytest.raises(UserError, match=r"10 sets of 3 layers exceed the search limit: limit is 9"):
         chosen("exhaustive", study, 3, limit=9)
 
 
@@ -284,7 +284,7 @@ def test_a_layer_that_is_not_finite_is_named() -> None:
 
 
 def test_one_batch_and_too_little_text() -> None:
-    with pytest.raises(UserError, match="there is no text to judge layers by"):
+    with pytest.raises(UserError, match="no text to score layers on"):
         LayerStudy(model(), [])
     short = dataclasses.replace(
         batches(1)[0], input_ids=torch.arange(3), segment_ids=torch.zeros(3, dtype=torch.int64),

@@ -48,7 +48,7 @@ def test_text_of_kept_pieces_is_cut_as_before(kind: str, characters: str, data: 
     try:
         choice, small = cut(pieces, counted_on, characters=characters, **how)
     except UserError as error:  # nothing but unknown characters was drawn, or all that there is
-        assert error.what.startswith(("the text holds no piece", "every one of the"))  # noqa: PT017
+        assert error.what.startswith(("the text contains no token", "all "))  # noqa: PT017
         return
     assert small.vocabulary_size == len(choice.kept) < pieces.tokenizer.vocabulary_size
     unknown = pieces.unknown
@@ -148,14 +148,14 @@ def _refused(made: Library, message: str) -> None:
 
 def test_tokenizers_that_cannot_be_rebuilt() -> None:
     none = (
-        "has no piece for unknown words, and cannot be rebuilt: its unk_token is '.UNK.', which is none of its pieces"
+        "has no token for unknown words and cannot be rebuilt: its unk_token is '.UNK.', which is not in its vocabulary"
     )
     _refused(Library(models.WordLevel({"a": 0, "b": 1}, unk_token="[UNK]")), f"here: this WordLevel tokenizer {none}")
     _refused(Library(models.WordPiece({"a": 0, "b": 1}, unk_token="[UNK]")), f"here: this WordPiece tokenizer {none}")
     random = Library(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5))
-    _refused(random, "this BPE tokenizer leaves out merges at random")
+    _refused(random, "this BPE tokenizer drops merges at random")
     twice = Library(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("a", -2.0)], unk_id=0))
-    _refused(twice, "the tokenizer has a piece twice, and cannot be rebuilt")
+    _refused(twice, "the tokenizer has a duplicate token and cannot be rebuilt")
 
 
 def test_ids_with_gaps_that_the_library_would_close() -> None:
@@ -169,7 +169,7 @@ def test_ids_with_gaps_that_the_library_would_close() -> None:
 def test_characters_that_would_be_lost_without_a_trace() -> None:
     made = Library(models.BPE({"a": 0, "b": 1, "ab": 2, "c": 3}, [("a", "b")]))
     pieces = take_apart(Tokenizer.from_files({"tokenizer.json": made.to_str().encode()}), "here")
-    with pytest.raises(UserError, match=r"neither a piece for unknown characters nor bytes.*set characters: all"):
+    with pytest.raises(UserError, match=r"neither an unknown token nor byte fallback.*set characters: all"):
         cut(pieces, ["a"], coverage=100.0, characters="used")
     assert len(cut(pieces, ["a"], coverage=100.0)[0].kept) == 3
 
@@ -221,10 +221,10 @@ def test_what_no_text_can_hold_comes_last() -> None:
     [
         (
             {"size": 5},
-            r"size: a vocabulary of 5 pieces: the least possible is \d+: special and added tokens, \d+ single",
+            r"size: a vocabulary of 5 tokens: the minimum is \d+: special and added tokens, \d+ single",
         ),
-        ({"size": 5000}, r"size: a vocabulary of 5,000 pieces: the model has \d+; give less"),
-        ({"min_count": 1}, r"every one of the \d+ pieces is needed, so there is nothing to cut"),
+        ({"size": 5000}, r"size: a vocabulary of 5,000 tokens: the model has \d+; give less"),
+        ({"min_count": 1}, r"all \d+ tokens are needed, so nothing can be removed"),
     ],
 )
 def test_amounts_that_cannot_be(asked: dict[str, int], message: str) -> None:
@@ -236,5 +236,7 @@ def test_amounts_that_cannot_be(asked: dict[str, int], message: str) -> None:
 
 
 def test_text_without_a_known_piece() -> None:
-    with pytest.raises(UserError, match="holds no piece that the tokenizer knows; give text in the model's language"):
+    with pytest.raises(
+        UserError, match=r"contains no token of the tokenizer.s vocabulary; give text in the model's language"
+    ):
         cut(pieces_of("wordpiece"), ["☃ ☃"], coverage=99.0)

@@ -102,7 +102,7 @@ def test_labels_alone_can_be_learned_from_or_left_out(kind: str) -> None:
     source = model()
     unlabelled = WidthStudy(source, batches(labelled=False))
     importance(kind, unlabelled, steps=3)(unlabelled)
-    with pytest.raises(UserError, match=f"importance {kind} measures losses, and no training row has a label"):
+    with pytest.raises(UserError, match=f"importance {kind} needs labels, and no training row has one"):
         importance(kind, unlabelled, steps=3, on="labels")
     other = WidthStudy(source, batches())
     importance(kind, other, steps=3, on="labels")(other)

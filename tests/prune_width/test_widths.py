@@ -127,7 +127,7 @@ def test_labels_are_asked_for_by_those_that_read_them(kind: str) -> None:
     study = WidthStudy(model(), batches(labelled=False))
     built = registry.build(PACKAGE, registry.schema(PACKAGE, kind).model_validate({"kind": kind}))
     if built.reads_labels:
-        with pytest.raises(UserError, match=f"importance {kind} measures losses, and no training row has a label"):
+        with pytest.raises(UserError, match=f"importance {kind} needs labels, and no training row has one"):
             importance(kind, study)
     else:
         importance(kind, study, **FEW.get(kind, {}))(study)

@@ -33,9 +33,9 @@ def test_as_few_as_hold_the_bound_are_found_in_a_few_measurements(size: int, dat
 
 
 def test_where_no_quantized_module_is_cheap_enough() -> None:
-    with pytest.raises(UserError, match=r"no quantized module costs 0\.5 points or less") as caught:
+    with pytest.raises(UserError, match=r"no number of fallback modules keeps the loss within 0\.5 points") as caught:
         fewest_back(["a", "b", "c"], lambda names: 3.0 - len(names) / 4, 0.5)
-    assert caught.value.why == "the least that was measured is 2.50"
+    assert caught.value.why == "the smallest measured loss is 2.50"
     assert caught.value.code == ExitCode.REFUSED
 
 

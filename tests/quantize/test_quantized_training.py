@@ -66,7 +66,8 @@ def test_fixed_ranges_are_for_trained_students(scheme: str) -> None:
     with pytest.raises(UserError) as error:
         born(asked(student=CUT, quantize={"scheme": scheme}))
     assert error.value.line().startswith(
-        "quantize, encoder.layers.0.attention.query: a student that is still to learn has no ranges that could be fixed"
+        "quantize, encoder.layers.0.attention.query: static activation ranges cannot be calibrated on an untrained "
+        "student"
     )
 
 
@@ -92,13 +93,13 @@ def test_ranges_stand_still_after_their_share() -> None:
 
 
 def test_ranges_that_cannot_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="the student has no ranges that follow the batches"):
+    with pytest.raises(UserError, match=r"the student has no ranges updated by the batches \(EMA\)"):
         Ranges(born(asked(quantize={})), asked(freeze_ranges=0.5))
     monkeypatch.setattr(rounding.distributed, "current", lambda: object())
     Ranges(born(asked(quantize={"scheme": "static"})), asked())
     with pytest.raises(UserError) as error:
         Ranges(born(asked(quantize={"scheme": "q8bert"})), asked())
-    assert error.value.line().startswith("torchrun: ranges that follow the batches are for one process")
+    assert error.value.line().startswith("torchrun: EMA activation ranges only work in a single process")
 
 
 def test_dropout_of_a_student_that_trains() -> None:

@@ -139,11 +139,11 @@ def test_what_is_shared_already() -> None:
     with pytest.raises(UserError) as error:
         refuse_shared(made.config, "runs/x")
     assert str(error.value) == (
-        "runs/x: this model shares layers already: its groups are 0 1 | 2 3; convert its parent, or merge its groups "
-        "further with a second share stage and reuse_input: true"
+        "runs/x: this model already shares layers: its groups are 0 1 | 2 3; convert its parent, or merge its groups "
+        "further in a second share stage with reuse_input: true"
     )
     check_joins(made.config, GROUPS["all"], "runs/x")
-    with pytest.raises(UserError, match="the pattern parts layers 0, 1, which are one already"):
+    with pytest.raises(UserError, match="the pattern separates layers 0, 1, which already share parameters"):
         check_joins(made.config, GROUPS["cycle"], "runs/x")
     assert told(GROUPS["attention"]) == "attention 0 1 2 3; feed-forward 0 | 1 | 2 | 3"
 

@@ -109,12 +109,12 @@ def test_a_size_that_is_not_below_the_width(size: int) -> None:
         factorization.factorize(parent(), None, size=size)
     assert str(error.value) == (
         f"embedding: an embedding size of {size}: the product must be smaller than the tables, whose width is 16; "
-        "use 1..15, or leave it out to keep the tables"
+        "use 1..15, or remove it to keep the tables"
     )
 
 
 def test_what_cannot_be_factorized() -> None:
-    with pytest.raises(UserError, match="the embeddings are factorized already, 8 x 16"):
+    with pytest.raises(UserError, match="the embeddings are already factorized, 8 x 16"):
         factorization.refuse_factorized(dataclasses.replace(CONFIG, embedding=8), "m")
     with pytest.raises(UserError, match="fixed sinusoids"):
         factorization.refuse_factorized(dataclasses.replace(CONFIG, positions="sinusoidal"), "m")

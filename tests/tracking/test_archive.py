@@ -62,8 +62,8 @@ def test_everything_arrives_once(archive: Path, store: Store, other: Store, caps
     assert main(["runs", "import", str(archive), "--tracking-uri", other.uri]) == 0
     said = capsys.readouterr()
     assert "imported 0 runs, left out 2" in said.out
-    assert "is left out: it is in the store already" in said.err
-    assert [one.why_not for one in import_runs(store, archive)] == ["it is in the store already"] * 2
+    assert "is left out: the store already has it" in said.err
+    assert [one.why_not for one in import_runs(store, archive)] == ["the store already has it"] * 2
 
 
 def test_files_of_runs_and_models_arrive(opened: Opener, store: Store, other: Store, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_an_import_that_was_cut_off_is_done_anew(archive: Path, other: Store) ->
     (first, _) = import_runs(other, archive)
     Seen(other).client.set_tag(first.run_id, STATE_TAG, "begun")
     (again, second) = import_runs(other, archive)
-    assert (again.why_not, second.why_not) == ("", "it is in the store already")
+    assert (again.why_not, second.why_not) == ("", "the store already has it")
     assert len(Seen(other).runs()) == 2
 
 
@@ -114,17 +114,17 @@ def test_an_archive_that_was_touched_makes_nothing(archive: Path, other: Store, 
         expected = "the archive is damaged: runs/"
     elif harm == "added":
         (archive / "runs" / "more.json").write_text("{}")
-        expected = "somebody put files into the archive: its manifest does not list runs/more.json"
+        expected = "the archive contains files that are not in its manifest: its manifest does not list runs/more.json"
     elif harm == "none":
         index.unlink()
-        expected = "this is no archive of runs: there is no archive.json in it"
+        expected = "not an archive of runs: it contains no archive.json"
     else:
         if harm == "newer":
-            content["version"], expected = 2, "the archive is newer: it is version 2"
+            content["version"], expected = 2, "the archive was written by a newer version: its format version is 2"
         elif harm == "path":
-            content["runs"][0], expected = "../../secret", "not as an archive is written: runs.0: String should match"
+            content["runs"][0], expected = "../../secret", "not the format of an archive: runs.0: String should match"
         else:
-            content["runs"], expected = 5, "not as an archive is written: runs: Input should be a valid list"
+            content["runs"], expected = 5, "not the format of an archive: runs: Input should be a valid list"
         _rewrite(archive, {"archive.json": json.dumps(content)})
     with pytest.raises(UserError) as caught:
         import_runs(other, archive)
@@ -148,6 +148,6 @@ def test_files_that_are_gone_are_told_and_the_rest_is_written(
     assert main(["runs", "export", str(tmp_path / "second"), "--tracking-uri", store.uri]) == 0
     said = capsys.readouterr()
     assert "wrote 2 runs and 2 models" in said.out
-    assert said.err.count("were they moved? see `compress runs relocate`") == 2
+    assert said.err.count("if the files were moved, run `compress runs relocate`") == 2
     assert main(["runs", "export", str(archive), "--tracking-uri", store.uri]) == 3
     assert "exists already" in capsys.readouterr().err

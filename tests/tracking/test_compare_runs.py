@@ -130,7 +130,7 @@ def test_deleted_and_unknown_runs_and_experiments(store: Store, compare) -> None
     execute(store, "UPDATE runs SET lifecycle_stage = 'deleted' WHERE run_uuid = ?", ids[0])
     code, _, said = compare("student-0")
     assert code == 2
-    assert "run 'student-0' was deleted; restore it on the page of `compress ui` (State: Deleted)" in said
+    assert "run 'student-0' was deleted; restore it in `compress ui` (State: Deleted)" in said
     code, _, said = compare("studnet-2")
     assert code == 2
     assert "no run and no model folder 'studnet-2'; did you mean 'student-2'?" in said

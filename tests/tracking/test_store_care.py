@@ -64,7 +64,7 @@ def test_a_run_that_runs_is_not_deleted(opened: Opener, store: Store) -> None:
     run.metrics({"train/loss": 1.0}, 0)
     while run.run_id is None:
         pass
-    with pytest.raises(UserError, match="run live: it still runs; stop it first"):
+    with pytest.raises(UserError, match="run live: the run is still in progress; stop it first"):
         deleting.doomed(store, ["live"])
 
 
@@ -125,7 +125,7 @@ def test_gc_keeps_what_the_registry_holds(opened: Opener, store: Store, seen: Se
     seen.client.delete_run(seen.run("registered").info.run_id)
     found = collecting.garbage(store)
     assert found.gone == []
-    assert found.kept == ["run registered stays: its model is version toy/1 of the registry"]
+    assert found.kept == ["run registered is kept: its model is version toy/1 of the registry"]
     assert (download_model("models:/toy/1", store.uri) / "config.json").is_file()
 
 
@@ -143,7 +143,7 @@ def test_gc_of_a_deleted_experiment(opened: Opener, store: Store, seen: Seen) ->
 
 def test_gc_asks_and_needs_the_database(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert _call("runs", "gc", "--tracking-uri", "http://127.0.0.1:9") == 2
-    assert "works on the database file and the folders beside it, and http://127.0.0.1:9" in capsys.readouterr().err
+    assert "needs the database file and the folders beside it, but http://127.0.0.1:9" in capsys.readouterr().err
     assert _call("runs", "gc", "--json", "--tracking-uri", store.uri) == 0
     assert json.loads(capsys.readouterr().out) == {"gone": [], "kept": [], "freed": 0}
 
@@ -177,12 +177,12 @@ def test_a_moved_project_finds_its_models_again(
     shutil.move(old, new)
     store = Store(f"sqlite:///{new}/mlruns/mlflow.db")
     run = Seen(store).run(STUDENT)
-    with pytest.raises(UserError, match=r"the files of .* are gone; was the project moved"):
+    with pytest.raises(UserError, match=r"the files of .* are missing; if the project was moved"):
         download_model(f"runs:/{run.info.run_id}/{STUDENT}", store.uri)
 
     monkeypatch.chdir(new)
     with pytest.raises(
-        UserError, match=r"the store was moved: its artifacts lie in .*; make its addresses right first"
+        UserError, match=r"the store was moved: its artifacts are in .*; update its artifact paths first"
     ):
         sync(new / "runs")
     assert _call("runs", "relocate", "--yes", "--json") == 0
@@ -196,12 +196,14 @@ def test_a_moved_project_finds_its_models_again(
     assert len(Seen(store).runs()) == 2
     before = schema.schema_version(Path(told["backup"]))
     assert before == schema.schema_version(new / "mlruns" / "mlflow.db")
-    with pytest.raises(UserError, match="nothing is to be changed: every address leads beside the store"):
+    with pytest.raises(UserError, match="nothing to change: every artifact path points to the store's folder"):
         relocating.plan(store)
 
 
 def test_relocating_what_leads_nowhere(project: Store) -> None:
-    with pytest.raises(UserError, match="no address of the store leads there: they all lead beside the store"):
+    with pytest.raises(
+        UserError, match="no artifact path of the store points there: all of them point to the store's folder"
+    ):
         relocating.plan(project, Path("/nowhere"))
     assert project.database is not None
     here = project.database.parent.parent
@@ -211,7 +213,7 @@ def test_relocating_what_leads_nowhere(project: Store) -> None:
 def test_a_folder_is_no_part_of_one_whose_name_begins_alike(project: Store) -> None:
     assert project.database is not None
     near = project.database.parent.parent.parent / project.database.parent.parent.name[:-1]
-    with pytest.raises(UserError, match="no address of the store leads there"):
+    with pytest.raises(UserError, match="no artifact path of the store points there"):
         relocating.plan(project, near)
 
 
@@ -252,7 +254,7 @@ def test_an_old_store_is_copied_and_brought_up_to_date(tmp_path: Path, caplog: p
     (kept,) = (tmp_path / "backups").iterdir()
     assert kept.name.endswith(f"-before-schema-{OLD_SCHEMA}.db")
     assert schema.schema_version(kept) == OLD_SCHEMA != schema.schema_version(database)
-    assert f"was written by an older MLflow: brought up to date; as it was before: {kept}" in caplog.text
+    assert f"was written by an older MLflow and has been upgraded; backup: {kept}" in caplog.text
     assert _names(Store(f"sqlite:///{database}")) == {"old"}
     assert len(list((tmp_path / "backups").iterdir())) == 1, "once is enough"
 
@@ -283,5 +285,5 @@ def test_a_newer_store_is_refused(store: Store) -> None:
     with sqlite3.connect(store.database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
     connection.close()
-    with pytest.raises(UserError, match="the store was written by a newer MLflow: its tables are of version ffff"):
+    with pytest.raises(UserError, match="the store was written by a newer MLflow: its schema version is ffff"):
         list_runs(store)

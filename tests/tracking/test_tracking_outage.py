@@ -120,10 +120,10 @@ def test_a_server_that_is_never_up(opened: Opener, warnings_said: list[str], sto
     assert ending.sync.startswith("compress sync ")
     down, left = warnings_said
     assert down.startswith(
-        "tracking: http://***@127.0.0.1:9 does not take our figures ([Errno 111] Connection refused); "
+        "tracking: http://***@127.0.0.1:9 does not accept metrics ([Errno 111] Connection refused); "
     )
-    assert "the run goes on and keeps them in" in down
-    assert left == f"tracking: 102 records are not in the store yet; send them with: {ending.sync}"
+    assert "the run continues and keeps them in" in down
+    assert left == f"tracking: 102 records are not uploaded yet; upload them with: {ending.sync}"
 
     sync(run.folder, uri=store.uri)
     assert _steps(seen, "toy") == list(range(100))

@@ -258,7 +258,7 @@ def test_an_artifact_that_is_gone_is_told_and_the_rest_arrives(
     assert run.finish().left == 0
     assert seen.run("run").data.metrics == {"a": 1.0}
     (said,) = warnings_said
-    assert "refused a record" in said
+    assert "rejected a record" in said
     assert "never-there.txt is gone" in said
 
 

@@ -45,7 +45,7 @@ def test_a_relative_database_is_made_absolute(tmp_path: Path, monkeypatch: pytes
         ("http:/host", "'http:/host' names no host; write http://host:port"),
         (
             "htp://u:canary@host",
-            "unknown kind of store 'htp://***@host': found 'htp:', allowed are http, https, sqlite",
+            "unknown type of store 'htp://***@host': found 'htp:', allowed: http, https, sqlite",
         ),
     ],
 )
@@ -120,5 +120,5 @@ def test_an_address_that_sqlalchemy_does_not_take(uri: str, capsys: pytest.Captu
     for command in (["runs", "list"], ["doctor"]):
         main([*command, "--tracking-uri", uri])
         said = "".join(capsys.readouterr())
-        assert "is not an address of a database" in " ".join(said.split())
+        assert "is not a database address" in " ".join(said.split())
         assert "canary" not in said

@@ -119,7 +119,7 @@ def test_a_run_that_was_deleted_stays_deleted(opened: Opener, seen: Seen, tmp_pa
     for state in ("kept", "lost"):
         if state == "lost":
             rec.state_path(tmp_path / "run").unlink()
-        with pytest.raises(UserError, match="was deleted in the store; restore it there to go on"):
+        with pytest.raises(UserError, match="was deleted in the store; restore it there to continue"):
             sync(tmp_path / "run", uri=seen.store.uri)
 
 
@@ -190,11 +190,11 @@ def test_a_password_that_is_not_kept_is_asked_for(opened: Opener, tmp_path: Path
     opened("run", store=Store("http://me:canary@127.0.0.1:9")).finish(seconds=0.1)
     with pytest.raises(UserError) as caught:
         sync(tmp_path / "run")
-    assert "whose password is not kept; set MLFLOW_TRACKING_URI to the whole address" in caught.value.line()
+    assert "whose password is not stored; set MLFLOW_TRACKING_URI to the full address" in caught.value.line()
     assert "canary" not in (tmp_path / "run" / "tracking" / "journal.jsonl").read_text()
 
 
-@pytest.mark.parametrize(("make", "message"), [(False, "no such folder"), (True, "no tracked run here")])
+@pytest.mark.parametrize(("make", "message"), [(False, "no such folder"), (True, "no tracked run in this folder")])
 def test_a_folder_without_runs(tmp_path: Path, make: bool, message: str) -> None:
     folder = tmp_path / "nothing"
     if make:
@@ -209,8 +209,8 @@ def test_a_store_that_does_not_answer(opened: Opener, tmp_path: Path, monkeypatc
     with pytest.raises(UserError) as caught:
         sync(tmp_path / "run", uri="http://127.0.0.1:9")
     line = caught.value.line()
-    assert "http://127.0.0.1:9 does not take the figures" in line
-    assert "run the same command again; nothing is lost" in line
+    assert "http://127.0.0.1:9 does not accept the metrics" in line
+    assert "run the same command again; no data is lost" in line
     assert caught.value.code == 6
 
 

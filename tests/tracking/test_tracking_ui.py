@@ -40,7 +40,7 @@ def test_only_this_machine_unless_exposed() -> None:
 
 
 def test_a_port_that_is_taken(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=f"--port: port {taken} is taken; leave it out and one is found"):
+    with pytest.raises(UserError, match=f"--port: port {taken} is taken; remove the option to use any free port"):
         server.choose_port("127.0.0.1", taken)
     monkeypatch.setattr(server, "PORT", taken)
     assert taken < server.choose_port("127.0.0.1", None) < taken + 50
@@ -52,7 +52,7 @@ def test_a_server_that_does_not_start_says_why(store: Store, monkeypatch: pytest
     with pytest.raises(UserError) as caught, server.serving(store, "127.0.0.1", 5999):
         pass
     line = caught.value.line()
-    assert "the MLflow server did not start: it ended with code 3; it said: http://***@h is broken" in line
+    assert "the MLflow server did not start: it exited with code 3; its output: http://***@h is broken" in line
 
 
 _SMALL_SERVER = """
@@ -96,7 +96,7 @@ def test_a_port_that_another_takes_first(store: Store, monkeypatch: pytest.Monke
         assert looks.count(first.port) > 1
         looks.clear()
         with (
-            pytest.raises(UserError, match=r"it ended with code 0; it said: ERROR: .* Address already in use"),
+            pytest.raises(UserError, match=r"it exited with code 0; its output: ERROR: .* Address already in use"),
             server.serving(store, "127.0.0.1", first.port),
         ):
             pass
@@ -198,4 +198,4 @@ def test_a_dead_run_is_shown_as_dead_and_sync_ends_it(
 
 def test_sync_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sync", str(tmp_path)]) == 2
-    assert "no tracked run here" in capsys.readouterr().err
+    assert "no tracked run in this folder" in capsys.readouterr().err

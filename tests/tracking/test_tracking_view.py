@@ -135,11 +135,16 @@ def test_views_of_a_lineage_and_of_a_contest(
 
     with pytest.raises(UserError) as caught:
         find_view(store, "contest", "chain-stage")
-    assert "run chain-stage: it is no contest with recovered cuts, and no part of one" in caught.value.line()
+    assert (
+        "run chain-stage: it is not a criterion comparison with recovery training, nor a run of one"
+        in caught.value.line()
+    )
     with pytest.raises(UserError, match="did you mean 'chain'"):
         find_view(store, "lineage", "chian")
     assert main(["ui", "--run", "chain", "--tracking-uri", store.uri]) == 2
-    assert "--run: is for the view of one run; add --view lineage, or --view contest" in capsys.readouterr().err
+    assert (
+        "--run: only applies to the view of one run; add --view lineage, or --view contest" in capsys.readouterr().err
+    )
 
 
 def test_views_of_a_store_without_runs(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""A teacher and a student that cut text into different pieces, compared on what both have.
+"""Compares a teacher and a student with different tokenizers on their common spans.
 
 Answers are compared row by row. What objectives read of single pieces, hidden states and queries, keys and values, is
 the mean over the pieces of each common span (`data.alignment`); every objective then runs as it is, on spans. [CLS] is

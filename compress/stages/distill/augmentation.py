@@ -1,4 +1,4 @@
-"""The training texts of a stage once more, in copies with other words in them (TinyBERT, Jiao et al., 1909.10351)."""
+"""Data augmentation by word replacement (TinyBERT, Jiao et al., 1909.10351)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model_folder(spec: AugmentationSpec, teacher: Path | None, general: Path | N
     else:
         folder = teacher if spec.method == "neighbours" else general or teacher
     if folder is None:
-        raise UserError("the augmentation has no model to take words from", where=WHERE, do="name one")
+        raise UserError("data augmentation needs a model that proposes words", where=WHERE, do="name one")
     if spec.method == "masked-lm" and "mlm" not in modelfolder.inspect(folder).heads:
         raise no_masked_lm(str(folder))
     return folder
@@ -38,7 +38,7 @@ def model_folder(spec: AugmentationSpec, teacher: Path | None, general: Path | N
 def no_masked_lm(name: str) -> UserError:
     """The same words before any folder is there."""
     return UserError(
-        "words are replaced by what a masked language model expects, and this model has no masked-LM head",
+        "words are replaced by predictions of a masked language model, and this model has no masked-LM head",
         where=f"{WHERE}: {name}",
         do="name a pretrained encoder as augmentation.model, or set augmentation.method to neighbours",
     )
@@ -57,13 +57,14 @@ def augmented(spec: AugmentationSpec, table: Table, context: StageContext, folde
         raise UserError(
             "no copy differs from its text",
             where="augmentation",
-            why=f"{made.replaced:,} of {made.words:,} words were drawn",
-            do="raise copies and rate, or leave the augmentation out",
+            why=f"{made.replaced:,} of {made.words:,} words were selected",
+            do="raise copies and rate, or remove the augmentation",
         )
     share = made.replaced / max(1, made.words)
     context.say(
-        f"augmentation: {len(made.source):,} copies of {counted(len(rows), 'text')}, {share:.0%} of the words that can "
-        f"be others replaced ({spec.method}, {folder.name})"
+        f"augmentation: {len(made.source):,} copies of {counted(len(rows), 'text')}, {share:.0%} of the replaceable "
+        f"words "
+        f"replaced ({spec.method}, {folder.name})"
     )
     if spec.keep_labels:
         return made.rows(rows, rows.labels[made.source])

@@ -1,4 +1,4 @@
-"""What a word could be instead: what a masked language model expects there, or its neighbours in an embedding table.
+"""Replacement candidates for words: masked language model predictions, or neighbours in an embedding table.
 
 Candidates are whole words of one piece each, made of letters, other than the word itself. For words of several pieces
 the paper (Jiao et al., arXiv 1909.10351) takes the nearest words of GloVe; here they are the nearest by cosine in the
@@ -220,7 +220,7 @@ def _shard(place: Path, part: Sequence[Passage], predictions: Predictions, say: 
         if not problems and note.get("shape") == list(shape):
             data = (place / "candidates.bin").read_bytes()
             return np.frombuffer(data, dtype="<i4").reshape(shape)
-        say(f"{place} is damaged ({problems[0] if problems else 'of another shape'}); it is made again")
+        say(f"{place} is damaged ({problems[0] if problems else 'of another shape'}); it will be rebuilt")
         atomic.remove_folder(place)
     table = predictions.of(part)
     with atomic.new_folder(place, needed=table.nbytes) as temp:

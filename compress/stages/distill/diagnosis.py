@@ -1,4 +1,4 @@
-"""Why a student does not learn, found early: checks on a few fixed rows before the first step and at validations.
+"""Runs the training checks on a few fixed rows before the first step and at every validation.
 
 A finding is one line. It is told at once, kept in the run's journal as a tag, and stands in the table `findings.json`
 of the stage. What was read off the rows goes into the validation curves: agreement with the teacher, KL, and each

@@ -1,4 +1,4 @@
-"""A student is born: from layers of its teacher, narrower or not, from a checkpoint of its own, or the stage before.
+"""Student initialization: from layers of the teacher, from a checkpoint, or from the previous stage.
 
 Random weights come only where a recipe asks for them, or where nothing fits, and are told each time.
 """
@@ -38,7 +38,7 @@ Sample = Callable[[], Iterable[Batch]]
 class Origin:
     """Where a student's weights and tokenizer come from. donor: whose weights they are, with the head that is wanted.
 
-    folder: of the checkpoint, where the donor is not the teacher.  how: None for the student of a stage before.
+    folder: of the checkpoint, where the donor is not the teacher.  how: None for the student of a previous stage.
     """
 
     donor: LoadedModel
@@ -68,7 +68,7 @@ def origin(how: StudentSpec | None, context: StageContext, teacher: LoadedModel,
     if how is not None and how.model is not None:
         folder = resolve(how.model)
     else:
-        folder = require_folder(context.model, "the student of a stage before", "--model", "distill")
+        folder = require_folder(context.model, "the student of a previous stage", "--model", "distill")
     info = modelfolder.inspect(folder)
     fresh = None
     if head is not None and not _answers_alike(info, teacher, head):
@@ -79,7 +79,7 @@ def origin(how: StudentSpec | None, context: StageContext, teacher: LoadedModel,
         if how is None:
             _take_head(made.model, teacher.model, head, context)
         else:
-            context.say(f"the student's {head} head starts from random weights: {folder} has none for these answers")
+            context.say(f"the student's {head} head is randomly initialized: {folder} has no such head")
     return Origin(made, how, folder)
 
 
@@ -93,7 +93,7 @@ def born(source: Origin, context: StageContext, head: str | None, sample: Sample
     student = take_layers(donor.model, keep, () if head is None else {head}, pooler=how.pooler)
     config = _resized(how, student.config)
     if how.init == "random":
-        context.say("the student starts from random weights, as the recipe says")
+        context.say("the student is randomly initialized, as the recipe requests")
         config = dataclasses.replace(config, layers=tuple(dense(shape) for shape in config.layers))
         return Model(config, student.head_configs).initialize(context.seed).to(context.device)
     if config != student.config:
@@ -102,9 +102,9 @@ def born(source: Origin, context: StageContext, head: str | None, sample: Sample
         context.say(f"the student is narrowed by {method}: {_shape(student.config)} to {_shape(config)}")
         student = narrow(student, config, method, seed=context.seed, statistics=statistics)
     if is_sparse(student.config):
-        context.say("its matrices are 2:4 sparse as those that it takes, and their zeros stay")
+        context.say("its matrices are 2:4 sparse like the weights it is initialized from; the zeros are kept")
     if how.head == "new" and head == "task":
-        context.say("the student's task head starts from random weights, as the recipe says")
+        context.say("the student's task head is randomly initialized, as the recipe requests")
         fresh = Model(student.config, student.head_configs).initialize(context.seed)
         student.heads["task"].load_state_dict(fresh.heads["task"].state_dict())
     return student
@@ -170,9 +170,9 @@ def _take_head(student: Model, donor: Model, head: str, context: StageContext) -
     """Copy the teacher's head, and its pooler where the head reads one, if the widths agree."""
     same_style = student.head_configs[head].style == donor.head_configs[head].style
     if student.config.hidden != donor.config.hidden or not same_style:
-        context.say(f"the student's {head} head is new: its shape is not the teacher's")
+        context.say(f"the student's {head} head is randomly initialized: its shape differs from the teacher's")
         return
     student.heads[head].load_state_dict(donor.heads[head].state_dict())
     if donor.head_configs[head].needs_pooler and student.encoder.pooler and donor.encoder.pooler:
         student.encoder.pooler.load_state_dict(donor.encoder.pooler.state_dict())
-    context.say(f"the student's {head} head is a copy of the teacher's")
+    context.say(f"the student's {head} head is copied from the teacher")

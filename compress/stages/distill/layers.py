@@ -1,4 +1,4 @@
-"""Which teacher layer each student layer starts from, and which it is compared with."""
+"""Layer maps: which teacher layer initializes each student layer, and which it is compared with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def resolve(student: StudentSpec, depth: int) -> list[int]:
         count = student.count or 0
         if not 1 <= count <= depth:
             raise UserError(
-                f"{count} layers cannot be taken from a teacher of {depth}", where="student.count", do=f"use 1..{depth}"
+                f"{count} layers cannot be taken from a teacher with {depth} layers",
+                where="student.count",
+                do=f"use 1..{depth}",
             )
         layers = _RULES[student.layers](count, depth)
     check_layer_map(layers, depth)
@@ -36,7 +38,7 @@ def _every_other(count: int, depth: int) -> list[int]:
         raise UserError(
             f"every other layer of {depth} gives at most {(depth + 1) // 2}",
             where="student.count",
-            why=f"{count} were asked for",
+            why=f"{count} were requested",
             do="use uniform",
         )
     return list(range(0, 2 * count, 2))
@@ -61,7 +63,7 @@ def sentence(layers: Sequence[int], depth: int, donor: str = "teacher") -> str:
     """The map as people read it. donor: whose layers they are."""
     pairs = ", ".join(f"{i} from {layer}" for i, layer in enumerate(layers))
     left = ", ".join(str(i) for i in range(depth) if i not in layers) or "none"
-    return f"layer map (student from {donor}, of 0..{depth - 1}): {pairs}; left out: {left}"
+    return f"layer map (student layers from {donor}, which has 0..{depth - 1}): {pairs}; not used: {left}"
 
 
 def compared(
@@ -85,7 +87,7 @@ def compared(
             raise UserError(
                 f"{len(pairs)} teacher layers for a student of {depths[0]}",
                 where="layer_map",
-                do="name one for each student layer, or pairs [student, teacher]",
+                do="give one for each student layer, or pairs [student, teacher]",
             )
         pairs = layermaps.check(pairs, *depths)
     elif rule in layermaps.TRAINED:
@@ -93,7 +95,7 @@ def compared(
     elif rule == layermaps.START:
         if copied is None:
             raise UserError(
-                "map start needs a student that this stage cuts from the teacher",
+                "layer map start needs a student initialized from the teacher's layers in this stage",
                 where="layer_map",
                 do=f"use uniform, or list the pairs: student 0..{depths[0] - 1}, teacher 0..{depths[1] - 1}",
             )
@@ -109,7 +111,7 @@ def comparison(pair: ModelPair, rule: str | Sequence[object]) -> str:
     """The map of compared layers as people read it."""
     name = rule if isinstance(rule, str) else "listed"
     if pair.choice == "learned":
-        return f"compared layers ({name}): each with all of 0..{pair.teacher.depth - 1}, by weights that train along"
+        return f"compared layers ({name}): each with all of 0..{pair.teacher.depth - 1}, by trained weights"
     if pair.choice == "smallest":
-        return f"compared layers ({name}): at each step the one of 0..{pair.teacher.depth - 1} with the least loss"
+        return f"compared layers ({name}): at each step the one of 0..{pair.teacher.depth - 1} with the smallest loss"
     return f"compared layers ({name}): " + ", ".join(f"{s} with {t}" for s, t in pair.pairs)

@@ -1,4 +1,4 @@
-"""Which teacher layer each student layer resembles most, measured on real input."""
+"""Matches each student layer to the most similar teacher layer, measured on real input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few fixed rows of held-out data, answered by teacher and student again and again: what diagnosis is read off.
+"""The probe: fixed held-out rows on which teacher and student are compared during training.
 
 The teacher is asked once, before the first step; what it says is kept (64 MB at most).
 """
@@ -153,7 +153,7 @@ class CorpusProbe(Probe):
 
     @property
     def what(self) -> str:
-        return f"{sum(len(_labels(b)) for b in self.batches):,} hidden pieces of held-out text"
+        return f"{sum(len(_labels(b)) for b in self.batches):,} masked tokens of held-out text"
 
     def _read(self, model: Asked, batch: Batch) -> torch.Tensor:
         vocabulary = model(batch, Needs(mlm="masked")).vocabulary

@@ -1,4 +1,4 @@
-"""A student whose numbers are rounded while it trains (quantization-aware training): born so, and its ranges held."""
+"""Quantization-aware training: a fake-quantized student and its activation ranges."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ def rounded(student: Model, spec: Spec, context: StageContext, batches: Callable
         if spec.student is not None:
             _refuse_fixed(student)
         read = calibrate(student, batches(), context.workshop.stop)
-        observed = f", ranges begin with those of {read:,} training texts" if read else ""
+        observed = f", ranges initialized on {read:,} training texts" if read else ""
         count = len(quantized_modules(student))
-        context.say(f"the student is born quantized: {count} of its matrices and tables{observed}")
+        context.say(
+            f"quantization-aware training: {count} of the student's matrices and tables are quantized{observed}"
+        )
     if student.config.quantization is not None and context.precision != "fp32":
         raise UserError(
             f"a quantized student cannot be trained in {context.precision}",
             where="training.precision",
-            why="its rounded numbers would be rounded once more, and none of them deployed",
+            why="the fake-quantized values would be rounded a second time, unlike the deployed model",
             do="use --precision fp32",
         )
     return student
@@ -65,9 +67,9 @@ def _refuse_fixed(student: Model) -> None:
         if quantizer is None or not quantizer.calibrated or quantizer.moves or any(quantizer.parameters()):
             continue
         raise UserError(
-            "a student that is still to learn has no ranges that could be fixed",
+            "static activation ranges cannot be calibrated on an untrained student",
             where=f"quantize, {name}",
-            why="its input's range is observed once, before training",
+            why="its input range is observed once, before training",
             do="use scheme per-token, static-ema, lsq or lsq-plus, or quantize the trained student (recipe qat)",
         )
 
@@ -89,15 +91,15 @@ class Ranges:
         self.share = FREEZE if spec.freeze_ranges is None else spec.freeze_ranges
         if not names and spec.freeze_ranges is not None:
             raise UserError(
-                "the student has no ranges that follow the batches",
+                "the student has no ranges updated by the batches (EMA)",
                 where="freeze_ranges",
-                do="use scheme static-ema or q8bert, or leave this out",
+                do="use scheme static-ema or q8bert, or remove this key",
             )
         if names and distributed.current() is not None:
             raise UserError(
-                "ranges that follow the batches are for one process",
+                "EMA activation ranges only work in a single process",
                 where="torchrun",
-                why=f"each would follow rows of its own: {names[0]}",
+                why=f"each process would observe different rows: {names[0]}",
                 do="run it without torchrun, or use scheme per-token, static or lsq-plus",
             )
 

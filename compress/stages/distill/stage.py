@@ -52,7 +52,7 @@ from compress.training.schedule import total_steps
 
 
 class Stage:
-    """A teacher folder and text → a student that answers as the teacher does."""
+    """Distils a teacher into a student on text."""
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
@@ -78,7 +78,7 @@ class Stage:
             made = dataclasses.replace(made, config=None)
         if None not in (made.vocabulary, donor.vocabulary) and made.vocabulary != donor.vocabulary:
             named = self.spec.student and self.spec.student.model
-            student = named or "the student of the stage before"
+            student = named or "the student of the previous stage"
             check_comparable(self.spec, self._built(), student, "the teacher of this stage")
         return made
 
@@ -95,7 +95,7 @@ class Stage:
     def plan(self) -> list[str]:
         s, t = self.spec, self.spec.training
         if s.student is None:
-            born = "the student of the stage before"
+            born = "the student of the previous stage"
         else:
             born = s.student.sentence()
         losses = " + ".join(f"{row.weight:g} {row.kind}" for row in s.objectives)
@@ -138,7 +138,7 @@ class Stage:
         teacher = load_model(folder, require={"mlm"} if reads else (), device=c.device)
         head = "mlm" if "mlm" in teacher.heads else None
         if head is None:
-            c.say("the general teacher has no masked-LM head: nothing is validated, the student's last weights count")
+            c.say("the general teacher has no masked-LM head: validation is skipped and the last weights are kept")
         begun = birth.origin(spec.student, c, teacher, head)
         self._is_alien(begun, teacher)
         tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
@@ -317,8 +317,8 @@ class Stage:
         reading = [name for name, n in needs.items() if n.attentions or n.attention_scores]
         if reading:
             self.context.say(
-                f"{' and '.join(reading)} reads attention maps, which the fused attention kernels never hold: "
-                "attention is computed by plain products, slower, its memory growing with the square of the length"
+                f"{' and '.join(reading)} reads attention maps, which fused attention kernels do not return: "
+                "attention is computed without them, which is slower and needs memory quadratic in the length"
             )
 
     def _mapped(self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None) -> ModelPair:
@@ -351,7 +351,7 @@ class Stage:
         if student.config.quantization is None:
             return meta
         return meta.model_copy(
-            update={"notes": (*meta.notes, "trained with its numbers rounded, as they are deployed")}
+            update={"notes": (*meta.notes, "trained with quantization-aware training, as it is deployed")}
         )
 
     def _built(self) -> dict[str, tuple[float, nn.Module]]:

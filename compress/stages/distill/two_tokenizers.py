@@ -1,4 +1,4 @@
-"""A student whose tokenizer is not its teacher's: what cannot be compared is refused, the data are cut by both."""
+"""Distillation with different tokenizers: encodes the data with both and rejects unsupported options."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class TwoTokenizers:
     def tell(self, rows: PairedRows) -> None:
         """Say how the training texts are cut and compared."""
         ours, theirs = len(rows.student.ids), len(rows.teacher.ids)
-        how = "by their answers alone" if rows.spans is None else f"on {int(rows.spans.counts.sum()):,} common spans"
+        how = "by task logits only" if rows.spans is None else f"on {int(rows.spans.counts.sum()):,} common spans"
         self.context.say(
-            f"teacher and student have different tokenizers: {theirs:,} pieces against {ours:,} on the training texts, "
+            f"teacher and student have different tokenizers: {theirs:,} tokens and {ours:,} tokens on the training "
+            f"texts, "
             f"compared {how}"
         )
 
@@ -79,7 +80,7 @@ def check_comparable(spec: Spec, objectives: Objectives, student: str, teacher: 
         raise UserError(
             "student and teacher have different vocabularies",
             where=student,
-            why=f"not the one of {teacher}, and on a corpus masked pieces are compared",
+            why=f"it is not that of {teacher}, and on a corpus masked tokens are compared",
             do=f"{OWN}; level: task_specific works with two tokenizers",
         )
     asked = _asked(objectives)
@@ -90,10 +91,10 @@ def check_comparable(spec: Spec, objectives: Objectives, student: str, teacher: 
         return
     for key, value in (("noise", spec.noise), ("cache", spec.cache)):
         if value is not None:
-            raise UserError(f"{key} needs one tokenizer for both", where=key, why=why, do=f"leave it out, or {OWN}")
+            raise UserError(f"{key} needs one tokenizer for both", where=key, why=why, do=f"remove it, or {OWN}")
     if spec.layer_map == MEASURED:
         raise UserError(
-            "layers are measured piece by piece, which needs one tokenizer for both",
+            "layers are compared token by token, which needs one tokenizer for both",
             where="layer_map",
             why=why,
             do="use uniform, learned or smallest",
@@ -106,10 +107,12 @@ def check_answers_rows(table: Table, objectives: Objectives, student: str) -> No
         return
     task = task_of(table.task, table.settings)
     if task.head[0] != "classification":
-        raise UserError(f"{task.kind} answers pieces, which two tokenizers cut differently", where=student, do=OWN)
+        raise UserError(
+            f"{task.kind} predicts per token, and the two tokenizers split text differently", where=student, do=OWN
+        )
     if table.settings.get("long_text") == "chunk":
         raise UserError(
-            "chunks of a text are others for each tokenizer", where="data.long_text", do=f"use cut; or {OWN}"
+            "the two tokenizers split a text into different chunks", where="data.long_text", do=f"use cut; or {OWN}"
         )
 
 

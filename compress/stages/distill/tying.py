@@ -35,10 +35,10 @@ class Shrinking:
         sharing = student.config.sharing
         if sharing is None or not sharing.residual_rank:
             raise UserError(
-                "the student has no residuals that could shrink",
+                "the student has no residuals to shrink",
                 where="shrink_residuals",
-                why="its layers share nothing" if sharing is None else "what its layers share has none",
-                do="give the share stage before it a residual_rank, or leave this out",
+                why="its layers share no parameters" if sharing is None else "its shared layers have none",
+                do="set residual_rank in the share stage before it, or remove this key",
             )
         self.student, self.spec, self.factor = student, spec, 1.0
 
@@ -79,7 +79,7 @@ class Pulling:
         for part in PARTS:
             check_shapes(student.config.layers, groups, part, where)
         if len(set(groups)) == depth:
-            raise UserError("no two layers are in one group", where=where, do="use fewer groups, or remove proximity")
+            raise UserError("every group has a single layer", where=where, do="use fewer groups, or remove proximity")
         self.matrices = sum(groups.count(g) > 1 for g in set(groups)) * sum(map(len, PARTS.values()))
 
     def pace(self, done: int, total: int) -> None:
@@ -119,7 +119,7 @@ class Tying:
         if self.pulling is None:
             return {}
         now = self._distance()
-        self.context.say(f"distance between layers that will merge: {self.before:.3f} before, {now:.3f} now (0: equal)")
+        self.context.say(f"distance between the layers to be tied: {self.before:.3f} before, {now:.3f} now (0: equal)")
         return {f"{TERM}_before": self.before, TERM: now}
 
     def kept(self) -> Model:

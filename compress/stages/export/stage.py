@@ -1,4 +1,4 @@
-"""Write the ONNX file of a fine-tuned encoder, held to its answers on real rows; the model itself stays as it is."""
+"""Export a fine-tuned encoder to ONNX and check its outputs on real rows; the model is unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stage:
         return start or teacher
 
     def plan(self) -> list[str]:
-        kind = ", of standard operators alone" if self.spec.portable else ""
+        kind = ", standard operators only" if self.spec.portable else ""
         return [f"write model.onnx, opset {self.spec.opset}{kind}, checked on {self.spec.rows:,} validation texts"]
 
     def prepare(self) -> Prepared:
@@ -54,7 +54,7 @@ class Stage:
         written = write_as_saved(loaded, files, meta, "task", batches, what, opset=s.opset, portable=s.portable)
         for line in written.findings:
             c.say(line)
-        c.say(f"model.onnx has {len(written.content) / 1e6:.1f} MB")
+        c.say(f"model.onnx: {len(written.content) / 1e6:.1f} MB")
         meta = meta.model_copy(update={"notes": (*meta.notes, written.note)})
         return Prepared(
             finish=lambda: Finished(loaded.model, files, meta, beside=written.files),

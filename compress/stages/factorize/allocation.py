@@ -1,4 +1,4 @@
-"""How large each matrix's rank is, within a number of parameters for all of them."""
+"""Allocates ranks to matrices within a total parameter budget."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def same_rank(candidates: Mapping[str, Candidate], rank: int) -> Ranks:
     if not found:
         most = max(c.most for c in candidates.values())
         raise UserError(
-            f"rank {rank} makes no matrix smaller", where="rank", why="two thin matrices would hold more numbers",
+            f"rank {rank} does not make any matrix smaller", where="rank", why="two low-rank factors would have "
+            "more parameters",
             do=f"use at most {most}",
         )  # fmt: skip
     return found

@@ -1,4 +1,4 @@
-"""A trained encoder into one whose matrices are products of two thin ones."""
+"""Replaces matrices of a trained encoder by low-rank factors."""
 
 from __future__ import annotations
 

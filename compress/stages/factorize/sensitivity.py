@@ -1,4 +1,4 @@
-"""What thinner matrices do to the model's answers: measured, one matrix at a time, at several ranks."""
+"""Measures how much a lower rank of each matrix changes the model's outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Split the matrices of an encoder's layers in two thin ones (low rank).
+"""Replace the matrices of an encoder's layers by low-rank factors.
 
 It saves bytes more than time: two thin products run slower for each operation than one whole product does. What it
 costs in quality is won back by distilling the model as it was into what it became, in a stage after this one.
@@ -32,7 +32,7 @@ RANKS = "ranks.json"
 
 
 class Stage:
-    """A trained model and real text → the same model with thin matrices."""
+    """Replaces a trained model's matrices by low-rank factors, fitted on real text."""
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
@@ -45,12 +45,12 @@ class Stage:
         if s.rank is not None:
             goal = f"rank {s.rank}"
         elif s.ratio is not None:
-            goal = f"{100 * s.ratio:g} % of their numbers"
+            goal = f"{100 * s.ratio:g} % of their parameters"
         else:
             goal = f"{s.max_mb:g} MB in all"
         ranks = "" if s.rank is not None else f", ranks by {s.allocation}"
-        ranks = ", ranks alike" if ranks and s.allocation == "uniform" else ranks
-        return [f"split the layers' matrices by {s.method.kind} to {goal}{ranks}"]
+        ranks = ", uniform ranks" if ranks and s.allocation == "uniform" else ranks
+        return [f"factorize the layers' matrices by {s.method.kind} to {goal}{ranks}"]
 
     def prepare(self) -> Prepared:
         """Choose a rank for each matrix and factorize the model here; nothing is left for the training loop.
@@ -71,7 +71,7 @@ class Stage:
         known = conversion.candidates(model, found)
         if s.rank is None and s.allocation == "sensitivity":
             on, rows = original.heads, original.batches(BATCH_ROWS)
-            with c.workshop.progress("what each matrix costs", len(known)) as progress:
+            with c.workshop.progress("sensitivity of each matrix", len(known)) as progress:
                 told = progress.update
                 known = sensitivity.felt(model, found, known, inputs, rows, on, c.workshop.stop, told)
         ranks = self._ranks(known, model)
@@ -84,12 +84,14 @@ class Stage:
         c, s, loaded = self.context, self.spec, original.loaded
         share = allocation.counted(known, ranks) / sum(one.whole for one in known.values())
         notes = (
-            f"matrices of its layers split by {s.method.kind}, {100 * share:.1f} % of their numbers kept",
-            "low rank saves bytes more than time",
+            f"layer matrices factorized by {s.method.kind}, {100 * share:.1f} % of their parameters kept",
+            "low rank reduces size more than latency",
         )
         meta = original.meta(*notes)
         before, after = (config.count_parameters() for config in (loaded.config, made.config))
-        c.say(f"{before:,} parameters became {after:,} (heads apart), {100 * share:.1f} % of those in the matrices")
+        c.say(
+            f"{before:,} parameters became {after:,} (without task heads), {100 * share:.1f} % of those in the matrices"
+        )
         return Prepared(
             finish=lambda: Finished(made, loaded.tokenizer_files, meta),
             params={
@@ -106,11 +108,9 @@ class Stage:
     def _check(self, config: EncoderConfig, where: str) -> None:
         """What can be told before anything is computed."""
         refuse_quantized(config, "factorizing it", where)
-        refuse_low_rank(config, "factorizing it", where, "start from the model that it was made of")
-        refuse_sparse(
-            config, "factorizing it", where, "start from the model that it was made of: one of both is possible"
-        )
-        refuse_apart(config, where, "a product would have to be shared as well", "factorize")
+        refuse_low_rank(config, "factorizing it", where, "start from its parent model")
+        refuse_sparse(config, "factorizing it", where, "start from its parent model: the two cannot be combined")
+        refuse_apart(config, where, "the factors would have to be shared as well", "factorize")
 
     # --- ranks ------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Stage:
         whole, least = sum(one.whole for one in known.values()), allocation.least(known)
         if s.ratio is not None:
             budget, key = int(s.ratio * whole), "ratio"
-            said, smallest = f"{100 * s.ratio:g} % of the layers' numbers", f"{least / whole:.3g}"
+            said, smallest = f"{100 * s.ratio:g} % of the layers' parameters", f"{least / whole:.3g}"
         else:
             assert s.max_mb is not None
             numbers = sum(p.numel() for p in model.parameters())
@@ -130,13 +130,13 @@ class Stage:
             said, smallest = f"{s.max_mb:g} MB", f"{(numbers - whole + least) * 4 / 1e6:.3g}"
             if budget >= whole:
                 raise UserError(
-                    f"{said} are more than the model takes", where=key,
-                    why=f"it takes {numbers * 4 / 1e6:.3g} MB", do="name fewer",
+                    f"{said} is more than the model needs", where=key,
+                    why=f"it needs {numbers * 4 / 1e6:.3g} MB", do="request less",
                 )  # fmt: skip
         if budget < least:
             raise UserError(
-                f"{said} cannot be met by thinner matrices alone", where=key,
-                why=f"with rank 1 everywhere it is {smallest}",
+                f"{said} cannot be met by low rank alone", where=key,
+                why=f"with rank 1 everywhere the size is {smallest}",
                 do="allow more, or cut layers, width, embeddings or the vocabulary first",
             )  # fmt: skip
         return (allocation.uniform if s.allocation == "uniform" else allocation.spread)(known, budget)
@@ -147,11 +147,14 @@ class Stage:
         tokens = plan.batch * min(plan.length, model.config.max_positions)
         slower = timing.slower(ranks, known, tokens, self.context.device, plan)
         kept = {name: rank for name, rank in ranks.items() if name not in slower}
-        self.context.say(f"{len(slower)} of {len(ranks)} matrices stay whole: their thin products are not faster here")
+        self.context.say(
+            f"{len(slower)} of {len(ranks)} matrices are not factorized: their low-rank factors are not faster on "
+            f"this device"
+        )
         if not kept:
             raise UserError(
-                "no matrix would be faster as two thin ones on this device", where="only_faster",
-                do="allow less of the numbers (ratio), or leave it out, for bytes alone",
+                "no matrix would be faster as low-rank factors on this device", where="only_faster",
+                do="keep fewer parameters (ratio), or remove the option to reduce size only",
             )  # fmt: skip
         return kept
 

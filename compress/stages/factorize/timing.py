@@ -1,4 +1,4 @@
-"""Whether two thin products are faster than the whole one, measured on this device."""
+"""Measures on this device whether low-rank factors are faster than the full matrix."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from compress.training.module import StageModule
 
 
 class Stage:
-    """A model folder (pretrained or fine-tuned) and labelled rows → a model with a task head."""
+    """Trains a model with a task head on labelled rows."""
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context

@@ -1,4 +1,4 @@
-"""Gates on layers: x + g·(layer(x) − x), 1 for a layer as it is and 0 for one that is not there."""
+"""Gates on layers: x + g·(layer(x) − x); 1 keeps a layer, 0 removes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a cut: the table of layers, the heatmap of their likeness, and why each layer went."""
+"""Report of layer pruning: the table of layers, the CKA heatmap, and why each layer was dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remove whole layers of an encoder: those that a criterion finds least needed, on real text."""
+"""Remove whole layers of an encoder, chosen by a criterion on real text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACKAGE = "compress.stages.prune_layers.criteria"
 
 
 class Stage:
-    """The model before it (or the teacher), and labelled rows → the same model with fewer layers."""
+    """Drops layers of the previous model (or the teacher), chosen on labelled rows."""
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
@@ -54,10 +54,10 @@ class Stage:
         elif s.drop is not None:
             goal = f"drop {s.drop} layers"
         elif s.max_drop is not None:
-            goal = f"drop as many layers as cost at most {s.max_drop:g} points"
+            goal = f"drop as many layers as possible at a loss of at most {s.max_drop:g} points"
         else:
-            goal = f"drop as few layers as bring it to {s.target_latency:g} ms"
-        at_most = f", {s.max_layers_per_stage} at once" if s.max_layers_per_stage else ""
+            goal = f"drop as few layers as needed to reach {s.target_latency:g} ms"
+        at_most = f", at most {s.max_layers_per_stage} at a time" if s.max_layers_per_stage else ""
         return [f"{goal}{at_most}, chosen by {s.criterion.kind} on {s.rows:,} training texts"]
 
     def prepare(self) -> Prepared:
@@ -69,14 +69,14 @@ class Stage:
         study = subject.study(self.context.seed)
         depth = subject.loaded.config.depth
         if self.spec.layers is not None:
-            why = "not among the layers that were named"
+            why = "not among the listed layers"
             gone = [i for i in range(depth) if i not in self.spec.layers]
             choice, tried = LayerChoice(self.spec.layers, dict.fromkeys(gone, why)), None
         else:
             choice, tried = self._chosen(subject, study)
         self.context.say(sentence(choice, depth))
         if depth - 1 not in choice.keep:
-            self.context.say(f"the heads now read layer {choice.keep[-1]}, since the last layer goes")
+            self.context.say(f"the heads now read layer {choice.keep[-1]}, since the last layer is dropped")
         kind = "listed" if self.spec.layers is not None else self.spec.criterion.kind
         report = Report(kind, choice, depth, study, tried, self.context)
         meta = folder_meta(self.context, {"parent": subject.folder}, subject.table)
@@ -103,7 +103,7 @@ class Stage:
         spec, depth = self.spec, study.depth
         protected = targets.protected_layers(spec, depth, not subject.loaded.config.first_norm)
         if protected and spec.protect is None:
-            self.context.say("layer 0 stays: it is unlike the others; protect: [] lets it go")
+            self.context.say("layer 0 is protected by default; set protect: [] to allow its removal")
         criterion = build(spec.criterion, study)
 
         def choose(keep: int) -> LayerChoice:
@@ -132,9 +132,9 @@ def build(row: Any, study: LayerStudy) -> LayerCriterion:
     criterion: LayerCriterion = registry.build(PACKAGE, row)
     if criterion.reads_labels and not study.labelled:
         raise UserError(
-            f"criterion {row.kind} measures losses, and no training row has a label",
+            f"criterion {row.kind} needs labels, and no training row has one",
             where=study.name,
-            do="give labelled data, or use a criterion that reads text alone, such as cka",
+            do="give labelled data, or use a criterion that needs no labels, such as cka",
         )
     return criterion
 
@@ -142,7 +142,7 @@ def build(row: Any, study: LayerStudy) -> LayerCriterion:
 def sentence(choice: LayerChoice, depth: int) -> str:
     """Which layers go, as people read it."""
     gone = [i for i in range(depth) if i not in choice.keep]
-    return f"of layers 0..{depth - 1} {_listed(gone)} go, {_listed(choice.keep)} stay"
+    return f"layers 0..{depth - 1}: {_listed(gone)} dropped, {_listed(choice.keep)} kept"
 
 
 def _listed(layers: Sequence[int]) -> str:

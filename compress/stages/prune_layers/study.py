@@ -1,4 +1,4 @@
-"""A model on the text that its layers are judged by. Passes over the text are made once and shared by all criteria."""
+"""Statistics of a model's layers on calibration text, computed once and shared by all criteria."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LayerStudy:
         stop: Callable[[], None] = lambda: None,
     ) -> None:
         if not batches:
-            raise UserError("there is no text to judge layers by", where=name, do="give --data")
+            raise UserError("no text to score layers on", where=name, do="give --data")
         self.model, self.batches, self.seed, self.name, self.stop = model, batches, seed, name, stop
         self.steps = batches if steps is None else steps
         self.depth = model.config.depth

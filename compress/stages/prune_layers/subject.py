@@ -1,4 +1,4 @@
-"""The model that is cut, the text that its layers are judged by, and what any of its layers alone are worth."""
+"""The model to prune, its calibration text, and the quality of any subset of its layers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Subject:
     def of(cls, context: StageContext, rows: int) -> Subject:
         """The model before a stage, or the teacher, with the data's rows encoded for it. Raises UserError; for a
         quantized model too, whose rounding was fitted to layers that would not be there any more."""
-        folder = require_folder(context.model or context.teacher, "a fine-tuned model to cut", "MODEL", "prune_layers")
+        folder = require_folder(
+            context.model or context.teacher, "a fine-tuned model to prune", "MODEL", "prune_layers"
+        )
         loaded = load_model(folder, require={"task"}, keep={"task"}, device=context.device)
         refuse_quantized(loaded.config, "cutting it", str(folder))
         table = context.table()

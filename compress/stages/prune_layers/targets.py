@@ -1,4 +1,4 @@
-"""How many layers stay: a number, the fewest within a loss of quality, or the most within a latency."""
+"""Number of layers to keep: a fixed number, the fewest within a quality loss, or the most within a latency."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kept_count(spec: Spec, depth: int) -> int | None:
     Raises UserError for none, all or more than there are.
     """
     if depth < 2:
-        raise UserError("a model of one layer has none to remove", where="prune_layers")
+        raise UserError("a model with one layer cannot lose one", where="prune_layers")
     if spec.layers is not None:
         return _checked(len(spec.layers), depth, "layers")
     if spec.keep is not None:
@@ -43,7 +43,7 @@ def kept_count(spec: Spec, depth: int) -> int | None:
 def _checked(keep: int, depth: int, where: str) -> int:
     if 1 <= keep < depth:
         return keep
-    what = f"{keep} of {depth} layers cannot stay" if keep > 0 else f"none of {depth} layers would stay"
+    what = f"cannot keep {keep} of {depth} layers" if keep > 0 else f"all {depth} layers would be dropped"
     allowed = f"drop 1..{depth - 1}" if where == "drop" else f"keep 1..{depth - 1}"
     raise UserError(what, where=where, why=f"the model has layers 0..{depth - 1}", do=f"use {allowed}")
 
@@ -63,12 +63,12 @@ def deepest_within(limit: float, depth: int, least: int, choose: Choose, lost: C
     met = [t for t in tried if t.met]
     if not met:
         raise UserError(
-            f"no layer can go for {limit:g} points",
+            f"no layer can be dropped within {limit:g} points",
             where="max_drop",
             why=f"the cheapest removal, of layer {_gone(tried[0].choice, depth)}, costs {tried[0].value:.2f}"
             if tried
             else "all layers are protected",
-            do="allow more, or name --keep and let recovery make good for it",
+            do="allow more, or set --keep and restore quality with recovery training",
             code=ExitCode.REFUSED,
         )
     return met[-1].choice, tried
@@ -98,9 +98,9 @@ def shallowest_within(
         tried.append(Tried(candidate.choice, again, False))
     best = min(tried, key=lambda t: t.value)
     raise UserError(
-        f"no model of {least} or more layers takes {limit:g} ms or less here",
+        f"no model with {least} or more layers runs in {limit:g} ms or less here",
         where="target_latency",
-        why=f"the best possible is {best.value:.2f} ms, with {len(best.choice.keep)} layers",
+        why=f"the fastest takes {best.value:.2f} ms, with {len(best.choice.keep)} layers",
         do="allow more time, shorten evaluation.latency.length, or make the layers smaller",
         code=ExitCode.REFUSED,
     )
@@ -116,7 +116,7 @@ def protected_layers(spec: Spec, depth: int, first_is_special: bool) -> frozense
         return frozenset({0} if first_is_special else ())
     for layer in spec.protect:
         if layer >= depth:
-            raise UserError(f"layer {layer} does not exist", where="protect", why=f"legal: 0..{depth - 1}")
+            raise UserError(f"layer {layer} does not exist", where="protect", why=f"allowed: 0..{depth - 1}")
     return frozenset(spec.protect)
 
 
@@ -134,5 +134,7 @@ def check_fits(keep: int, protected: frozenset[int]) -> None:
     if len(protected) > keep:
         listed = ", ".join(map(str, sorted(protected)))
         raise UserError(
-            f"{len(protected)} layers are protected and {keep} would stay", where="protect", why=f"protected: {listed}"
+            f"{len(protected)} layers are protected but only {keep} would be kept",
+            where="protect",
+            why=f"protected: {listed}",
         )

@@ -1,4 +1,4 @@
-"""What a tokenizer's pieces are to each other: which can never go, and which a piece is made of.
+"""Dependencies between a tokenizer's tokens: which are always kept, and which tokens a token is merged from.
 
 WordPiece   takes the longest piece that fits, again and again: where that piece stays, no shorter one is taken.
 BPE         merges pairs by rank. All merges that lead to a piece lie within it, so a piece stays with the pieces that
@@ -138,18 +138,18 @@ def take_apart(tokenizer: Tokenizer, where: str) -> Pieces:
     vocab = model["vocab"]
     ids = {row[0]: index for index, row in enumerate(vocab)} if isinstance(vocab, list) else dict(vocab)
     if isinstance(vocab, list) and len(ids) != len(vocab):
-        raise UserError("the tokenizer has a piece twice, and cannot be rebuilt", where=where)
+        raise UserError("the tokenizer has a duplicate token and cannot be rebuilt", where=where)
     pieces = Pieces(tokenizer, pipeline, ids)
     if pieces.kind in ("WordLevel", "WordPiece") and pieces.unknown is None:
         raise UserError(
-            f"this {pieces.kind} tokenizer has no piece for unknown words, and cannot be rebuilt",
+            f"this {pieces.kind} tokenizer has no token for unknown words and cannot be rebuilt",
             where=where,
-            why=f"its unk_token is {printable(repr(model['unk_token']), 40)}, which is none of its pieces",
-            do="a word that was left out would be an error; add the piece first",
+            why=f"its unk_token is {printable(repr(model['unk_token']), 40)}, which is not in its vocabulary",
+            do="words without tokens would be an error; add the token first",
         )
     if model.get("dropout"):
         raise UserError(
-            "this BPE tokenizer leaves out merges at random, so no text is cut twice alike",
+            "this BPE tokenizer drops merges at random, so tokenization is not deterministic",
             where=where,
             do='set "dropout" to null in its tokenizer.json',
         )

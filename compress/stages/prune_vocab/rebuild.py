@@ -1,4 +1,4 @@
-"""The files of a tokenizer over a part of its pieces."""
+"""Rebuilds a tokenizer's files with a subset of its tokens."""
 
 from __future__ import annotations
 
@@ -99,5 +99,5 @@ def _check(files: Mapping[str, bytes], wanted: Mapping[str, int], where: str) ->
             "the tokenizer cannot be rebuilt",
             where=where,
             why=f"'{printable(name, 40)}' would have the id {found.get(name)} instead of {wanted.get(name)}",
-            do="number its pieces without gaps first",
+            do="renumber its tokens without gaps first",
         )

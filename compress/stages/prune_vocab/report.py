@@ -1,4 +1,4 @@
-"""What is told of a vocabulary that was cut: its size, and what it costs on held-out text."""
+"""Report of vocabulary pruning: sizes, and the effect on held-out text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Report:
     def tell(self, log: TrackedRun) -> None:
         """The table into the stage's folder, the run and the terminal."""
         columns, rows = self._rows()
-        self.context.show("what the smaller vocabulary does", columns, rows)
+        self.context.show("effect of the smaller vocabulary", columns, rows)
         log.table(self.context.folder / FILE, columns, rows)
         lost = self.lost
         figures = {
@@ -60,14 +60,14 @@ class Report:
         texts = f"{lost.texts:,} held-out texts"
         rows = [
             ("rows of the word table", f"{c.rows:,}", f"{len(c.kept):,}"),
-            ("of them always kept", "", f"{c.least:,}"),
+            ("always kept", "", f"{c.least:,}"),
             ("word table, MB", f"{old:.2f}", f"{new:.2f}"),
-            ("pieces of the counted text kept", "", _percent(c.coverage)),
-            (f"pieces of {texts} kept", "", _percent(lost.coverage)),
-            ("texts that are cut otherwise", "", _percent(lost.changed)),
-            ("unknown pieces", *(f"{n:,}" for n in lost.unknown)),
-            ("texts with an unknown piece", *(f"{n:,}" for n in lost.affected)),
-            ("pieces of a text, mean", *(f"{n:.2f}" for n in lost.length)),
+            ("tokens of the counted text kept", "", _percent(c.coverage)),
+            (f"tokens of {texts} kept", "", _percent(lost.coverage)),
+            ("texts tokenized differently", "", _percent(lost.changed)),
+            ("unknown tokens", *(f"{n:,}" for n in lost.unknown)),
+            ("texts with an unknown token", *(f"{n:,}" for n in lost.affected)),
+            ("tokens per text, mean", *(f"{n:.2f}" for n in lost.length)),
         ]
         for name, values in self.validation.items():
             rows.append((f"{name} on validation", *(f"{value:.4f}" for value in values)))
@@ -77,21 +77,21 @@ class Report:
         """Say what must not be missed. unknown: share of the counted text's pieces."""
         if unknown > FOREIGN_UNKNOWN:
             _log.warning(
-                "%s of the counted text's pieces are unknown to the tokenizer: it is not in the language that the "
-                "model was made for",
+                "%s of the counted text's tokens are unknown to the tokenizer: the text is probably in a language that "
+                "the model does not support",
                 _percent(unknown),
             )
         if self.lost.coverage < FOREIGN_LOST:
             _log.warning(
-                "only %s of the held-out text's pieces are kept, %s of its texts are cut otherwise: the counted text "
-                "is in another language, or too little of it",
+                "only %s of the held-out text's tokens are kept and %s of its texts are tokenized differently: the "
+                "counted text is too small or in another language",
                 _percent(self.lost.coverage),
                 _percent(self.lost.changed),
             )
         if self.lost.affected[1] > self.lost.affected[0]:
             more = self.lost.affected[1] - self.lost.affected[0]
             _log.warning(
-                "%d held-out texts have an unknown piece that had none before; keep more characters or pieces", more
+                "%d held-out texts have an unknown token that had none before; keep more characters or tokens", more
             )
 
 

@@ -1,4 +1,4 @@
-"""Which pieces stay: those that can never go, and then the most frequent ones."""
+"""Selects the tokens to keep: the required ones, then the most frequent ones."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def always(pieces: Pieces, counts: np.ndarray, spec: Spec, rows: Collection[int]
         kept |= pieces.characters.keys()
     elif pieces.unknown is None and not pieces.bytes:
         raise UserError(
-            "the tokenizer has neither a piece for unknown characters nor bytes",
+            "the tokenizer has neither an unknown token nor byte fallback",
             where=where,
-            why="a character that was left out would be lost without a trace",
+            why="characters without a token would be silently lost",
             do="set characters: all",
         )
     else:
@@ -67,7 +67,9 @@ def choose(pieces: Pieces, counts: np.ndarray, kept: set[int], spec: Spec, where
     total, least = int(counts.sum()), len(kept)
     if not total:
         raise UserError(
-            "the text holds no piece that the tokenizer knows", where=where, do="give text in the model's language"
+            "the text contains no token of the tokenizer's vocabulary",
+            where=where,
+            do="give text in the model's language",
         )
     # Of pieces that the text lacks those first that a text could hold: BERT's first ids are kept free for others' use.
     order = np.lexsort((np.arange(len(counts)), _never_cut(pieces, len(counts)), -counts))
@@ -82,9 +84,9 @@ def choose(pieces: Pieces, counts: np.ndarray, kept: set[int], spec: Spec, where
         _cover(pieces, kept, candidates, counts, spec.coverage / 100 * total)
     if kept >= pieces.names.keys():
         raise UserError(
-            f"every one of the {len(pieces.names):,} pieces is needed, so there is nothing to cut",
+            f"all {len(pieces.names):,} tokens are needed, so nothing can be removed",
             where=where,
-            do="ask for a lower coverage, a higher count or a smaller size",
+            do="set a lower coverage, a higher minimum count or a smaller size",
         )
     ids = np.array(sorted(kept), dtype=np.int64)
     return Choice(ids, least, len(counts), float(counts[ids].sum()) / total)
@@ -119,14 +121,14 @@ def _fill(pieces: Pieces, kept: set[int], candidates: Iterable[int], spec: Spec)
         characters = sum(index in pieces.characters for index in kept)
         more = ", or set characters: used" if spec.characters == "all" else ""
         raise UserError(
-            f"a vocabulary of {size:,} pieces",
+            f"a vocabulary of {size:,} tokens",
             where="size",
-            why=f"the least possible is {len(kept):,}: special and added tokens, {characters:,} single characters, and "
-            "what they are made of",
+            why=f"the minimum is {len(kept):,}: special and added tokens, {characters:,} single characters, and "
+            "the tokens they are merged from",
             do=f"give {len(kept):,} or more{more}",
         )
     if size >= rows:
-        raise UserError(f"a vocabulary of {size:,} pieces", where="size", why=f"the model has {rows:,}", do="give less")
+        raise UserError(f"a vocabulary of {size:,} tokens", where="size", why=f"the model has {rows:,}", do="give less")
     for index in candidates:
         if len(kept) == size:
             return

@@ -1,4 +1,4 @@
-"""Cut a model's vocabulary to what a text needs, without training it.
+"""Reduce a model's vocabulary to the tokens a text needs, without training.
 
 Word tables are most of a small model: of MiniLM's 22.7 million parameters half. Pieces that a text never uses carry
 nothing for it. What is kept is chosen by counts on real text; the tokenizer is rebuilt so that text whose pieces all
@@ -41,7 +41,7 @@ from compress.training.module import StageModule
 
 
 class Stage:
-    """A model and text → the same model over fewer pieces."""
+    """Removes tokens that a text does not need from a model's vocabulary."""
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
@@ -58,8 +58,8 @@ class Stage:
         s = self.spec
         texts = {"data": "the training texts", "corpus": "the corpus", "both": "the training texts and the corpus"}
         return [
-            f"cut the vocabulary by {s.amount}, pieces counted in {texts[s.text]}; special tokens, bytes and "
-            f"{s.characters} single characters stay"
+            f"cut the vocabulary by {s.amount}, tokens counted in {texts[s.text]}; special tokens, bytes and "
+            f"{s.characters} single characters are kept"
         ]
 
     def prepare(self) -> Prepared:
@@ -84,7 +84,7 @@ class Stage:
         lost = loss(held, self._held_out(small, loaded.config), choice.new_ids, pieces.unknown, str(folder))
         for name in LEFT_OUT:
             if name in loaded.tokenizer_files:
-                c.say(f"{name} holds the whole vocabulary and is left out: tokenizer.json says all that it says")
+                c.say(f"{name} contains the full vocabulary and is not copied: tokenizer.json replaces it")
         report = Report(
             choice,
             lost,
@@ -108,8 +108,8 @@ class Stage:
         c, s = self.context, self.spec
         note = (
             f"vocabulary cut from {choice.rows:,} to {len(choice.kept):,} rows by {s.amount}, without training; "
-            f"{100 * lost.coverage:.2f} % of held-out pieces kept, {100 * lost.changed:.2f} % of held-out texts cut "
-            "otherwise"
+            f"{100 * lost.coverage:.2f} % of held-out tokens kept, {100 * lost.changed:.2f} % of held-out texts "
+            "tokenized differently"
         )
         meta = original.meta(note)
         c.say(f"{choice.rows:,} rows of the word table became {len(choice.kept):,}")

@@ -1,4 +1,4 @@
-"""Texts as pieces: how often each is used, and what a smaller vocabulary does to texts that it was not chosen on."""
+"""Counts token usage, and measures the effect of a smaller vocabulary on held-out text."""
 
 from __future__ import annotations
 
@@ -128,5 +128,6 @@ def _check_same(before: Reading, after: Reading, others: np.ndarray, new_ids: np
             raise UserError(
                 "the tokenizer cannot be rebuilt",
                 where=where,
-                why=f"text {int(index) + 1} of the held-out ones has none but kept pieces, and would be cut otherwise",
+                why=f"text {int(index) + 1} of the held-out ones contains only kept tokens but would be tokenized "
+                f"differently",
             )

@@ -1,4 +1,4 @@
-"""What each head and each neuron costs: parameters, or operations. Both add up over the parts of a model."""
+"""Cost of each head and neuron in parameters or operations, additive over the model."""
 
 from __future__ import annotations
 

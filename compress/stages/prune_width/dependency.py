@@ -76,10 +76,12 @@ def cut_channels(model: Model, channels: Sequence[int]) -> Model:
 
 
 def _check(channels: Sequence[int], hidden: int) -> None:
-    legal = f"legal: some of 0..{hidden - 1}, each once, ascending"
+    legal = f"allowed: indices in 0..{hidden - 1}, unique and ascending"
     fine = list(channels) == sorted(set(channels)) and 0 < len(channels) < hidden
     if not fine or channels[0] < 0 or channels[-1] >= hidden:
-        raise UserError(f"{len(channels)} channels of the hidden states cannot be kept so", where="hidden", why=legal)
+        raise UserError(
+            f"{len(channels)} channels of the hidden states are not a valid selection", where="hidden", why=legal
+        )
 
 
 def _loses_fixed(config: EncoderConfig) -> bool:
@@ -92,9 +94,9 @@ def _check_shapes(state: Mapping[str, Tensor], made: Model) -> None:
     for name, wanted in made.state_dict().items():
         if state[name].shape != wanted.shape:
             raise UserError(
-                f"'{name}' would have shape {tuple(state[name].shape)} in place of {tuple(wanted.shape)}",
+                f"'{name}' would have shape {tuple(state[name].shape)} instead of {tuple(wanted.shape)}",
                 where="hidden",
-                why="torch-pruning's dependency graph does not lead there in this model",
+                why="torch-pruning's dependency graph does not cover this model",
                 do="use stream: directions, which does not need it",
             )
 

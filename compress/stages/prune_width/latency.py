@@ -1,4 +1,4 @@
-"""What heads and neurons cost in milliseconds on this device: a table of building blocks, measured once and kept.
+"""Latency table of building blocks on this device, measured once and cached.
 
 A model takes the sum of its blocks and a rest (embeddings, norms, heads): measured within 1.4 % of ten uneven models in
 another runtime. Blocks are timed on random weights, in turn; between two sizes that were timed time is taken to grow
@@ -94,8 +94,8 @@ def _read(path: Path) -> Table:
         counts, ms = found["feed_forward"]
         return Table(attention, (list(counts), list(ms)), float(found["whole"]), bool(found["busy"]))
     except (KeyError, TypeError, ValueError, AttributeError):
-        do = "remove the file; it is measured anew"
-        raise UserError("not a table of latencies", where=str(path), do=do) from None
+        do = "remove the file to have it measured again"
+        raise UserError("not a latency table", where=str(path), do=do) from None
 
 
 def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: LatencySpec, device: str) -> dict[str, object]:

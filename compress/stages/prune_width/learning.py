@@ -1,4 +1,4 @@
-"""Weights and gates trained together, on a copy of the model that is cut: what importances that learn share."""
+"""Shared by learned importances: trains weights and gates together on a copy of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a cut: which heads and neurons stay in each layer, how far its answers moved, what it costs now."""
+"""Report of width pruning: heads and neurons kept per layer, change of the outputs, and the new cost."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Report:
                 )
                 for t in self.tried
             ]
-            columns = ("M parameters", "planned ms", "measured ms", "ms as it was", "within the target")
+            columns = ("M parameters", "planned ms", "measured ms", "ms before", "within the target")
             log.table(c.folder / TRIED, columns, told)
             c.show("sizes tried", columns, told)
         for line in self.sentences():
@@ -87,11 +87,12 @@ class Report:
         if old.hidden != new.hidden:
             parts.append(f"hidden {old.hidden} became {new.hidden}")
         first, last = self.operations
-        parts.append(f"{old.count_parameters():,} parameters became {new.count_parameters():,} (heads apart)")
+        parts.append(f"{old.count_parameters():,} parameters became {new.count_parameters():,} (without task heads)")
         parts.append(f"operations {first / 1e9:.3g} G became {last / 1e9:.3g} G")
         return [
             ", ".join(parts),
-            f"before recovery: KL divergence {self.moved:.3f} nats from what it was, on {self.rows:,} validation rows",
+            f"before recovery training: KL divergence {self.moved:.3f} nats from the parent, on {self.rows:,} "
+            f"validation rows",
         ]
 
     def layers(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

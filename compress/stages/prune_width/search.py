@@ -1,4 +1,4 @@
-"""How many heads and neurons each layer keeps: the least loss within a budget, found exactly.
+"""Exact search for the number of heads and neurons per layer that minimizes the loss within a budget.
 
 What a unit loses with k of its heads or neurons left is the sum of the scores of those that go, the lowest first, or
 what the importance tells of them together; what it costs is in a table. Choosing one k for each unit is a knapsack with
@@ -136,7 +136,7 @@ def uniform(scores: WidthScores, costs: Costs, budget: float) -> Counts:
         loss += sum(c[n] for c, n in zip(neurons, counts.neurons, strict=True))
         if best is None or loss < best[0]:
             best = (float(loss), counts)
-    assert best is not None, "the budget is at least the least"
+    assert best is not None, "the budget is at least the minimum"
     return best[1]
 
 

@@ -1,4 +1,4 @@
-"""Which heads and neurons stay, once it is known how many: the highest scores, or what together loses least."""
+"""Selects the heads and neurons to keep: by the highest scores, or jointly by the smallest loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make an encoder narrower: heads, feed-forward neurons, channels of heads and of the hidden states go for good.
+"""Prune an encoder's width: attention heads, feed-forward neurons, head channels and hidden channels.
 
 What is left is an ordinary model of smaller matrices: nothing is masked, so its size and its speed are what they seem.
 """
@@ -32,7 +32,7 @@ ATTEMPTS = 6
 
 
 class Stage:
-    """The model before it (or the teacher), and labelled rows → the same model, narrower."""
+    """Prunes the width of the previous model (or the teacher), scored on labelled rows."""
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
@@ -47,8 +47,8 @@ class Stage:
     def plan(self) -> list[str]:
         s = self.spec
         asked = [f"{name} {_said(getattr(s, name))}" for name in (*COUNTS, *WIDTHS, *BUDGETS) if getattr(s, name)]
-        how = "each layer its own numbers" if s.uneven else "all layers alike"
-        part = "" if s.schedule == 1 else f", {100 * s.schedule:.0f} % of the way"
+        how = "non-uniform over layers" if s.uneven else "uniform over layers"
+        part = "" if s.schedule == 1 else f", {100 * s.schedule:.0f} % of the target"
         return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
 
     def prepare(self) -> Prepared:
@@ -57,7 +57,7 @@ class Stage:
         Raises UserError where there is no model, for targets that do not fit it, and for one of a form that the
         stage rejects; Stopped where a signal asked for it."""
         subject = Subject.of(self.spec, self.context)
-        with self.context.workshop.progress("which parts are needed", None) as bar:
+        with self.context.workshop.progress("importance of heads and neurons", None) as bar:
             subject.study.told = lambda done, steps: bar.update(done, of=steps)
             counts, made, kept = self._cut(subject)
         made = self._narrowed(made, subject, counts)
@@ -77,7 +77,7 @@ class Stage:
             context=self.context,
         )
         meta = folder_meta(self.context, {"parent": subject.folder}, self.context.table())
-        note = f"made narrower by {self.spec.importance.kind}: {'; '.join(report.sentences())}"
+        note = f"width pruned by {self.spec.importance.kind}: {'; '.join(report.sentences())}"
         meta = meta.model_copy(update={"notes": (*meta.notes, note)})
         config = made.config
         return Prepared(
@@ -129,7 +129,9 @@ class Stage:
         else:
             counts = targets.kept_counts(s, config, subject.origin, scores)
         if counts == Counts.of(config) and not self._narrows(subject):
-            raise UserError("nothing would go", where="prune_width", do="ask for less, or leave this stage out")
+            raise UserError(
+                "nothing would be removed", where="prune_width", do="set smaller targets, or remove this stage"
+            )
         return counts
 
     # --- a latency --------------------------------------------------------------------------------------------
@@ -168,9 +170,9 @@ class Stage:
             budget *= 0.98 * limit / ours
         best = min(subject.tried, key=lambda t: t.ms)
         raise UserError(
-            f"{limit:g} ms is below what the structure allows here",
+            f"{limit:g} ms cannot be reached by width pruning here",
             where="target_latency",
-            why=f"the best that was measured is {best.ms:.2f} ms, of {best.whole:.2f} ms as it was",
+            why=f"the fastest measured model takes {best.ms:.2f} ms, the parent {best.whole:.2f} ms",
             do="allow more time, make hidden smaller, drop layers, or shorten evaluation.latency.length",
             code=ExitCode.REFUSED,
         )
@@ -178,10 +180,10 @@ class Stage:
     @staticmethod
     def _already(limit: float, costs: Costs) -> UserError:
         return UserError(
-            f"{limit:g} ms is not less than there is",
+            f"{limit:g} ms is not below the model's latency",
             where="target_latency",
             why=f"the model takes {costs.most:.2f} ms here",
-            do="ask for less",
+            do="set a smaller target",
         )
 
     # --- channels ---------------------------------------------------------------------------------------------

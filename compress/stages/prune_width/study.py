@@ -1,4 +1,4 @@
-"""A model on the text that its widths are judged by: passes over the text are made once and shared."""
+"""Statistics of a model's heads and neurons on calibration text, computed once and shared."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class WidthStudy:
         target: Callable[[], Target] = Target,
     ) -> None:
         if not batches:
-            raise UserError("there is no text to judge widths by", where=name, do="give --data")
+            raise UserError("no text to score heads and neurons on", where=name, do="give --data")
         self.model, self.batches, self.seed, self.name = model, batches, seed, name
         self.stop, self.teacher, self.target = stop, teacher, target
         self.trained: Model | None = None
@@ -212,7 +212,7 @@ class WidthStudy:
             raise UserError(
                 "the model is its own teacher",
                 where=self.name,
-                why="at the start its answers are the teacher's, and their divergence has no slope",
+                why="at the start its outputs equal the teacher's, so the divergence has no gradient",
                 do="use on: labels here; on: teacher is for the later steps of a schedule",
             )
         return self._soft(output, self.teacher(batch, ANSWERS), batch) * self._soft.count(batch)

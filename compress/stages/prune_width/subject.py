@@ -1,4 +1,4 @@
-"""The model that is cut: opened with its text, what its parts cost, and what is to be left of it."""
+"""The model to prune, its calibration text, its costs and the target."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Subject:
     def of(cls, spec: Spec, context: StageContext) -> Subject:
         """The stage's model and text, opened and checked. Raises UserError."""
         c, s = context, spec
-        folder = require_folder(c.model or c.teacher, "a fine-tuned model to cut", "MODEL", "prune_width")
+        folder = require_folder(c.model or c.teacher, "a fine-tuned model to prune", "MODEL", "prune_width")
         loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
         refuse_quantized(loaded.config, "cutting it", str(folder))
         origin, teacher = loaded.config, None
@@ -132,10 +132,10 @@ def check(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> None:
     targets.check_counts(spec, origin)
     if targets.narrowed(spec, config, origin) != config and config.sharing is not None:
         raise UserError(
-            "this model's layers share matrices and keep something of their own",
+            "this model's layers share matrices and also have their own parameters",
             where="hidden" if spec.hidden is not None else "head_width",
-            why="heads and neurons of such a model can go, channels cannot",
-            do="make it narrower first and share it then",
+            why="heads and neurons of such a model can be pruned, channels cannot",
+            do="prune its width first, then share its layers",
         )
 
 
@@ -144,8 +144,8 @@ def build(row: Any, study: WidthStudy) -> WidthImportance:
     importance: WidthImportance = registry.build(PACKAGE, row)
     if importance.reads_labels and not study.labelled:
         raise UserError(
-            f"importance {row.kind} measures losses, and no training row has a label",
+            f"importance {row.kind} needs labels, and no training row has one",
             where=study.name,
-            do="give labelled data, or use one that reads text alone: hessian, activation, or on: answers or teacher",
+            do="give labelled data, or use one that needs no labels: hessian, activation, or on: answers or teacher",
         )
     return importance

@@ -1,4 +1,4 @@
-"""How many heads and neurons each layer keeps, and how wide its heads and the hidden states become."""
+"""Targets of width pruning: heads and neurons per layer, head width and hidden size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def narrowed(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> Encode
     if spec.hidden is not None:
         if spec.hidden >= origin.hidden:
             raise UserError(
-                f"hidden {spec.hidden} is not smaller",
+                f"hidden {spec.hidden} is not smaller than the model's",
                 where="hidden",
                 why=f"the model has {origin.hidden}",
                 do=f"use less than {origin.hidden}",
@@ -42,7 +42,7 @@ def narrowed(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> Encode
         if spec.head_width is not None:
             if spec.head_width > first.head_width:
                 raise UserError(
-                    f"head_width {spec.head_width} is more than there is",
+                    f"head_width {spec.head_width} exceeds the model's",
                     where=f"layer {index}",
                     why=f"its heads are {first.head_width} wide",
                 )
@@ -76,7 +76,7 @@ def stock_heads(spec: Spec, config: EncoderConfig, heads: Sequence[int]) -> int 
             f"hidden {hidden} is not divisible by {count} heads",
             where="hidden",
             why="a stock shape has heads of hidden / heads channels" + (", an even number" if step > count else ""),
-            do=f"use hidden {' or '.join(map(str, near))}, or say how wide heads stay with head_width",
+            do=f"use hidden {' or '.join(map(str, near))}, or set head_width",
         )
     return hidden // count
 
@@ -105,13 +105,13 @@ def check_counts(spec: Spec, config: EncoderConfig) -> None:
             most = getattr(shape, name)
             if count > most:
                 raise UserError(
-                    f"{count} of {most} {what} cannot stay",
+                    f"cannot keep {count} of {most} {what}",
                     where=f"{key}, layer {layer}",
                     do=f"use 1..{most}",
                 )
             if count < 1:
                 do = f"use 1..{most}; compress prune-layers drops whole layers"
-                raise UserError(f"none of {most} {what} would stay", where=f"{key}, layer {layer}", do=do)
+                raise UserError(f"all {most} {what} would be removed", where=f"{key}, layer {layer}", do=do)
         for unit in units(config, part):
             if len({every[layer] for layer in unit}) > 1:
                 raise UserError(
@@ -120,14 +120,16 @@ def check_counts(spec: Spec, config: EncoderConfig) -> None:
                     do="give them the same number",
                 )
         if list(every) == [getattr(shape, name) for shape in config.layers] and spec.schedule == 1:
-            raise UserError(f"all {what} would stay", where=key, do="keep fewer")
+            raise UserError(f"all {what} would be kept", where=key, do="keep fewer")
 
 
 def _per_layer(value: int | Sequence[int], depth: int, key: str) -> list[int]:
     if isinstance(value, int):
         return [value] * depth
     if len(value) != depth:
-        raise UserError(f"{len(value)} numbers for {depth} layers", where=key, do="give one for all, or one a layer")
+        raise UserError(
+            f"{len(value)} numbers for {depth} layers", where=key, do="give one for all layers, or one per layer"
+        )
     return list(value)
 
 
@@ -186,17 +188,17 @@ def budget_counts(
     """The counts that lose least and cost at most `budget`. Raises UserError below the least that can be."""
     if budget >= costs.most:
         raise UserError(
-            f"{told(budget, costs.unit)} is not less than there is",
+            f"{told(budget, costs.unit)} is not below the model's cost",
             where=key,
             why=f"the model has {told(costs.most, costs.unit)}",
-            do="ask for less",
+            do="set a smaller target",
         )
     if budget < costs.least:
         raise UserError(
-            f"{told(budget, costs.unit)} is below what the structure allows",
+            f"{told(budget, costs.unit)} cannot be reached by width pruning",
             where=key,
-            why=f"with one head and one neuron in each layer {told(costs.least, costs.unit)} are left",
-            do=f"ask for {told(costs.least, costs.unit)} or more, make hidden smaller, or drop layers first",
+            why=f"with one head and one neuron in each layer {told(costs.least, costs.unit)} remain",
+            do=f"set {told(costs.least, costs.unit)} or more, make hidden smaller, or drop layers first",
             code=ExitCode.REFUSED,
         )
     whole = Counts.of(config)

@@ -1,4 +1,4 @@
-"""What is told of a quantized model: the damage that each module does alone, and which fell back from it."""
+"""Report of quantization: the sensitivity of each module, and which modules fell back to float."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Report:
         columns, rows = self._modules(self.damage)
         log.table(c.folder / MODULES, columns, rows)
         more = "" if len(rows) <= SHOWN else f", the worst {SHOWN} of {len(rows)}"
-        c.show(f"what quantizing each module alone does{more}", columns, rows[:SHOWN])
+        c.show(f"sensitivity of each module quantized alone{more}", columns, rows[:SHOWN])
         together = self.damage.together
         c.say(f"all modules quantized: KL divergence {together:.2e} nats from the float model's answers")
         log.metrics({"quantize/kl": together, "quantize/kl_worst_module": max(self.damage.alone.values())})

@@ -1,4 +1,4 @@
-"""What quantizing does to a model's answers: all of it, each module alone, and how few must go back to float."""
+"""Measures how quantization changes a model's outputs, and which modules must fall back to float."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def fewest_back(
         if low + 1 >= len(order) or not met(len(order) - 1):
             least = min(t.points for t in tried)
             raise UserError(
-                f"no quantized module costs {limit:g} points or less",
+                f"no number of fallback modules keeps the loss within {limit:g} points",
                 where="max_drop",
-                why=f"the least that was measured is {least:.2f}",
+                why=f"the smallest measured loss is {least:.2f}",
                 do="allow more, or use another scheme",
                 code=ExitCode.REFUSED,
             )

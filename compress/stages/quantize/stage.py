@@ -1,4 +1,4 @@
-"""Quantize a fine-tuned encoder without training it (PTQ), and say what that does to each of its modules.
+"""Quantize a fine-tuned encoder without training (PTQ) and report the sensitivity of each module.
 
 What comes out keeps its float weights and rounds them wherever they are used, so that training goes on from it: a stage
 of kind distill after this one is quantization-aware training (QAT).
@@ -43,7 +43,7 @@ from compress.training.module import StageModule
 
 
 class Stage:
-    """The model before it (or the teacher), and labelled rows → the same model, quantized."""
+    """Quantizes the previous model (or the teacher), calibrated on labelled rows."""
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         # Rounding is measured in the precision that it is deployed in.
@@ -64,7 +64,7 @@ class Stage:
         bound = (
             ""
             if s.max_drop is None
-            else f"; modules fall back to {s.fall_back} until it costs {s.max_drop:g} points at most"
+            else f"; modules fall back to {s.fall_back} until the loss is at most {s.max_drop:g} points"
         )
         return [f"quantize by {how}, ranges observed on {s.rows:,} training texts{bound}"]
 
@@ -103,7 +103,7 @@ class Stage:
         scheme = s.scheme or "the recipe's rules"
         notes = [f"quantized by {scheme}, without training"]
         if back:
-            notes.append(f"back in {s.fall_back}: {', '.join(sorted(back))}")
+            notes.append(f"fallback to {s.fall_back}: {', '.join(sorted(back))}")
         meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
         return Prepared(
             finish=lambda: Finished(made, loaded.tokenizer_files, meta),
@@ -133,7 +133,7 @@ class Stage:
 
     def _damage(self, made: Model, few: list[Batch]) -> Damage:
         scan = Scan(made, few, self.context.workshop.stop)
-        with self.context.workshop.progress("what each module costs", len(quantized_modules(made))) as progress:
+        with self.context.workshop.progress("sensitivity of each module", len(quantized_modules(made))) as progress:
             return scan.damage(lambda done: progress.update(done))
 
     def _cost(

@@ -1,4 +1,4 @@
-"""What conversion reads of a model on real input: how alike its layers are."""
+"""Measures the similarity of a model's layers on real input."""
 
 from __future__ import annotations
 

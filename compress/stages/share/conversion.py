@@ -1,4 +1,4 @@
-"""A trained encoder into one whose layers share: shared weights, residuals, and what stays with each layer."""
+"""Converts a trained encoder to cross-layer parameter sharing."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def refuse_shared(config: EncoderConfig, where: str) -> None:
         return
     attention = config.groups if config.sharing is None else config.sharing.attention
     raise UserError(
-        "this model shares layers already",
+        "this model already shares layers",
         where=where,
         why=f"its groups are {told(LayerGroups(attention, _feed_forward(config)))}",
-        do="convert its parent, or merge its groups further with a second share stage and reuse_input: true",
+        do="convert its parent, or merge its groups further in a second share stage with reuse_input: true",
     )
 
 
@@ -54,10 +54,10 @@ def check_joins(config: EncoderConfig, groups: LayerGroups, where: str) -> None:
             layers = [layer for layer, g in enumerate(old) if g == group]
             if len({new[layer] for layer in layers}) > 1:
                 raise UserError(
-                    f"the pattern parts layers {', '.join(map(str, layers))}, which are one already",
+                    f"the pattern separates layers {', '.join(map(str, layers))}, which already share parameters",
                     where=where,
                     why=f"the model's groups are {told(before)}, the pattern's {told(groups)}",
-                    do="name a pattern that joins whole groups",
+                    do="use a pattern that merges whole groups",
                 )
 
 

@@ -1,4 +1,4 @@
-"""Embedding tables as a product of two smaller ones, by truncated SVD weighted by how often text uses each row.
+"""Factorizes embedding tables by truncated SVD weighted by token frequency.
 
 Word, position and segment tables get one projection (D, E), since they are added before it. With weights f the best
 rows of width E are the leading principal directions of the rows, each table centred at its own weighted mean; the means
@@ -109,8 +109,8 @@ def refuse_factorized(config: EncoderConfig, where: str) -> None:
     """Raise UserError for tables that no product could stand for."""
     if config.width != config.hidden:
         raise UserError(
-            f"the embeddings are factorized already, {config.width} x {config.hidden}", where=where,
-            do="leave embedding out",
+            f"the embeddings are already factorized, {config.width} x {config.hidden}", where=where,
+            do="remove embedding",
         )  # fmt: skip
     if config.positions == "sinusoidal":
         raise UserError("the positions are fixed sinusoids, which cannot be factorized", where=where)
@@ -123,7 +123,7 @@ def check_size(size: int, config: EncoderConfig, where: str) -> None:
             f"an embedding size of {size}",
             where=where,
             why=f"the product must be smaller than the tables, whose width is {config.hidden}",
-            do=f"use 1..{config.hidden - 1}, or leave it out to keep the tables",
+            do=f"use 1..{config.hidden - 1}, or remove it to keep the tables",
         )
 
 

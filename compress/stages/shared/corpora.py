@@ -40,7 +40,7 @@ def open_corpus_of(recipe: Recipe, table: Callable[[], Table]) -> Corpus:
 
 def _in_memory_only(what: str, where: str) -> UserError:
     why = "this corpus is read from its files as it is needed"
-    return UserError(what, where=where, why=why, do="leave it out, or set corpus.stream: false")
+    return UserError(what, where=where, why=why, do="remove it, or set corpus.stream: false")
 
 
 def segmenter_of(masking: MaskingSpec) -> Segmenter | None:

@@ -1,4 +1,4 @@
-"""A teacher's answers on the disk: made once for (teacher, data, layout), read by every epoch and every student after.
+"""Teacher cache: teacher outputs on disk, computed once per (teacher, data, layout), read by all epochs and students.
 
     PATH/task or PATH/corpus/
       cache.json                            whose answers, to what

@@ -1,4 +1,4 @@
-"""Numbers of a teacher in 32, 16 or 8 bits each.
+"""Encodes teacher outputs with 32, 16 or 8 bits per number.
 
 32: fp32.  16: bf16 of a teacher that computes in bf16, which loses nothing, else fp16.  8: each vector (the answers to
 a row, the state of a token) from its smallest number to its largest in 255 equal steps, beside which both ends are kept
@@ -49,7 +49,7 @@ def encode(values: Tensor, kept: Kept, what: str) -> dict[str, np.ndarray]:
     wide = values.detach().float().cpu()
     if not bool(torch.isfinite(wide).all()):
         raise UserError(
-            f"the teacher's {what} hold NaN or infinite numbers",
+            f"the teacher's {what} contain NaN or infinite values",
             why="a student cannot learn from them",
             do="check the teacher: compress evaluate FOLDER --data DATA",
             code=ExitCode.DATA,
@@ -62,7 +62,7 @@ def encode(values: Tensor, kept: Kept, what: str) -> dict[str, np.ndarray]:
         if float(wide.abs().max() if wide.numel() else 0) > _LARGEST:
             raise UserError(
                 f"the teacher's {what} are too large for 16 bits",
-                why=f"up to {float(wide.abs().max()):.3g}, and fp16 ends at {_LARGEST:g}",
+                why=f"found up to {float(wide.abs().max()):.3g}, the fp16 maximum is {_LARGEST:g}",
                 do="set cache.bits: 32",
                 code=ExitCode.DATA,
             )

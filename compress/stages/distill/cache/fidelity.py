@@ -1,4 +1,4 @@
-"""How near kept answers are to the live teacher's, on rows that it answers anew."""
+"""Compares cached teacher outputs with those of the live teacher on sample rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Fidelity:
         told = f"max error {self.max_error:.2g}, mean {self.mean_error:.2g} (numbers of size {self.scale:.2g})"
         if self.kl is not None:
             told = f"KL {self.kl:.2g} nats, {told}"
-        return told + (f", {100 * self.covered:.2f} % of the probability kept" if self.covered is not None else "")
+        return told + (f", {100 * self.covered:.2f} % of the probability mass kept" if self.covered is not None else "")
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""What of a teacher's output is kept: which tensors, found in the needs of the objectives, and what each is made of.
+"""Which teacher outputs are cached, derived from the objectives, and how each is stored.
 
 Attention maps and relations are not kept: they are products of the queries, keys and values that are, which take less
 room (2·H·K numbers a token against H·l) and serve every number of relation heads.
@@ -149,9 +149,9 @@ def fields_of(
 
     if needs.pooled or needs.pair_logits or needs.replaced:
         raise UserError(
-            "a teacher cache holds task logits, vocabulary logits, hidden states, queries, keys and values alone",
+            "a teacher cache only supports task logits, vocabulary logits, hidden states, queries, keys and values",
             where="cache",
-            do="leave it out for these objectives",
+            do="remove the cache for these objectives",
         )
     found: list[Field] = []
     if needs.logits:

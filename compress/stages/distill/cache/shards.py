@@ -114,6 +114,6 @@ def _damaged(path: Path, why: str) -> UserError:
         "a shard of the teacher cache is damaged",
         where=str(path),
         why=why,
-        do="remove this folder, and it is made again; or copy it here again",
+        do="remove this folder to have it rebuilt, or restore it from a copy",
         code=ExitCode.DATA,
     )

@@ -1,4 +1,4 @@
-"""Where a stage's teacher comes from: the live model, or the cache that the recipe names."""
+"""The source of a stage's teacher outputs: the live model or the cache that the recipe names."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def teaching(
         raise UserError(
             "a teacher cache needs rows that are the same in every epoch",
             where="cache",
-            why="these are made anew for each epoch",
-            do="leave out noise, and mask once (masking.strategy: static); or leave out the cache",
+            why="noise or dynamic masking changes them every epoch",
+            do="remove noise and use masking.strategy: static, or remove the cache",
         )
     path = Path(cache.path).expanduser() / FOLDERS[lesson.level]
     identity = Identity(fingerprint, lesson.tokenizer, lesson.max_length, rows.fingerprint, context.precision)
@@ -85,8 +85,8 @@ def teaching(
     held = store.hold(fields)
     if lesson.passes < 1 and store.missing:
         context.say(
-            f"the training reads {lesson.passes:.2f} of the rows once, and the teacher cache is filled with all of"
-            " them: it pays when other students read it too"
+            f"training reads only {lesson.passes:.2f} of the rows, but the teacher cache is filled with all of"
+            " them: it only saves time if other students use it too"
         )
     dtype = DTYPES[store.precision]
     kept = CachedTeacher(model.config, held, _words(model, held, dtype), dtype)

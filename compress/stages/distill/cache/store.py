@@ -1,4 +1,4 @@
-"""A teacher cache as a folder: whose answers it holds, what is missing, and the filling of it."""
+"""A teacher cache folder: which teacher and data it is for, which shards are missing, and how they are computed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MADE_WITH = {
     "tokenizer": "with another tokenizer",
     "max_length": "for texts of another maximal length",
     "data": "for other data",
-    "precision": "by arithmetic of another precision",
+    "precision": "in another precision",
 }
 
 
@@ -64,10 +64,10 @@ class Identity:
                 continue
             shown = [str(value)[:16] for value in (theirs, ours)]
             raise UserError(
-                f"the teacher cache was made {told}",
+                f"the teacher cache was built {told}",
                 where=str(where),
                 why=f"its {name.replace('_', ' ')} is {shown[0]}, this run's is {shown[1]}",
-                do="name another folder for this one, or remove the cache to have it made again",
+                do="use another folder, or remove the cache to have it rebuilt",
             )
 
 
@@ -150,7 +150,10 @@ class TeacherCache:
         if missing:
             total = sum(len(self.division.rows_of(shard)) for shard in missing)
             if len(missing) < len(self.division):
-                work.say(f"teacher cache {self.path}: {len(missing)} of {len(self.division)} shards are to be filled")
+                work.say(
+                    f"teacher cache {self.path}: {len(missing)} of {len(self.division)} shards are missing and will "
+                    f"be computed"
+                )
             with work.progress("teacher cache", total) as progress:
                 done = 0
                 progress.update(done)
@@ -198,7 +201,7 @@ class TeacherCache:
                         raise
                 work.stop()
                 if not told:
-                    work.say(f"teacher cache {self.path}: another process fills it; waiting")
+                    work.say(f"teacher cache {self.path}: another process is filling it; waiting")
                     told = True
             yield
 
@@ -208,7 +211,7 @@ class TeacherCache:
         """What the cache says of itself, checked; None where there is none yet."""
         path = self.path
         if path.exists() and not path.is_dir():
-            raise UserError("the teacher cache is to be a folder, and this is a file", where=str(path))
+            raise UserError("the teacher cache must be a folder, found a file", where=str(path))
         if not (path / NOTE).exists():
             found = [p.name for p in path.iterdir()] if path.exists() else []
             others = [name for name in found if name != LOCK and not temporary.parse(name)]
@@ -216,7 +219,7 @@ class TeacherCache:
                 raise UserError(
                     "this folder is not a teacher cache",
                     where=str(path),
-                    why=f"it holds {', '.join(sorted(others)[:3])}, and no {NOTE}",
+                    why=f"it holds {', '.join(sorted(others)[:3])}, but no {NOTE}",
                     do="name a new folder",
                     code=ExitCode.REFUSED,
                 )
@@ -227,7 +230,7 @@ class TeacherCache:
                 "the teacher cache was written by another version of this program",
                 where=str(path),
                 why=f"its format is {json.dumps(note.get('format'))}, this program's is {FORMAT}",
-                do="remove it to have it made again, or name another folder",
+                do="remove it to have it rebuilt, or use another folder",
             )
         self.identity.check(note, path)
         return note

@@ -1,4 +1,4 @@
-"""The teacher as it is remembered: asked like the live one, it reads its answers from the disk."""
+"""A cached teacher: same interface as the live teacher, outputs read from disk."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def _check(field: Field, found: np.ndarray, batch: Batch, rows: np.ndarray) -> N
     wrong = np.flatnonzero(found != expected)
     if len(wrong):
         raise UserError(
-            f"row {int(rows[wrong[0]])} is not what the teacher cache holds",
+            f"row {int(rows[wrong[0]])} does not match the teacher cache",
             where=f"teacher cache, {field.title}",
-            why=f"it has {int(expected[wrong[0]])} tokens, {int(found[wrong[0]])} were kept",
-            do="make the cache anew in another folder",
+            why=f"it has {int(expected[wrong[0]])} tokens, the cache has {int(found[wrong[0]])}",
+            do="rebuild the cache in another folder",
             code=ExitCode.DATA,
         )

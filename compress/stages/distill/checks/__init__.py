@@ -1,1 +1,1 @@
-"""What can be wrong with a distillation, one file each: a check looks, and says one line when it finds something."""
+"""Training checks for distillation, one file each; each reports at most one finding."""

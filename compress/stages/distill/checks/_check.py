@@ -1,4 +1,4 @@
-"""What every check is: it looks at a run before its first step or at its validations, and says one line or nothing."""
+"""Base class of the checks: run before the first step or at validations, return a finding or None."""
 
 from __future__ import annotations
 

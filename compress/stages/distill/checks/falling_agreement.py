@@ -1,4 +1,4 @@
-"""Agreement with the teacher that falls while the loss falls."""
+"""Detects agreement with the teacher falling while the loss falls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A teacher whose labels stand in another order than the data's."""
+"""Detects a teacher whose label order differs from the data's."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class Check(_check.Check):
         pairs = ", ".join(f"'{names[i]}' rows get '{names[found.order[i]]}'" for i in moved[:4])
         more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
         text = (
-            f"the labels of teacher and data stand in different orders: {pairs}{more}; the teacher is right on "
-            f"{100 * found.plain:.1f} % of {start.probe.what} as they stand, on {100 * found.ordered:.1f} % so"
+            f"the label orders of teacher and data differ: {pairs}{more}; the teacher is right on "
+            f"{100 * found.plain:.1f} % of {start.probe.what} in the current order, on {100 * found.ordered:.1f} % "
+            f"in this one"
         )
         return self.found(text, self._do(start, names, found.order), stops=True)
 
@@ -50,5 +51,5 @@ class Check(_check.Check):
         true = [names[i] for i in np.argsort(order)]
         return (
             f"correct id2label in the teacher's config.json to {show_names(true)}, "
-            "or go on with --set 'stages.*.checks=warn'"
+            "or continue anyway with --set 'stages.*.checks=warn'"
         )

@@ -1,4 +1,4 @@
-"""Logits of student and teacher that live on different scales, or a teacher too sure for its temperature."""
+"""Detects student and teacher logits on different scales, or a teacher too confident for its temperature."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Check(_check.Check):
         scale = probe.scale(start.theirs)
         return self.found(
             f"the teacher's logits are so large (spread {scale:.3g}) that its probabilities at temperature "
-            f"{temperature:g} are hard labels: above {SURE} on {100 * sure:.0f} % of {probe.what}",
+            f"{temperature:g} are nearly hard labels: above {SURE} on {100 * sure:.0f} % of {probe.what}",
             f"raise the temperature, to about {_softer(start.theirs):.0f}, or calibrate the teacher first",
         )
 
@@ -58,7 +58,8 @@ class Check(_check.Check):
         return self.found(
             f"after step {course.step} the student's logits are {times:.3g} times {word} than the teacher's (spread "
             f"{ours:.3g} against {theirs:.3g} on {start.probe.what})",
-            "train longer or faster, give the objectives that read logits more weight, or use soft_targets with "
+            "train longer or with a higher learning rate, raise the weight of objectives on logits, or use "
+            "soft_targets with "
             "per_example: true",
             step=course.step,
         )

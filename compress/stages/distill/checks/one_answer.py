@@ -1,4 +1,4 @@
-"""A student that answers every row alike."""
+"""Detects a student that predicts the same label for every row."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class Check(_check.Check):
         if share < ALL or usual > share - LESS or not start.answers:
             return None
         return self.found(
-            f"after step {course.step} the student answers '{start.label_names[label]}' to {100 * share:.0f} % of "
-            f"{start.probe.what}, the teacher to {100 * usual:.0f} %",
-            "try a tenth of the learning rate and a longer warm-up; compress distill --check tells if it can learn",
+            f"after step {course.step} the student predicts '{start.label_names[label]}' for {100 * share:.0f} % of "
+            f"{start.probe.what}, the teacher for {100 * usual:.0f} %",
+            "try a tenth of the learning rate and a longer warm-up; compress distill --check tests whether it can "
+            "learn",
             step=course.step,
         )

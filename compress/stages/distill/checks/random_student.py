@@ -1,4 +1,4 @@
-"""A student whose weights were never trained."""
+"""Detects a student whose weights were never trained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Check(_check.Check):
         if said:
             return self.found(
                 f"the student starts from random weights in {where}, as the recipe says",
-                "student.init: teacher copies the teacher's, and learns from far fewer rows",
+                "student.init: teacher copies the teacher's weights and needs far fewer rows",
             )
         return self.found(
             f"the student's weights are random in {where}: they were never trained",

@@ -1,4 +1,4 @@
-"""Objectives that end where they began."""
+"""Detects objectives whose loss did not fall."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Check(_check.Check):
         told = ", ".join(f"{name} ({before:.3g} → {after:.3g})" for name, before, after in rows)
         return self.found(
             f"did not fall in {course.step} steps: {told}",
-            "raise their weight or the learning rate, or leave them out; layer maps and widths may not fit",
+            "raise their weight or the learning rate, or remove them; the layer map or widths may not match",
             step=course.step,
         )
 

@@ -1,4 +1,4 @@
-"""Projections that do not learn."""
+"""Detects projection matrices that do not change."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Check(_check.Check):
         owners = ", ".join(dict.fromkeys(name.partition(".")[0] for name in still))
         rate = course.start.spec.training.learning_rate
         return self.found(
-            f"after step {course.step} the projections of {owners} have not moved ({len(still)} of "
+            f"after step {course.step} the projections of {owners} have not changed ({len(still)} of "
             f"{len(course.start.projections)} matrices)",
-            f"raise the learning rate ({rate:g}) or the objective's weight; without a gradient they only add noise",
+            f"raise the learning rate ({rate:g}) or the objective's weight; untrained projections only add noise",
             step=course.step,
         )
 

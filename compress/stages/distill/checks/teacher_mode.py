@@ -1,4 +1,4 @@
-"""A teacher that answers the same rows in two ways: dropout is at work in it."""
+"""Detects a teacher with dropout still active."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Check(_check.Check):
         if apart <= SAME * max(spread, 1e-12):
             return None
         return self.found(
-            f"the teacher is not in evaluation mode: asked twice for the same rows, its answers differ by {apart:.2g} "
-            f"(their spread is {spread:.2g})",
-            "call eval() on it before it teaches",
+            f"the teacher is not in evaluation mode: two passes over the same rows differ by {apart:.2g} "
+            f"(standard deviation of the outputs: {spread:.2g})",
+            "call eval() on it before training",
         )

@@ -1,4 +1,4 @@
-"""A teacher that knows no more of this data than chance does."""
+"""Detects a teacher that is no better than chance on this data."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ class Check(_check.Check):
         main = probe.task.metrics_of(probe.names)[0]
         name = next((m for m in CHANCE_CORRECTED if m in scored.metrics), main)
         where = f"on {probe.what} of this data"
-        do = "look at the teacher, its label names and the text columns first: a student learns what its teacher knows"
+        do = (
+            "check the teacher, its label names and the text columns first: a student cannot learn more than its "
+            "teacher knows"
+        )
         if not math.isfinite(scored.value(name)):
-            return self.found(f"the teacher gives every row the same answer {where}", do)
+            return self.found(f"the teacher predicts the same label for every row {where}", do)
         try:
             figure = scored.interval(name, resamples=RESAMPLES)
         except ValueError:  # undefined in every resample: too few rows to say anything
@@ -49,7 +52,9 @@ class Check(_check.Check):
         main_value = scored.value(main)
         text = f"the teacher is no better than chance {where}: {main} {main_value:.3f}"
         if name != main:
-            text += f", {name} {figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}] where guessing gives 0"
+            text += (
+                f", {name} {figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}] where random guessing gives 0"
+            )
         return self.found(text, do)
 
     def _text(self, probe: CorpusProbe, theirs: np.ndarray) -> Finding | None:
@@ -58,6 +63,6 @@ class Check(_check.Check):
             return None
         return self.found(
             f"the teacher is no better than chance on {probe.what}: masked-LM loss {loss:.2f}, "
-            f"guessing gives {guess:.2f}",
+            f"random guessing gives {guess:.2f}",
             "use a teacher that was pretrained on text like this, with its own masked-LM head",
         )

@@ -1,1 +1,1 @@
-"""Ways to choose the layers that stay, one file each."""
+"""Criteria that choose which layers are kept, one file each."""

@@ -1,4 +1,4 @@
-"""What criteria share: choosing by one score a layer, and keeping what is protected."""
+"""Shared by criteria: choosing by a score per layer while keeping protected layers."""
 
 from __future__ import annotations
 

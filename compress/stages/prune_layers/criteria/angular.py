@@ -22,8 +22,10 @@ class Criterion:
             if not protected & set(range(start, start + n))
         }
         if not runs:
-            raise undefined("angular", f"no {n} neighbouring layers are free of protected ones")
+            raise undefined("angular", f"every run of {n} consecutive layers contains a protected layer")
         best = min(runs, key=lambda kept: (runs[kept], kept))
         gone = [layer for layer in range(study.depth) if layer not in best]
-        why = f"layers {gone[0]} to {gone[-1]} turn their input by {runs[best]:.3f} π, the least of {len(runs)} runs"
+        why = (
+            f"layers {gone[0]} to {gone[-1]} rotate their input by {runs[best]:.3f} π, the smallest of {len(runs)} runs"
+        )
         return LayerChoice(best, dict.fromkeys(gone, why), of_sets=runs, score="angle over the run, share of π")

@@ -26,7 +26,7 @@ class Criterion:
         count = comb(len(free), keep - len(protected))
         if count > self.limit:
             raise UserError(
-                f"{count:,} sets of {keep} layers are too many to try",
+                f"{count:,} sets of {keep} layers exceed the search limit",
                 where="criterion exhaustive",
                 why=f"limit is {self.limit:,}",
                 do="raise criterion.limit, protect layers, or use greedy_loss",
@@ -34,6 +34,6 @@ class Criterion:
         sets = [tuple(sorted({*protected, *chosen})) for chosen in combinations(free, keep - len(protected))]
         losses = study.losses(sets)
         best = min(losses, key=lambda kept: (losses[kept], kept))
-        why = f"not in the set with the least loss, {losses[best]:.4f}, of {count:,}"
+        why = f"not in the set with the smallest loss, {losses[best]:.4f}, of {count:,}"
         reasons = {layer: why for layer in range(study.depth) if layer not in best}
         return LayerChoice(best, reasons, of_sets=losses, score="loss of the set")

@@ -24,9 +24,9 @@ class Criterion:
             losses = {layer: found[kept] for layer, kept in without.items()}
             best = min(losses, key=lambda layer: (losses[layer], -layer))
             scores |= {layer: loss - now for layer, loss in losses.items()}
-            reasons[best] = f"loss {losses[best] - now:+.4f} without it, the least of {len(losses)} layers left"
+            reasons[best] = f"loss {losses[best] - now:+.4f} without it, the smallest of {len(losses)} remaining layers"
             now = losses[best]
             gone.append(best)
         return LayerChoice(
-            left(study.depth, gone), reasons, scores, score="rise of the loss when last tried without it"
+            left(study.depth, gone), reasons, scores, score="increase of the loss when last tried without it"
         )

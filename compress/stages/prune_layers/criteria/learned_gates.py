@@ -58,4 +58,4 @@ class Criterion:
                 optimizer.step()
         chances = chance(logits.detach())
         scores = {layer: float(chances[layer]) for layer in range(study.depth)}
-        return lowest_go(scores, keep, protected, score="chance that its learned gate is open", form="{:.3f}")
+        return lowest_go(scores, keep, protected, score="probability that its learned gate is open", form="{:.3f}")

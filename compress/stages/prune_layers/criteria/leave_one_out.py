@@ -17,4 +17,4 @@ class Criterion:
         without = {layer: left(study.depth, [layer]) for layer in whole}
         losses = study.losses([whole, *without.values()])
         scores = {layer: losses[kept] - losses[whole] for layer, kept in without.items()}
-        return lowest_go(scores, keep, protected, score="rise of the loss without it", form="{:+.4f}")
+        return lowest_go(scores, keep, protected, score="increase of the loss without it", form="{:+.4f}")

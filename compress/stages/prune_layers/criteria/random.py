@@ -16,4 +16,4 @@ class Criterion:
 
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         drawn = np.random.default_rng([study.seed, keep]).choice(study.depth, keep, replace=False)
-        return fixed(sorted(map(int, drawn)), study.depth, protected, f"not drawn (seed {study.seed})")
+        return fixed(sorted(map(int, drawn)), study.depth, protected, f"not selected at random (seed {study.seed})")

@@ -15,4 +15,4 @@ class Criterion:
 
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         kept = [layer for _, layer in layermaps.resolve("uniform", keep, study.depth)]
-        return fixed(kept, study.depth, protected, "not among the layers spread evenly up to the last")
+        return fixed(kept, study.depth, protected, "not among the evenly spaced layers")

@@ -1,1 +1,1 @@
-"""Which heads, neurons and channels are needed: one file each."""
+"""Importance scores for heads, neurons and channels, one file each."""

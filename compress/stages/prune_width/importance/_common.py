@@ -1,4 +1,4 @@
-"""What importances share: the matrices of a unit, and scores of one number for each of their heads and neurons."""
+"""Shared by importances: the matrices of a unit and per-head and per-neuron scores."""
 
 from __future__ import annotations
 
