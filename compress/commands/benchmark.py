@@ -35,9 +35,11 @@ def benchmark(
     costs = measure_cost(predictors, samples, CostPlan(batch=batch, length=length, repeats=repeats))
     measured = []
     for i, (folder, cost) in enumerate(zip(folders, costs, strict=True)):
-        values = dict(cost.values) | (cost_ratios(cost.values, costs[0].values) if i else {})
+        values = {**cost.measurement.values, **(cost_ratios(cost, costs[0]) if i else {})}
         role = "student" if i else "teacher"
-        measured.append(Measured(Subject(model_label(folder), folder, role), Measurement(values, cost.context)))
+        measured.append(
+            Measured(Subject(model_label(folder), folder, role), Measurement(values, cost.measurement.context))
+        )
     print_measured(console, measured)
     return measured
 

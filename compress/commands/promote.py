@@ -176,6 +176,12 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
         size = values.get("size/disk_mb", modelfolder.inspect(folder).disk_mb)
         found.append(Figure("--max-mb", "size on disk", size, gates.mb, "MB"))
     if gates.ms is not None:
+        if context.get("contaminated") == "yes":
+            do = "measure again when the machine is idle, or with --threads 1"
+            raise UserError(
+                "the latency is unknown: other programs used the processor while it was measured",
+                where=f"--max-ms, {model}", do=do if fresh else "add --data DATA to measure it again",
+            )  # fmt: skip
         if "speed/latency_p50_ms" not in values:
             raise _unknown(model, "--max-ms", "its latency", "--data DATA")
         here = describe("cpu")["device"]

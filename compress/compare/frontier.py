@@ -95,7 +95,7 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
         lines.append(f"latencies of {len(kinds)} conditions are shown and not ranked against each other")
     busy = [row.name for row in rows if row.context.get("contaminated") == "yes"]
     if busy:
-        lines.append(f"{_rows(len(busy))} timed on a busy machine, read ratios, not milliseconds: {_named(busy)}")
+        lines.append(f"{_rows(len(busy))} timed on a busy machine, so without a latency: {_named(busy)}")
     simulated = [row.name for row in rows if row.simulated]
     if simulated:
         lines.append(f"simulated integers, so no latency and no place by it: {_named(simulated)}")

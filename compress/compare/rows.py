@@ -18,6 +18,7 @@ CONDITIONS = ("device", "threads", "runtime", "latency_shape")
 """What two latencies must share before one is called the lower."""
 _PARAMS = {"latency_shape": "latency.shape"}
 _MEASURED = "measured."
+_TIMED = ("speed/latency", "speed/throughput", "vs_teacher/speedup", "vs_teacher/throughput")
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,18 @@ class Row:
         return Candidate(exact, low, high, size, self.values.get(LATENCY), self.data, self.conditions, figures)
 
 
+def known(values: Mapping[str, float], context: Mapping[str, str]) -> dict[str, float]:
+    """Without the speeds that were measured on a busy machine: earlier versions logged them."""
+    busy = context.get("contaminated") == "yes"
+    return {k: v for k, v in values.items() if not (busy and k.startswith(_TIMED))}
+
+
 def of_run(run: StoredRun, name: str, resampled: Resampled | None) -> Row:
     """A run of the store. name: how it is shown."""
     context = {k.removeprefix(_MEASURED): v for k, v in run.tags.items() if k.startswith(_MEASURED)}
     own = {k.removeprefix("compress."): v for k, v in run.tags.items() if k in _OWN}
     facts = {**run.params, **own, "experiment": run.experiment, "run": run.run_id, "run_name": run.name}
-    values = {k: float(v) for k, v in run.metrics.items() if math.isfinite(v)}
+    values = known({k: float(v) for k, v in run.metrics.items() if math.isfinite(v)}, context)
     return Row(name, values, context, facts, run, resampled)
 
 

@@ -22,6 +22,7 @@ from compress.storage import atomic
 from compress.tracking import open_asked
 
 PICTURE = "sweep.svg"
+LATENCY = "speed/latency_p50_ms"
 KEPT = 98.0
 """Percent of the teacher's quality that a model of the summary's last line keeps."""
 
@@ -137,7 +138,7 @@ def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...
         rows.append((
             *(str(point.values[path]) for path in paths), f"{100 * value:.2f} [{100 * low:.2f}, {100 * high:.2f}]",
             "" if kept is None else f"{kept:.1f} %", f"{point.megabytes:.2f}", f"{values['size/params_m']:.2f} M",
-            f"{values['speed/latency_p50_ms']:.2f} ms",
+            f"{values[LATENCY]:.2f} ms" if LATENCY in values else "",
         ))  # fmt: skip
     return columns, rows
 

@@ -31,7 +31,7 @@ from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor,
 from compress.stages.shared.stage import check_same_task
 from evaluation.cost.device import describe
 from evaluation.cost.flops import count_flops
-from evaluation.cost.latency import Latency, measure_interleaved
+from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
@@ -188,9 +188,9 @@ def measure(
     for i, subject in enumerate(subjects):
         scored = answered[i].scored
         calibrated = _calibrated(predictors[i], answered[i], rows, held, max_length, bootstrap)
-        values = {**quality(scored, bootstrap), **costs[i].values}
+        values = {**quality(scored, bootstrap), **costs[i].measurement.values}
         values |= fake_quantized(predictors[i], answered[i].examples, rows)
-        context = {**costs[i].context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
+        context = {**costs[i].measurement.context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
         context |= {"task": task, "metric": metric}
         for name, why in scored.undefined.items():
             say(f"{subject.name}: no {name}: {why}")
@@ -198,7 +198,7 @@ def measure(
             theirs = answered[reference]
             values |= against(scored, theirs.scored, metric, bootstrap)
             values |= likeness(_compare(predictors[i], answered[i], theirs, rows), bootstrap)
-            values |= kept(scored, theirs.scored, metric) | cost_ratios(values, costs[reference].values)
+            values |= kept(scored, theirs.scored, metric) | cost_ratios(costs[i], costs[reference])
         flips = (
             () if reference is None or i == reference else _churn(predictors[i], answered[i], answered[reference], rows)
         )
@@ -230,11 +230,11 @@ def _resampled(scored: Scored, metric: str, context: Mapping[str, str]) -> Resam
 def simulated(values: Mapping[str, float]) -> dict[str, float]:
     """The figures of a model whose integers are computed in floats, by their honest names: what it answers is
     fake_quantized/…, and how fast it answers tells nothing of the integers, so it is left out."""
-    timed = {"vs_teacher/speedup", "vs_teacher/throughput_ratio"}
+    timed = ("speed/", "memory/", "vs_teacher/speedup", "vs_teacher/throughput_ratio")
     stored = {"vs_teacher/size_ratio", "vs_teacher/params_ratio"}
     found = {}
     for key, value in values.items():
-        if key in timed or (key.startswith(("speed/", "memory/")) and key != "speed/gflops"):
+        if key.startswith(timed) and key != "speed/gflops":
             continue
         if key.startswith("quality/"):
             found[f"{FAKE}{key.removeprefix('quality/')}"] = value
@@ -359,18 +359,36 @@ def _with_interval(key: str, found: Interval, scale: float = 1.0) -> dict[str, f
     return {key: scale * found.value, f"{key}_low": scale * found.low, f"{key}_high": scale * found.high}
 
 
-def cost_ratios(values: Mapping[str, float], teacher: Mapping[str, float]) -> dict[str, float]:
-    """Times smaller and faster than the teacher, measured in the same run."""
-    return {
-        "vs_teacher/size_ratio": teacher["size/disk_mb"] / values["size/disk_mb"],
-        "vs_teacher/params_ratio": teacher["size/params_m"] / values["size/params_m"],
-        "vs_teacher/speedup": teacher["speed/latency_p50_ms"] / values["speed/latency_p50_ms"],
-        "vs_teacher/throughput_ratio": values["speed/throughput_sps"] / teacher["speed/throughput_sps"],
+@dataclass(frozen=True)
+class Cost:
+    """What a model takes. latency: of a batch of the planned shape.  pass_: of all the sampled rows, packed."""
+
+    measurement: Measurement
+    latency: Latency
+    pass_: Latency
+
+
+def cost_ratios(ours: Cost, teacher: Cost) -> dict[str, float]:
+    """Times smaller and faster than the teacher, by MLflow name; both were measured in one call of `measure_cost`.
+
+    A speed that a busy machine kept from being known has no ratio.
+    """
+    mine, other = ours.measurement.values, teacher.measurement.values
+    found = {
+        "vs_teacher/size_ratio": other["size/disk_mb"] / mine["size/disk_mb"],
+        "vs_teacher/params_ratio": other["size/params_m"] / mine["size/params_m"],
     }
+    speedup = compare_latencies(teacher.latency, ours.latency)
+    rows = compare_latencies(teacher.pass_, ours.pass_)
+    for key, ratio in (("vs_teacher/speedup", speedup), ("vs_teacher/throughput_ratio", rows)):
+        if ratio is not None:
+            found |= {key: ratio.value, f"{key}_low": ratio.low, f"{key}_high": ratio.high}
+    return found
 
 
-def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostPlan) -> list[Measurement]:
-    """Size, operations, latency, throughput and memory of each model.
+def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostPlan) -> list[Cost]:
+    """Size, operations, latency, throughput and memory of each model. Speeds that a busy machine kept from being known
+    are left out.
 
     samples: per model, encoded rows with the lengths of real input; throughput runs them packed.
     """
@@ -387,7 +405,8 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
     )
     mixes = [[b.to(device) for b in evaluation_batches(s, MAX_TOKENS)] for s in samples]
     passes = [lambda p=p, m=m: [p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
-    throughputs = measure_interleaved(passes, warmup=1, repeats=5, seconds=cost.seconds, synchronize=wait)
+    parts = [[lambda p=p, b=b: p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
+    throughputs = measure_interleaved(parts, warmup=1, repeats=5, seconds=cost.seconds, synchronize=wait)
     results = []
     for i, p in enumerate(predictors):
         count = count_parameters(p.model, p.model.embedding_parameter_names())
@@ -397,15 +416,21 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
             "size/params_m": count.total / MB,
             "size/params_no_embedding_m": count.without_embedding / MB,
             "speed/gflops": count_flops(lambda p=p, b=single: p.model(b.to(device), Needs(logits=True))) / 1e9,
-            "speed/latency_p50_ms": latencies[i].p50,
-            "speed/latency_p95_ms": latencies[i].p95,
-            "speed/latency_p99_ms": latencies[i].p99,
-            "speed/throughput_sps": len(samples[i]) / (throughputs[i].p50 / 1000),
+            **_speeds(latencies[i], throughputs[i], len(samples[i])),
             "memory/peak_mb": peak_memory_mb(passes[i], device),
             "memory/weights_mb": count.bytes / MB,
         }
-        results.append(Measurement(values, _context(p, cost, length, latencies[i], samples[i])))
+        context = _context(p, cost, length, latencies[i], samples[i])
+        results.append(Cost(Measurement(values, context), latencies[i], throughputs[i]))
     return results
+
+
+def _speeds(latency: Latency, pass_: Latency, rows: int) -> dict[str, float]:
+    """What is known of them, by MLflow name. Processor time says how long a call takes, not how late it may come."""
+    found = {"speed/latency_p50_ms": latency.p50} if latency.is_known else {}
+    if latency.clock == "wall time":
+        found |= {"speed/latency_p95_ms": latency.p95, "speed/latency_p99_ms": latency.p99}
+    return found | ({"speed/throughput_sps": rows / (pass_.p50 / 1000)} if pass_.is_known else {})
 
 
 def _context(p: Predictor, cost: CostPlan, length: int, latency: Latency, sample) -> dict[str, str]:
@@ -417,7 +442,8 @@ def _context(p: Predictor, cost: CostPlan, length: int, latency: Latency, sample
         "latency_shape": f"batch {cost.batch} x {length} tokens",
         "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {MAX_TOKENS} at once",
         "repeats": str(latency.repeats),
-        "contaminated": "yes" if latency.contaminated else "no",
+        "clock": latency.clock,
+        "contaminated": "no" if latency.is_known else "yes",
     }
 
 

@@ -59,7 +59,10 @@ def conditions(measurement: Measurement) -> list[str]:
             lines.append(f"cpu instructions: {c['cpu_flags']}")
         lines.append(f"latency: {c['latency_shape']}, {c['repeats']} repeats; throughput: {c['throughput_mix']}")
     if c.get("contaminated") == "yes":
-        lines.append("the machine was busy while timing: read ratios, not milliseconds, or measure again")
+        least = "" if c.get("threads") == "1" else ", or use --threads 1, which other programs disturb less"
+        lines.append(f"no latency: other programs used the processor while it was timed; measure again{least}")
+    if c.get("clock") == "processor time":
+        lines.append("other programs used the processor: latency is processor time, what a call takes when alone")
     return lines
 
 
@@ -185,8 +188,8 @@ def _decimal(value: float, low: float | None = None, high: float | None = None) 
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _times(value: float) -> str:
-    return f"{value:.2f}x"
+def _times(value: float, low: float | None = None, high: float | None = None) -> str:
+    return f"{value:.2f}x" if low is None or high is None else f"{value:.2f}x [{low:.2f}, {high:.2f}]"
 
 
 def _with_interval(key: str) -> tuple[str, str, str]:
@@ -249,6 +252,6 @@ _LIKENESS = (
     ("correlation with teacher", _with_interval("vs_teacher/correlation"), _decimal),
     ("KL to teacher, nats", _with_interval("vs_teacher/kl"), _decimal),
     ("smaller on disk", ("vs_teacher/size_ratio",), _times),
-    ("faster (latency p50)", ("vs_teacher/speedup",), _times),
-    ("faster (throughput)", ("vs_teacher/throughput_ratio",), _times),
+    ("faster (latency p50)", _with_interval("vs_teacher/speedup"), _times),
+    ("faster (throughput)", _with_interval("vs_teacher/throughput_ratio"), _times),
 )
