@@ -32,7 +32,8 @@ for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 hypothesis.settings.register_profile("compress", deadline=None)
 hypothesis.settings.load_profile("compress")
 
-# Before any library reads them.
+# Before any library reads them. Several workers with a thread for each core would wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

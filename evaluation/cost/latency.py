@@ -37,6 +37,10 @@ RERUN = 0.05
 WIDEST = 1.5
 """Upper end over lower end of a ratio's interval above which the ratio is unknown."""
 BLOCKS = 5
+QUIET = 0.8
+"""Share of clean rounds below which a machine is busy."""
+BUSY_RERUN = 0.10
+"""`RERUN` of a busy machine: against a ratio that is known, 3 % on average and 8 % at most (benchmarks/RESULTS.md)."""
 
 Clock = Literal["wall time", "processor time", "unknown"]
 Call = Callable[[], Any]
@@ -48,8 +52,8 @@ class Latency:
     """Milliseconds per call, by `clock`; where that is unknown they are wall times that neighbours may have stretched.
 
     cpu_share: this process's CPU seconds over wall seconds (about 1 on one thread).  spread: width of the middle half
-    of the times over their median.  times: (N,) what the percentiles are of, in the order they were measured.
-    processor_times: the same of one thread's processor time; empty with several threads.
+    of the times over their median.  clean: share of the rounds that are.  times: (N,) what the percentiles are of, in
+    the order they were measured.  processor_times: the same of one thread's processor time; empty with several threads.
     """
 
     p50: float
@@ -60,6 +64,7 @@ class Latency:
     cpu_share: float
     spread: float
     clock: Clock = "wall time"
+    clean: float = 1.0
     times: Samples = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
     processor_times: Samples = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
 
@@ -136,9 +141,9 @@ def compare_latencies(slow: Latency, fast: Latency, *, resamples: int = 400, see
     """How many times as long `slow` takes as `fast`; None where a time is unknown, or the interval is too wide to say.
 
     Both were measured in turn. The interval is the hull of 95 % bootstrap intervals over blocks of rounds, of the ratio
-    of medians and of lower quartiles, and never narrower than `RERUN` to both sides. Interruptions empty the caches,
-    which lengthens processor time too, of a short call more than of a long one: by that clock the interval also holds
-    the ratios of each one's least time to the other's median.
+    of medians and of lower quartiles, and never narrower than `RERUN` to both sides. Neighbours empty the caches and
+    share a core's units, which lengthens clean rounds and processor time too, of one call more than of another: on a
+    busy machine the interval also holds the ratios of each one's least time to the other's median, and `BUSY_RERUN`.
     """
     if not (slow.is_known and fast.is_known):
         return None
@@ -147,8 +152,10 @@ def compare_latencies(slow: Latency, fast: Latency, *, resamples: int = 400, see
     if not (len(one) and len(other)):
         return None
     value = float(np.median(one) / np.median(other))
-    ends = [value * (1 - RERUN), value * (1 + RERUN), *_ends(one, other, resamples, np.random.default_rng(seed))]
-    if not by_wall:
+    busy = not by_wall or min(slow.clean, fast.clean) < QUIET
+    margin = BUSY_RERUN if busy else RERUN
+    ends = [value * (1 - margin), value * (1 + margin), *_ends(one, other, resamples, np.random.default_rng(seed))]
+    if busy:
         ends += [float(one.min() / np.median(other)), float(np.median(one) / other.min())]
     low, high = min(ends), max(ends)
     return Ratio(value, low, high) if high <= WIDEST * low else None
@@ -210,18 +217,18 @@ class _Timer:
 
     def latency(self, repeats: int) -> Latency:
         """Of all rounds."""
-        wall, cpu, _ = self._array()
+        wall, cpu, waited = self._array()
+        clean = self._clean()
         total = float(wall.sum())
-        share = float(cpu.sum()) / total if total else math.nan
+        shares = (float(cpu.sum()) / total if total else math.nan, float(clean.mean()))
         own = 1000 * cpu.sum(1) if self._one_thread else np.empty(0)
         if self._is_clean(repeats):
-            clean = self._clean()
-            kept = [1000 * wall[clean[:, part], part] for part in range(len(self._parts))]
+            kept = [1000 * (wall - waited)[clean[:, part], part] for part in range(len(self._parts))]
             fewest = min(map(len, kept))
-            return _summary(np.sum([part[:fewest] for part in kept], axis=0), share, "wall time", own)
+            return _summary(np.sum([part[:fewest] for part in kept], axis=0), shares, "wall time", own)
         if self._one_thread and self._computes():
-            return _summary(own, share, "processor time", own)
-        return _summary(1000 * wall.sum(1), share, "unknown", own)
+            return _summary(own, shares, "processor time", own)
+        return _summary(1000 * wall.sum(1), shares, "unknown", own)
 
     def _array(self) -> tuple[Samples, Samples, Samples]:
         """(rounds, parts) each: wall, processor and waited seconds."""
@@ -271,10 +278,10 @@ class _Waits:
         return total / 1e9
 
 
-def _summary(milliseconds: Samples, cpu_share: float, clock: Clock, own: Samples) -> Latency:
-    x = milliseconds
+def _summary(x: Samples, shares: tuple[float, float], clock: Clock, own: Samples) -> Latency:
+    cpu_share, clean = shares
     p25, p50, p75, p95, p99 = np.percentile(x, [25, 50, 75, 95, 99])
     spread = float((p75 - p25) / p50) if p50 else 0.0
     return Latency(
-        float(p50), float(p95), float(p99), float(x.min()), len(x), cpu_share, spread, clock, x, own
+        float(p50), float(p95), float(p99), float(x.min()), len(x), cpu_share, spread, clock, clean, x, own
     )  # fmt: skip

@@ -54,7 +54,8 @@ def test_a_sleeping_call_is_flagged_and_a_busy_one_is_timed():
     assert sleepy.p50 >= 4
     assert sleepy.contaminated
     assert sleepy.minimum <= sleepy.p50 <= sleepy.p95 <= sleepy.p99
-    assert sleepy.repeats == 10
+    assert not sleepy.is_known, "it waits by itself: its processor time is not its duration"
+    assert 10 <= sleepy.repeats <= 30
 
 
 def test_interleaved_calls_take_turns_and_stop_in_time():
@@ -64,8 +65,9 @@ def test_interleaved_calls_take_turns_and_stop_in_time():
     assert order[:8] == ["a", "a", "b", "b", "a", "a", "b", "b"], "the first of two is not timed: it fills the caches"
     assert 5 <= a.repeats == b.repeats < 100
     order.clear()
-    measure_interleaved(slow[:1], warmup=0, repeats=3)
-    assert order == ["a"] * 3, "one alone finds the caches as it left them"
+    (alone,) = measure_interleaved(slow[:1], warmup=0, repeats=3)
+    assert len(order) == alone.repeats
+    assert order == ["a"] * len(order), "one alone finds the caches as it left them"
     with pytest.raises(ValueError, match="repeats must be positive"):
         measure_latency(lambda: None, repeats=0)
 
