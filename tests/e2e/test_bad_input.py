@@ -150,7 +150,7 @@ def text_of_row_6(text: Any) -> Callable[[Path], dict[str, Any]]:
 ALL = ("train", "validation", "test")
 DIFFER = (
     "bad: the labels of the data and of the model differ: the data has {0}, the model 2; only in the data: {1}; "
-    "only in the model: negative, positive; use the data the model was made for, or name the labels as the model does"
+    "only in the model: negative, positive; use data with the model's labels, or rename the labels as in the model"
 )
 DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     "empty file": (lambda _: {"train": b""}, DISTILL, "bad/train.jsonl: the file is empty; …"),
@@ -160,7 +160,7 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "no label column": (
         lambda here: {split: [{"text": row["text"]} for row in rows(here, split)] for split in ALL}, DISTILL,
-        "bad: which column is the label?; name it; the columns are: text",
+        "bad: cannot infer the label column; name it; the columns are: text",
     ),
     "not utf-8": (
         lambda _: {"train": b'{"text": "ab\xff", "label": "positive"}\n'}, DISTILL,
@@ -241,7 +241,7 @@ TAKEN = {
     "1 MB": (text_of_row_6("good " * 200_000), ""),
     "1 MB word": (text_of_row_6("x" * 1_000_000), ""),
     "no validation": (lambda _: {"validation": None}, "no validation split: "),
-    "no test": (lambda _: {"test": None}, "no test split: the validation rows stand in for it"),
+    "no test": (lambda _: {"test": None}, "no test split: the validation rows are used instead"),
 }
 
 
@@ -296,7 +296,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "no such column": (
         (*DISTILL, "--data", "data", "--text-column", "sentence"),
-        "data: there is no column 'sentence' for the text; the columns are: text, label",
+        "data: text column 'sentence' not found; the columns are: text, label",
     ),
     "no corpus there": (
         ("tokenizer", "--recipe", "smoke-teacher", "--corpus", "corpse.txt", *TO),
@@ -304,15 +304,15 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "too long for the teacher": (
         (*DISTILL, "--data", "data", "--max-length", "100"),
-        "data.max_length: a maximal length of 100 tokens is above the model's 64 positions; give 64 or less",
+        "data.max_length: a maximum length of 100 tokens is above the model's 64 positions; give 64 or less",
     ),
     "too long for the teacher to be made": (
         (*SMOKE, "--max-length", "100"),
-        "data.max_length: a maximal length of 100 tokens is above the model's 64 positions; give 64 or less",
+        "data.max_length: a maximum length of 100 tokens is above the model's 64 positions; give 64 or less",
     ),
     "corpus too long for the teacher to be made": (
         (*SMOKE, "--set", "corpus.max_length=100"),
-        "corpus.max_length: a maximal length of 100 tokens is above the model's 64 positions; give 64 or less",
+        "corpus.max_length: a maximum length of 100 tokens is above the model's 64 positions; give 64 or less",
     ),
     "too short": (
         (*DISTILL, "--data", "data", "--max-length", "2"), "--max-length 2: data.max_length: found 2, allowed: >= 3"
@@ -393,7 +393,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "predict a pair with a model of single texts": (
         ("predict", TEACHER, "good", "--pair", "bad"),
-        "a model for classification answers single texts; give single texts",
+        "a model for classification needs single texts: found pairs of texts",
     ),
     "evaluate on nothing": (
         ("evaluate", TEACHER), "--data: on which data?; give an embedded set, a file or a folder"
