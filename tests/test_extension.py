@@ -48,7 +48,7 @@ def test_a_windowed_model_reads_more_and_says_what_it_is(
     assert [(p.role, p.name, p.fingerprint) for p in info.meta.lineage] == [("base", "short", fingerprint(short))]
     card = (target / "README.md").read_text()
     assert "positions extended from 32 to 200, the learned rows repeated" in card
-    assert "its tokens see only a window of their sequence" in card
+    assert "it has sliding-window attention" in card
     assert json.loads((target / "tokenizer_config.json").read_text())["model_max_length"] == 200
     predictor = Predictor(target)
     examples = predictor.task.encode_texts(predictor.tokenizer, [LONG], max_length=200)

@@ -349,7 +349,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "teacher a run's folder": (
         ("distill", "--recipe", "./task.yaml", "--teacher", "runs/teacher", "--data", "data", *TO),
-        f"runs/teacher: this is a run's folder, not a model's; use {TEACHER}",
+        f"runs/teacher: this is a run folder, not a model folder; use {TEACHER}",
     ),
     "teacher without a task head": (
         ("distill", "--recipe", "./task.yaml", "--teacher", PRETRAINED, "--data", "data", *TO),
@@ -378,7 +378,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
         "--model: stage finetune needs a model to start from; give --model FOLDER, or a recipe that makes one",
     ),
     "predict on a run's folder": (
-        ("predict", "runs/teacher", "good"), f"runs/teacher: this is a run's folder, not a model's; use {TEACHER}"
+        ("predict", "runs/teacher", "good"), f"runs/teacher: this is a run folder, not a model folder; use {TEACHER}"
     ),
     "predict without a head": (
         ("predict", PRETRAINED, "good"),
@@ -471,7 +471,8 @@ def test_a_teacher_that_only_has_pickled_weights(here: Path, compress: Cli) -> N
     done = compress("predict", "pickled", "good")
     check(
         done,
-        "pickled/pytorch_model.bin: is a pickle, which can run code when it is read: only safetensors files are …",
+        "pickled/pytorch_model.bin: pickle files are not supported because loading one can run code: only safetensors "
+        "files are …",
     )
 
 

@@ -114,7 +114,7 @@ def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, 
         (("--num-heads", "0"), "allowed: a whole number from 1, or a list of them"),
         (("--num-heads", "2,2,2"), "student.heads: 3 numbers for 2 layers"),
         (("--hidden-size", "4096"), "student.hidden: hidden would be 4096, and the weights are taken from one of"),
-        (("--student", "nowhere"), "there is no model folder 'nowhere'"),
+        (("--student", "nowhere"), "model folder 'nowhere' not found"),
         (("--init", "svg"), "'svg' is not one of 'teacher', 'selection', 'svd', 'projection', 'random'"),
     ],
 )

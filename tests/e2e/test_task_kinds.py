@@ -103,7 +103,7 @@ def test_a_head_for_another_task_is_replaced_only_when_told(taught: Path, compre
     done = compress(*tune, "--output", "runs/b", "--new-head")
     assert done.code == 0, done.err
     assert "task head (a head for classification with [negative, positive] (2)) is thrown away" in done.err
-    assert "new 'task' head, initialised from seed 0" in done.err
+    assert "new 'task' head, initialized from seed 0" in done.err
 
 
 def test_a_teacher_of_another_task_is_refused(taught: Path, compress: Cli) -> None:

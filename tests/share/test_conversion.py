@@ -169,7 +169,7 @@ def test_a_folder_holds_a_shared_tensor_once_and_gives_it_back_as_one(rank: int,
     for ours, theirs in zip(outputs(loaded.model), outputs(made), strict=True):
         assert torch.equal(ours, theirs)
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "its layers share matrices and keep norms and biases" in card
+    assert "its layers share matrices but have separate norms and biases" in card
     assert inspect(folder).stock_class is None
 
 
@@ -188,8 +188,8 @@ def test_tied_tensors_that_came_apart_are_told_on_load(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         load_model(folder)
     assert str(error.value) == (
-        f"{file}: '{name}' differs from 'encoder.layers.0.attention.query.weight': config.json says that these layers "
-        "share it: tied tensors came apart; restore the file that was written here"
+        f"{file}: '{name}' differs from 'encoder.layers.0.attention.query.weight': config.json ties these layers, but "
+        "their stored tensors differ; restore the original file"
     )
 
 
