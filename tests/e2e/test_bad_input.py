@@ -482,7 +482,7 @@ def test_weights_that_are_not_finite(here: Path, compress: Cli) -> None:
     tensors["classifier.weight"][0, 0] = float("nan")
     save_file(tensors, target / "model.safetensors", {"format": "pt"})
     done = compress("distill", "--recipe", "./task.yaml", "--teacher", "nan", "--data", "data", *TO)
-    check(done, "nan/model.safetensors: holds NaN or infinite numbers: in classifier.weight; …", ExitCode.DATA)
+    check(done, "nan/model.safetensors: contains NaN or infinity: in classifier.weight; …", ExitCode.DATA)
 
 
 def other_vocabulary(target: Path) -> None:

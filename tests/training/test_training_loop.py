@@ -438,7 +438,7 @@ def test_a_vanished_folder_does_not_come_back_as_another(tmp_path: Path, caplog:
     error = refusal(lambda: run(folder, source=source, plan={"checkpoint_every": 1, "keep_best": False}))
     assert error.code == ExitCode.RESOURCES
     assert not folder.exists()
-    assert "the folder to write into is gone" in caplog.text
+    assert "the folder to write to no longer exists" in caplog.text
 
 
 # --- memory, precision, length ----------------------------------------------------------------------------------
