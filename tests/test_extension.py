@@ -84,7 +84,7 @@ def test_a_dry_run_writes_nothing(short: Path, tmp_path: Path, capsys: pytest.Ca
         (["--max-positions", "16"], "16 positions are fewer than the model's 32"),
         (["--max-positions", "64"], "where does the result go?; give --output FOLDER"),
         (["--max-positions", "64", "--window", "0"], "0 is not in the range"),
-        (["--max-positions", "64", "--global-tokens", "1"], "give --window"),
+        (["--max-positions", "64", "--global-tokens", "1"], "add --window"),
         (["--window", "8"], "missing option '--max-positions'"),
     ],
 )

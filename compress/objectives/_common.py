@@ -61,7 +61,7 @@ def is_several(labels: Tensor) -> bool:
 def teacher_of(teacher: EncoderOutput | None, kind: str) -> EncoderOutput:
     """The teacher's output, or a UserError when nobody brought a teacher."""
     if teacher is None:
-        raise UserError("needs a teacher, and there is none", where=f"objective {kind}", do="name one with --teacher")
+        raise UserError("needs a teacher, but none is given", where=f"objective {kind}", do="add --teacher")
     return teacher
 
 

@@ -151,7 +151,7 @@ def same_heads(pair: ModelPair, student: int, teacher: int, where: str, what: st
 def end_layer(number: int, depth: int, name: str, kind: str) -> int:
     """A layer counted from 0, or from the end when negative. Raises UserError with the legal range."""
     if not -depth <= number < depth:
-        raise UserError(f"no layer {number}", where=f"objective {kind}.{name}", why=f"legal: {-depth}..{depth - 1}")
+        raise UserError(f"no layer {number}", where=f"objective {kind}.{name}", why=f"allowed: {-depth}..{depth - 1}")
     return number % depth
 
 

@@ -94,7 +94,7 @@ class Objective(Base):
             at = int(wrong.nonzero()[0, 0])
             row = f"row {int(batch.row_ids[at])}" if batch.rows == labels.shape[0] else f"token {at}"
             raise UserError(
-                f"label {int(labels[at])} is outside the model's classes", where=row, why=f"legal: 0..{classes - 1}"
+                f"label {int(labels[at])} is outside the model's classes", where=row, why=f"allowed: 0..{classes - 1}"
             )
 
     def _rows_differ(self, logits: Tensor, labels: Tensor) -> UserError:

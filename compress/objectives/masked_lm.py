@@ -38,7 +38,7 @@ class Objective(Base):
             raise UserError(
                 f"piece {int(labels.max())} is outside the student's vocabulary",
                 where=f"objective {_KIND}",
-                why=f"legal: 0..{pieces - 1}",
+                why=f"allowed: 0..{pieces - 1}",
                 do="use the tokenizer that belongs to the student",
             )
         return cross_entropy(logits_at(output, batch.mlm_positions), labels)

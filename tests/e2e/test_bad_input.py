@@ -209,7 +209,7 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "no unlabelled split": (
         lambda _: {"unlabelled": None}, (*DISTILL, "--set", "stages.0.use_unlabelled=true"),
-        "bad: there is no split 'unlabelled'; known: test, train, validation",
+        "bad: split 'unlabelled' not found; known: test, train, validation",
     ),
 }  # fmt: skip
 
@@ -319,10 +319,10 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "layer the teacher lacks": (
         (*DISTILL, "--data", "data", "--set", "stages.0.student.layers=[0,9]"),
-        "layers: layer 9 does not exist: legal: 0..3",
+        "layers: layer 9 does not exist: allowed: 0..3",
     ),
     "layer the teacher to be made lacks": (
-        (*SMOKE, "--set", "stages.0.student.layers=[0,9]"), "layers: layer 9 does not exist: legal: 0..3"
+        (*SMOKE, "--set", "stages.0.student.layers=[0,9]"), "layers: layer 9 does not exist: allowed: 0..3"
     ),
     "more layers than every other": (
         (*DISTILL, "--data", "data", "--set", "stages.0.student={layers: every-other, count: 3}"),
@@ -371,7 +371,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "tokenizer a run's folder": (
         ("pretrain", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", "--tokenizer", "tok", *TO),
-        "--tokenizer tok: this is a run's folder; use tok/model",
+        "--tokenizer tok: this is a run folder, not a tokenizer folder; use tok/model",
     ),
     "no model": (
         ("finetune", "--data", "data", *TO),
@@ -535,8 +535,8 @@ def test_weights_so_large_that_the_loss_overflows(here: Path, compress: Cli) -> 
     _forget(here)
     check(
         done,
-        "step 4: the numbers went bad: …4 such steps in a row; rows …; lower the learning rate or look at these rows; "
-        "last good checkpoint: none yet",
+        "step 4: training produced non-finite values: …4 such steps in a row; rows …; lower the learning rate or check "
+        "these rows; last good checkpoint: none yet",
         ExitCode.DATA,
     )
     assert "warning: step 1 skipped: " in done.err
@@ -562,7 +562,8 @@ def test_a_loss_that_turns_nan_keeps_the_last_good_checkpoint(
         done = compress(*args, *strict, "--quiet")
     assert done.code == ExitCode.DATA
     assert re.fullmatch(
-        r"error: step 4: the numbers went bad: .*loss is nan.*; last good checkpoint: .*/step-00000002", done.line
+        r"error: step 4: training produced non-finite values: .*loss is nan.*; last good checkpoint: .*/step-00000002",
+        done.line,
     )
     assert json.loads((taught / "runs/x/compress-run.json").read_text())["status"] == "failed"
     done = compress(*args, *strict, "--resume", "--quiet")

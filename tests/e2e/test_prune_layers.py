@@ -150,7 +150,7 @@ def test_a_quantized_model_is_refused_before_anything_is_computed(prune: Cli) ->
     save_model(Path("mine"), made, tokenizer_files=mine.tokenizer_files, meta=mine.meta)
     done = prune("--keep", "3")
     assert done.code == 2
-    assert "mine: the model is quantized already, and cutting it reads float layers; start from the float" in done.line
+    assert "mine: the model is quantized already, and cutting it needs float weights; start from its float" in done.line
     assert not Path("runs").exists()
 
 
@@ -191,7 +191,7 @@ def test_the_contest(prune: Cli) -> None:
         (("--drop", "6"), r"drop: all 6 layers would be dropped: the model has layers 0..5; use drop 1..5"),
         (("--keep", "3", "--drop", "2"), "--keep and --drop together: each sets how many layers stay"),
         (("--keep", "3", "--criterion", "cca"), "--criterion: unknown criterion 'cca'; did you mean 'cka'?"),
-        (("--keep", "3", "--protect", "7"), r"protect: layer 7 does not exist: legal: 0..5"),
+        (("--keep", "3", "--protect", "7"), r"protect: layer 7 does not exist: allowed: 0..5"),
         (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected but only 1 would be kept"),
         (("--keep", "4,3"), "--keep: several numbers of layers: one model is made; use --criterion all, or give one"),
         (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 0,5"),

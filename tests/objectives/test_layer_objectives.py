@@ -207,14 +207,14 @@ def test_projections_train_and_start_as_a_change_of_basis() -> None:
             "student layer 0 has 2 heads, teacher layer 0 has 3",
         ),
         ("minilm", {}, ModelPair(config(6, 2), config(6, 3), ((0, 0),)), "use minilmv2"),
-        ("minilm", {"teacher_layer": 4}, alike(), "no layer 4: legal: -1..0"),
+        ("minilm", {"teacher_layer": 4}, alike(), "no layer 4: allowed: -1..0"),
         ("minilmv2", {"relation_heads": 4}, alike(), "4 relation heads do not divide both attention widths"),
     ],
 )
 def test_models_that_cannot_be_compared(kind: str, options: dict[str, Any], pair: ModelPair, message: str) -> None:
     with pytest.raises(UserError) as caught:
         build(kind, pair, **options)
-    assert message.replace("legal: ", "") in str(caught.value).replace("legal: ", "")
+    assert message.replace("allowed: ", "") in str(caught.value).replace("allowed: ", "")
 
 
 def test_an_objective_that_was_not_bound_says_so() -> None:

@@ -403,7 +403,7 @@ def test_smoothing_out_of_range_is_refused() -> None:
 def test_a_label_outside_the_classes_names_its_row() -> None:
     batch = batch_of([3, 2], labels=torch.tensor([2, 7]))
     line = refusal(lambda: hard_labels.Objective()(task(ar((2, 3))), None, batch))
-    assert line == "row 1: label 7 is outside the model's classes: legal: 0..2"
+    assert line == "row 1: label 7 is outside the model's classes: allowed: 0..2"
 
 
 def test_labels_that_do_not_fit_the_answers_are_refused() -> None:
@@ -430,11 +430,11 @@ def test_what_is_missing_is_named() -> None:
     )
     assert "the student's output has no vocabulary logits" in refusal(lambda: masked_lm.Objective()(empty, None, FULL))
     assert "the student's output has no logits" in refusal(lambda: hard_labels.Objective()(empty, None, FULL))
-    assert "needs a teacher, and there is none" in refusal(lambda: cosine_hidden.Objective()(empty, None, FULL))
+    assert "needs a teacher, but none is given" in refusal(lambda: cosine_hidden.Objective()(empty, None, FULL))
 
 
 def test_a_masked_piece_outside_the_vocabulary_is_refused() -> None:
     batch = batch_of([3, 2], mlm_positions=torch.tensor([0]), mlm_labels=torch.tensor([6]))
     student, _ = output(batch, Needs(mlm="masked"), 0.1)
     line = refusal(lambda: masked_lm.Objective()(student, None, batch))
-    assert line.startswith("objective masked_lm: piece 6 is outside the student's vocabulary: legal: 0..5")
+    assert line.startswith("objective masked_lm: piece 6 is outside the student's vocabulary: allowed: 0..5")

@@ -64,7 +64,7 @@ def test_what_cannot_be_calibrated_names_the_module() -> None:
     whole = quantized(model, planned(QuantizationSpec(scheme="static"), model)).eval()
     with pytest.raises(UserError, match=r"encoder\.layers\.0\.attention\.query: nothing was observed"):
         calibrate(whole, [])
-    with pytest.raises(UserError, match="the model is quantized already, and quantizing it again reads float layers"):
+    with pytest.raises(UserError, match="the model is quantized already, and quantizing it again needs float weights"):
         quantized(made(), planned(QuantizationSpec(), model))
 
 

@@ -122,15 +122,18 @@ def test_layers_of_different_shapes_are_refused_with_the_shapes() -> None:
     model = parent(dataclasses.replace(CONFIG, layers=shapes))
     with pytest.raises(UserError) as error:
         convert(model, PAIRS, Mean())
-    assert "layers 0 and 1 share a group but not a shape: 4 heads of width 4 against 2 heads of width 4" in str(
-        error.value
+    assert (
+        "layers 0 and 1 are in one group but have different shapes: 4 heads of width 4 and 2 heads of width 4"
+        in str(error.value)
     )
-    with pytest.raises(UserError, match=r"layers 2 and 3 .* feed-forward width 24 against feed-forward width 20"):
+    with pytest.raises(UserError, match=r"layers 2 and 3 .* feed-forward width 24 and feed-forward width 20"):
         convert(model, LayerGroups((0, 1, 2, 3), (0, 0, 1, 1)), Mean())
 
 
 def test_a_rank_above_the_width_is_refused() -> None:
-    with pytest.raises(UserError, match="residuals of rank 17: the smallest matrix has rank 16; use at most 16"):
+    with pytest.raises(
+        UserError, match="residual rank 17 is too large: the smallest matrix has rank 16; use at most 16"
+    ):
         convert(parent(), PAIRS, Mean(), residual_rank=17)
 
 
@@ -197,7 +200,7 @@ def test_tied_tensors_that_came_apart_are_told_on_save(tmp_path: Path) -> None:
     made = convert(parent(), PAIRS, Mean())
     layer: Any = made.encoder.layers[3]
     layer.feed_forward.up = torch.nn.Linear(16, 24)
-    with pytest.raises(UserError, match=r"'encoder.layers.3.feed_forward.up.weight' is a tensor of its own.*apart"):
+    with pytest.raises(UserError, match=r"'encoder.layers.3.feed_forward.up.weight' is not tied.*separate tensors"):
         saved(tmp_path / "m", made)
     assert not (tmp_path / "m").exists()
 
