@@ -156,7 +156,7 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     "empty file": (lambda _: {"train": b""}, DISTILL, "bad/train.jsonl: the file is empty; …"),
     "no train split": (
         lambda _: {"train": None}, DISTILL,
-        "bad: there is no train split: found validation, test, unlabelled; add train.jsonl …",
+        "bad: no train split: found validation, test, unlabelled; add train.jsonl …",
     ),
     "no label column": (
         lambda here: {split: [{"text": row["text"]} for row in rows(here, split)] for split in ALL}, DISTILL,
