@@ -205,7 +205,7 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "text a number": (
         text_of_row_6(17), DISTILL,
-        "bad: train: column 'text': the text column holds values that are not text: …(row 6)…",
+        "bad: train: column 'text': the text column contains values that are not text: …(row 6)…",
     ),
     "no unlabelled split": (
         lambda _: {"unlabelled": None}, (*DISTILL, "--set", "stages.0.use_unlabelled=true"),

@@ -159,7 +159,7 @@ def documents(path: Path, column: str | None) -> Iterator[str]:
     for number, value in enumerate(_values(path, kind, column), 1):
         if value is not None and not isinstance(value, str):
             raise UserError(
-                "the text column holds values that are not text",
+                "the text column contains values that are not text",
                 where=f"{path}: column '{column}'",
                 why=f"row {number} is {printable(repr(value), 60)}",
                 do="write them as strings, or name another text column",
