@@ -97,7 +97,7 @@ def test_labels_are_matched_by_name() -> None:
     assert outputs_in_order(["LABEL_0", "LABEL_1"], ["bad", "good"], where="x") == [0, 1]
     assert outputs_in_order(["score"], ["score"], where="x") == [0]
     for found in (["a", "b"], ["a", "b", "d"], ["LABEL_0", "LABEL_1"]):
-        with pytest.raises(UserError, match="x: the teachers answer different labels"):
+        with pytest.raises(UserError, match="x: the teachers have different labels"):
             outputs_in_order(found, ["a", "b", "c"], where="x")
 
 
@@ -201,13 +201,13 @@ def test_those_that_do_not_fit_are_refused(folder: Maker, toy_tokenizer_files: d
     a = folder("a")
     same = folder("copy")
     cases = {
-        "teacher copy: teachers a and copy are one model": same,
-        "teacher l: the teachers answer different labels": folder("l", 2, ("x", "y", "w")),
-        "teacher n: the teachers answer different labels": folder("n", 2, ("x", "y")),
-        "teacher r: the teachers answer different kinds of task: classification regression against classification "
+        "teacher copy: teachers a and copy are the same model": same,
+        "teacher l: the teachers have different labels": folder("l", 2, ("x", "y", "w")),
+        "teacher n: the teachers have different labels": folder("n", 2, ("x", "y")),
+        "teacher r: the teachers are for different tasks: classification regression and classification "
         "single label of a": folder("r", 2, ("s",), head=HeadConfig("classification", labels=1, problem="regression")),
         "teacher t: the teachers have different tokenizers": folder("t", 2, tokenizer=other),
-        "teacher s: a maximal length of 24 tokens is above the teacher's 16": folder("s", 2, max_positions=16),
+        "teacher s: a maximum length of 24 tokens is above the teacher's 16": folder("s", 2, max_positions=16),
         "teacher m: the teacher has no task head": folder("m", 2, head=HeadConfig("masked_lm")),
     }
     for line, bad in cases.items():

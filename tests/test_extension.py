@@ -48,7 +48,7 @@ def test_a_windowed_model_reads_more_and_says_what_it_is(
     assert [(p.role, p.name, p.fingerprint) for p in info.meta.lineage] == [("base", "short", fingerprint(short))]
     card = (target / "README.md").read_text()
     assert "positions extended from 32 to 200, the learned rows repeated" in card
-    assert "its tokens see only a window of their sequence" in card
+    assert "it has sliding-window attention" in card
     assert json.loads((target / "tokenizer_config.json").read_text())["model_max_length"] == 200
     predictor = Predictor(target)
     examples = predictor.task.encode_texts(predictor.tokenizer, [LONG], max_length=200)
@@ -84,7 +84,7 @@ def test_a_dry_run_writes_nothing(short: Path, tmp_path: Path, capsys: pytest.Ca
         (["--max-positions", "16"], "16 positions are fewer than the model's 32"),
         (["--max-positions", "64"], "where does the result go?; give --output FOLDER"),
         (["--max-positions", "64", "--window", "0"], "0 is not in the range"),
-        (["--max-positions", "64", "--global-tokens", "1"], "give --window"),
+        (["--max-positions", "64", "--global-tokens", "1"], "add --window"),
         (["--window", "8"], "missing option '--max-positions'"),
     ],
 )

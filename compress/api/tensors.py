@@ -46,7 +46,7 @@ def factorize_linear(linear: nn.Linear, rank: int) -> LowRankLinear:
     """
     outputs, inputs = linear.weight.shape
     if not 1 <= rank <= min(outputs, inputs):
-        raise UserError(f"rank {rank} is not possible", where="rank", why=f"legal: 1..{min(outputs, inputs)}")
+        raise UserError(f"rank {rank} is not possible", where="rank", why=f"allowed: 1..{min(outputs, inputs)}")
     factors = Svd()(Seen(linear.weight.detach().double().cpu(), None, None, None))
     made = LowRankLinear(inputs, outputs, rank, linear.bias is not None).to_empty(device=linear.weight.device)
     made = made.to(linear.weight.dtype)

@@ -30,19 +30,19 @@ class Rejection:
 
 def rejects_quantized(doing: str) -> Rejection:
     """Of a stage that reads float matrices. doing: what it does, such as "cutting it"."""
-    return Rejection("quantized", f"the model is quantized already, and {doing} reads float layers", "quantize last")
+    return Rejection("quantized", f"the model is quantized already, and {doing} needs float weights", "quantize last")
 
 
-def rejects_sparse(doing: str, do: str = "sparsify afterwards, and once") -> Rejection:
+def rejects_sparse(doing: str, do: str = "sparsify last, and only once") -> Rejection:
     """Of a stage that writes the matrices anew, by which zeros would be lost."""
     return Rejection("sparse", f"the model's matrices are 2:4 sparse, and {doing} would break the pattern", do)
 
 
-def rejects_low_rank(doing: str, do: str = "factorize afterwards, and once") -> Rejection:
+def rejects_low_rank(doing: str, do: str = "factorize last, and only once") -> Rejection:
     """Of a stage that reads whole matrices."""
-    return Rejection("low_rank", f"the model's matrices are of low rank already, and {doing} reads whole ones", do)
+    return Rejection("low_rank", f"the model has low-rank factors already, and {doing} needs full matrices", do)
 
 
 def rejects_partly_shared(what: str, do: str) -> Rejection:
     """Of a stage that cannot change matrices which layers share in part. what: the clause that says so."""
-    return Rejection("partly_shared", f"its layers share matrices and keep something of their own, {what}", do)
+    return Rejection("partly_shared", f"its layers share matrices and also have their own parameters, {what}", do)

@@ -129,7 +129,7 @@ class Task(ABC):
     metric: str | None = None
     settings: ClassVar[tuple[str, ...]] = ()
     asked_as: ClassVar[str] = "text"
-    example: ClassVar[str] = '"a text to judge"'
+    example: ClassVar[str] = '"some text"'
 
     def configured(self, settings: Mapping[str, Any]) -> Task:
         """This kind with these settings, or with another `metric`. Raises UserError for one that it does not have."""
@@ -137,7 +137,9 @@ class Task(ABC):
         unknown = next((name for name in own if name not in self.settings), None)
         if unknown is not None:
             raise UserError(
-                f"{self.kind} has no {unknown}", where=f"data.{unknown}", do="leave it out, or say what the data is for"
+                f"{self.kind} has no setting {unknown}",
+                where=f"data.{unknown}",
+                do="remove it, or set the task of the data",
             )
         if not settings:
             return self
@@ -208,12 +210,12 @@ class Task(ABC):
         """Raise UserError when second texts are given or missing against the task."""
         reads = "text_pair" in self.text_roles
         if pairs is None and reads and "text_pair" not in self.optional_roles:
-            needs = "pairs of texts"
+            needs, found = "pairs of texts", "single texts"
         elif pairs is not None and not reads:
-            needs = "single texts"
+            needs, found = "single texts", "pairs of texts"
         else:
             return
-        raise UserError(f"a model for {self.kind} answers {needs}", do="give " + needs)
+        raise UserError(f"a model for {self.kind} needs {needs}", why="found " + found)
 
     # --- answering and scoring --------------------------------------------------------------------------------
 
@@ -246,7 +248,7 @@ class Task(ABC):
         able = [name for name in every if name not in ERRORS]
         if self.metric not in able:
             of = f"{self.kind} with {len(names)} labels" if names else self.kind
-            what = f"{of} is not judged by '{printable(str(self.metric), 60)}'"
+            what = f"{of} has no metric '{printable(str(self.metric), 60)}'"
             raise UserError(what, where="data.metric", do=did_you_mean(str(self.metric), able))
         return (self.metric, *(name for name in every if name != self.metric))
 
@@ -275,8 +277,8 @@ def check_outputs(logits: np.ndarray, outputs: int, what: str = "names") -> None
     """Raise UserError unless the output has `outputs` columns and is finite."""
     if logits.ndim != 2 or logits.shape[1] != outputs:
         raise UserError(
-            "the model and its label names do not fit", why=f"{logits.shape[-1]} logits a row, {outputs} {what}"
+            "the model's outputs do not match its labels", why=f"{logits.shape[-1]} logits per row, {outputs} {what}"
         )
     if not np.isfinite(logits).all():
         row = int(np.flatnonzero(~np.isfinite(logits).all(1))[0])
-        raise UserError("the model's output is not finite", where=f"row {row + 1}", do="its weights are damaged")
+        raise UserError("the model's output contains NaN or infinity", where=f"row {row + 1}", do="check its weights")

@@ -82,7 +82,7 @@ def render(meta: FolderMeta, facts: Facts) -> str:
         _slices(meta.measurement),
         _section("Limits", _limits(meta, facts)),
         _section("Training data", _data(meta)),
-        _section("Where it comes from", _origin(meta)),
+        _section("Provenance", _origin(meta)),
         _section("Notes", [escape(note, 500) for note in meta.notes]),
         _use(meta, facts),
     ]
@@ -123,23 +123,23 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
     if facts.sparse:
         lines.append(
             f"- {facts.sparse} matrices are 2:4 sparse: zeros that GPUs of compute capability 8.0 or more can skip "
-            "(`--runtime torch-sparse`); everywhere else it is as large and as slow as with all weights"
+            "(`--runtime torch-sparse`); elsewhere it is neither smaller nor faster than the dense model"
         )
     return "\n".join(lines)
 
 
 def _loading(facts: Facts) -> str:
-    file = " ONNX clients read `model.onnx`, which answers as the model does." if facts.onnx else ""
+    file = " ONNX clients read `model.onnx`, which gives the same predictions." if facts.onnx else ""
     if facts.stock_class and facts.quantized:
         text = f"The folder loads unmodified with transformers' `{facts.stock_class}`, which **computes with the float "
-        return text + "weights that the integers were made of**, not with integers, as `compress` does." + file
+        return text + "weights behind the integers**. `compress` computes with the integers." + file
     if facts.stock_class:
         return f"The folder loads unmodified with transformers' `{facts.stock_class}`." + file
     alike: dict[str, list[str]] = {}  # one reason often holds for all of them
     for name, reason in facts.objections.items():
         alike.setdefault(reason, []).append(f"`{name}`")
     reasons = "; ".join(f"not as {', '.join(names)}, because {reason}" for reason, names in alike.items())
-    where = "Its weights lie in `compress.safetensors`, where transformers does not look. `compress` loads them."
+    where = "Its weights are in `compress.safetensors`, which transformers does not read. Load it with `compress`."
     return f"**transformers cannot load this folder** ({reasons}). {where}{file}"
 
 
@@ -148,8 +148,8 @@ def _intended(meta: FolderMeta, facts: Facts) -> list[str]:
     if meta.task:
         lines.append(f"task: {escape(meta.task)}")
     elif "task" not in facts.heads:
-        fills = " and fills in masked words" if "mlm" in facts.heads else ""
-        lines.append(f"no task head: it gives hidden states{fills}, and answers no task until it is trained for one")
+        fills = " and masked-LM logits" if "mlm" in facts.heads else ""
+        lines.append(f"no task head: it returns hidden states{fills}; fine-tune it before using it for a task")
     if meta.label_names:
         shown = [escape(name, 60) for name in meta.label_names[:50]]
         more = f" and {len(meta.label_names) - 50} more" if len(meta.label_names) > 50 else ""
@@ -160,7 +160,7 @@ def _intended(meta: FolderMeta, facts: Facts) -> list[str]:
     if meta.max_length:
         lines.append(f"trained on sequences of up to {meta.max_length} tokens")
     if meta.data:
-        lines.append(f"for texts like those of {escape(without_folders(meta.data.name))}")
+        lines.append(f"for texts similar to {escape(without_folders(meta.data.name))}")
     parents = ", ".join(f"{escape(p.name)} ({escape(p.role)})" for p in meta.lineage)
     if meta.method or parents:
         by, of = (f" by: {escape(meta.method)}" if meta.method else ""), (f" from: {parents}" if parents else "")
@@ -172,31 +172,31 @@ def _limits(meta: FolderMeta, facts: Facts) -> list[str]:
     """What was not measured, or holds only under a condition."""
     lines, note = [], meta.measurement
     if note is None:
-        lines.append("not measured: no figure of its quality, size or speed is recorded here")
+        lines.append("not measured: no quality, size or speed is recorded here")
     else:
         if "dataset" in note.context:
             rows = f"{escape(note.context['rows'])} rows of " if "rows" in note.context else ""
             where = escape(without_folders(note.context["dataset"], parts=2))
-            lines.append(f"measured on {rows}{where} only: nothing is known of texts of other domains")
+            lines.append(f"measured on {rows}{where} only: its quality on other domains is unknown")
         if any(name.startswith(FAKE) for name in note.values):
             lines.append(
-                "figures marked as simulated come from integers that were computed in floats: they are not those of a "
-                "deployed file"
+                "figures marked as simulated were computed in floating point with rounded values: a deployed file may "
+                "differ"
             )
         missing = [what for what, prefixes in _ASKED if not any(name.startswith(prefixes) for name in note.values)]
-        missing += [] if note.slices else ["on which groups of rows it fails more than a parent"]
+        missing += [] if note.slices else ["groups of rows with a higher error rate than the parent's"]
         if missing:
             lines.append(f"not recorded: {', '.join(missing)}")
     if not meta.data:
-        lines.append("what it was trained on is not recorded")
+        lines.append("the training data is not recorded")
     if not meta.language:
-        lines.append("the language of its texts is unknown: no card told it")
+        lines.append("the language is unknown: no model card names it")
     if meta.max_length:
         parts = meta.task == QUESTION_ANSWERING or meta.task_settings.get("long_text") == "chunk"
-        fate = "read in parts" if parts else "cut there"
+        fate = "split into parts" if parts else "truncated"
         lines.append(f"texts of more than {meta.max_length} tokens are {fate}")
     if not facts.certificate:
-        lines.append("uncertified: the folder holds no certificate of what it keeps and costs")
+        lines.append("uncertified: the folder contains no certificate")
     return lines
 
 
@@ -206,7 +206,7 @@ _ASKED: Sequence[tuple[str, tuple[str, ...]]] = (
     ("size", ("size/",)),
     ("latency", ("speed/latency",)),
     ("memory", ("memory/",)),
-    ("the difference to a teacher", ("vs_teacher/", f"{FAKE}vs_teacher/")),
+    ("the difference from a teacher", ("vs_teacher/", f"{FAKE}vs_teacher/")),
 )
 
 
@@ -289,7 +289,7 @@ def _origin(meta: FolderMeta) -> list[str]:
 def _use(meta: FolderMeta, facts: Facts) -> str:
     lines = ["## Use", ""]
     if "task" in facts.heads:
-        given = '--question "…" --context "…"' if meta.task == QUESTION_ANSWERING else '"a text to judge"'
+        given = '--question "…" --context "…"' if meta.task == QUESTION_ANSWERING else '"some text"'
         lines += ["```sh", f"compress predict <this folder> {given}", "```"]
     if facts.stock_class:
         asks = meta.task == QUESTION_ANSWERING

@@ -80,9 +80,9 @@ class Ensemble:
             again = seen.setdefault(modelfolder.fingerprint(m.folder), m)
             if again is not m:
                 raise UserError(
-                    f"teachers {again.name} and {m.name} are one model",
+                    f"teachers {again.name} and {m.name} are the same model",
                     where=_where(m),
-                    do="name another teacher; for more of this one give it a larger weight",
+                    do="use another teacher, or give this one a larger weight",
                 )
             info = modelfolder.inspect(m.folder)
             if "task" not in info.heads:
@@ -90,22 +90,22 @@ class Ensemble:
             ours, theirs = _kind(info.heads["task"]), _kind(first.heads["task"])
             if ours != theirs:
                 raise UserError(
-                    "the teachers answer different kinds of task",
+                    "the teachers are for different tasks",
                     where=_where(m),
-                    why=f"{' '.join(ours)} against {' '.join(theirs)} of {self.leader.name}",
-                    do="leave one of them out",
+                    why=f"{' '.join(ours)} and {' '.join(theirs)} of {self.leader.name}",
+                    do="remove one of them",
                 )
             outputs_in_order(info.label_names, first.label_names, where=_where(m))
             if not modelfolder.same_vocabulary(m.folder, self.leader.folder):
                 raise UserError(
                     "the teachers have different tokenizers",
                     where=_where(m),
-                    why=f"its vocabulary is not that of {self.leader.name}",
-                    do="distil from one of them, or use teachers with one tokenizer",
+                    why=f"its vocabulary differs from that of {self.leader.name}",
+                    do="distil from one of them, or use teachers with the same tokenizer",
                 )
             if info.config.max_positions < max_length:
                 raise UserError(
-                    f"a maximal length of {max_length} tokens is above the teacher's {info.config.max_positions} "
+                    f"a maximum length of {max_length} tokens is above the teacher's {info.config.max_positions} "
                     "positions",
                     where=_where(m),
                     do=f"give --max-length {info.config.max_positions} or less",

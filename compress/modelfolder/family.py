@@ -22,8 +22,8 @@ from compress.modelfolder.fields import Fields
 NATIVE = "compress-encoder"
 """The model_type that older versions gave to what no stock class expresses: our own config and parameter names."""
 
-QUANTIZED = "its matrices are quantized, and a stock class would compute with the floats behind them"
-OLDER = "an older version of this program wrote its config.json; save it again"
+QUANTIZED = "its matrices are quantized, and a stock class would compute with the float weights behind them"
+OLDER = "its config.json was written by an older version of compress; save it again"
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -183,40 +183,40 @@ def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None
     """
     shape = config.layers[0]
     if is_low_rank(config):
-        return "matrices of its layers are products of two"
+        return "its layers have low-rank factors"
     if any(dense(other) != dense(shape) for other in config.layers):
         return "its layers differ in shape"
     if shape.attention_width != config.hidden:
-        return f"its {shape.heads} heads of width {shape.head_width} do not make up the hidden size {config.hidden}"
+        return f"its {shape.heads} heads of width {shape.head_width} do not add up to the hidden size {config.hidden}"
     if "groups" not in expresses and config.groups != tuple(range(config.depth)):
         return "its layers share parameters"
     if config.sharing is not None:
-        return "its layers share matrices and keep " + _own(config.sharing)
+        return "its layers share matrices but have " + _own(config.sharing)
     if "embedding" not in expresses and config.width != config.hidden:
-        return f"its embedding width {config.width} is not its hidden size {config.hidden}"
+        return f"its embedding width {config.width} differs from its hidden size {config.hidden}"
     if config.project_first:
         return "its embeddings are normalised after their projection"
     if "pre" not in expresses and config.norm != "post":
-        return "it normalises before each block"
+        return "it has pre-layer normalization"
     if "rotary" not in expresses and config.positions == "rotary":
         return "its positions are rotary, not a learned table"
     if "gated" not in expresses and config.gated:
-        return "its feed-forward parts are gated"
+        return "its feed-forward layers are gated"
     if "no_bias" not in expresses and not config.bias:
         return "its linear layers and norms have no bias"
     if "offset" not in expresses and config.position_offset:
         return f"its positions start at row {config.position_offset}"
     if "windows" not in expresses and config.windows is not None:
-        return "its tokens see only a window of their sequence"
+        return "it has sliding-window attention"
     return None
 
 
 def _own(sharing: Sharing) -> str:
-    own = ["norms and biases"] if sharing.own_vectors else []
+    own = ["separate norms and biases"] if sharing.own_vectors else []
     own += [f"residuals of rank {sharing.residual_rank}"] if sharing.residual_rank else []
     if sharing.attention != sharing.feed_forward:
-        return "attention and feed-forward parts in groups apart" + "".join(f", {kind} of their own" for kind in own)
-    return " and ".join(own) + " of their own"
+        return "different groups for attention and feed-forward" + "".join(f", {kind}" for kind in own)
+    return " and ".join(own)
 
 
 def layered(table: Mapping[str, str], depth: int, parts: Sequence[str] = ("weight", "bias")) -> dict[str, str]:

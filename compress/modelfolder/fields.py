@@ -77,8 +77,8 @@ class Fields:
 
     def _absent(self, name: str, wanted: str) -> UserError:
         meant = nearest(name, self.values)
-        do = f"is '{meant}' a misspelling of it?" if meant else "this file is not a whole config"
-        return UserError(f"{name} is missing", where=self.where, why=f"wanted: {wanted}", do=do)
+        do = f"did you mean '{meant}'?" if meant else "check that the config file is complete"
+        return UserError(f"{name} is missing", where=self.where, why=f"expected: {wanted}", do=do)
 
 
 def divisible(fields: Fields, hidden_name: str, hidden: int, heads_name: str, heads: int) -> int:

@@ -117,17 +117,17 @@ def load_model(
     config, notes = opened.description.encoder, list(opened.notes)
     if not config.pooler and _read_pooler(fresh):
         config = dataclasses.replace(config, pooler=True)
-        notes.append(f"new pooler, initialised from seed {seed}: the checkpoint has none")
+        notes.append(f"new pooler, initialized from seed {seed}: the checkpoint has none")
     heads = {**kept, **fresh}
     if dropout is not None:
         config = dataclasses.replace(config, dropout=dropout, attention_dropout=dropout)
         heads |= {"task": dataclasses.replace(heads["task"], dropout=dropout)} if "task" in heads else {}
     if config.pooler and "task" in fresh and not _read_pooler(heads):
         config = dataclasses.replace(config, pooler=False)
-        notes.append("the checkpoint's pooler was left behind: no head reads it")
-    notes += [f"new '{name}' head, initialised from seed {seed}" for name in fresh]
+        notes.append("the checkpoint's pooler was removed: no head uses it")
+    notes += [f"new '{name}' head, initialized from seed {seed}" for name in fresh]
     left = [name for name in opened.description.heads if name not in kept and name not in fresh]
-    notes += [f"the checkpoint's '{name}' head was left behind" for name in left]
+    notes += [f"the checkpoint's '{name}' head was removed" for name in left]
     model = _build(config, heads, weights.read(opened.description, opened.stored), fresh, seed)
     require_pattern(model, str(opened.path))
     meta = opened.meta if "task" in kept else opened.meta.model_copy(update={"label_names": ()})

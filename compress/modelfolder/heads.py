@@ -46,7 +46,7 @@ def claimed_heads(fields: Fields, architectures: Mapping[str, Set[str]]) -> set[
             f"class {printable(name, 60)} is not supported",
             where=fields.where,
             why="known: " + ", ".join(architectures),
-            do=f"if it has the head of {hint}, write that under architectures" if hint else None,
+            do=f"if its head is that of {hint}, write {hint} under architectures" if hint else None,
         )
     return set(architectures[name])
 
@@ -94,5 +94,5 @@ def classification(
     count = rows[0] if silent and len(rows) == 2 else count_labels(fields.values, fields.where)
     problem = read_problem(fields.values, count, fields.where)
     if problem == "regression" and count != 1:
-        raise UserError(f"a regression with {count} outputs is not supported", where=fields.where, do="one output is")
+        raise UserError(f"a regression with {count} outputs is not supported", where=fields.where, why="allowed: 1")
     return HeadConfig("classification", labels=count, problem=problem, style=style, dropout=dropout)

@@ -43,11 +43,11 @@ def read_names(values: Mapping[str, Any], count: int, where: str) -> list[str]:
     by_id = {_id(key, where): str(name) for key, name in id2label.items()}
     if sorted(by_id) != list(range(count)):
         found = ", ".join(map(str, sorted(by_id)[:8])) or "none"
-        raise UserError(f"id2label has ids {found}", where=where, why=f"the classifier answers 0..{count - 1}")
+        raise UserError(f"id2label has ids {found}", where=where, why=f"the classifier's ids are 0..{count - 1}")
     names = [by_id[i] for i in range(count)]
     if len(set(names)) != count:
         twice = next(name for name, times in Counter(names).items() if times > 1)
-        raise UserError(f"id2label names two labels '{printable(twice, 40)}'", where=where)
+        raise UserError(f"id2label has two labels named '{printable(twice, 40)}'", where=where)
     label2id = values.get("label2id")
     if label2id is not None and label2id != {name: i for i, name in enumerate(names)}:
         raise UserError("label2id is not the inverse of id2label", where=where, do="correct or remove label2id")

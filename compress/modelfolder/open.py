@@ -86,7 +86,7 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
                 description = with_own(description, private.completed(description.encoder, own))
     notes = told + weights.check(description, stored, str(files[0]))
     if "auto_map" in values:
-        notes.append("config.json asks for code of its own (auto_map); it was not run")
+        notes.append("config.json refers to custom code (auto_map), which was not run")
     found = meta.read(path)
     tokenizer_files = vocabulary.read_files(path)
     tokens = vocabulary.tokens(tokenizer_files, str(path))
@@ -131,7 +131,7 @@ def _check_place(path: Path) -> None:
     if path.is_file():
         if any(path.match(pattern) for pattern in weights.PICKLES):
             raise weights.refuse_pickle(path)
-        raise UserError("is a file", where=str(path), why="a model is a folder", do=f"name the folder: {path.parent}")
+        raise UserError("expected a model folder, found a file", where=str(path), do=f"give the folder: {path.parent}")
     if not path.is_dir():
         siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
         near = nearest(path.name, siblings)
@@ -167,9 +167,9 @@ def _with_labels(found: FolderMeta, fields: Fields, family: Family, description:
         if found.label_names and found.label_names != names:
             ours, theirs = (printable(", ".join(n), 80) for n in (found.label_names, names))
             raise UserError(
-                f"{CONFIG} and {meta.FILE} name different labels",
+                f"{CONFIG} and {meta.FILE} have different labels",
                 where=str(Path(fields.where).parent),
-                why=f"{theirs} against {ours}",
+                why=f"{theirs} and {ours}",
                 do="correct one of them",
             )
     return found.model_copy(update={"family": family.model_type, "label_names": names})
@@ -185,10 +185,10 @@ def _check_unchanged(path: Path, names: list[str], *, ours: bool) -> None:
             raise UserError(f"{name} is missing", where=str(path), why="manifest.json lists it", do="restore it")
         if name in records and file_digest(path / name) != records[name].sha256:
             raise UserError(
-                f"{name} is not what was written here",
+                f"{name} has changed since it was written",
                 where=str(path),
-                why="its sha256 is not the one in manifest.json",
-                do="restore it, or delete manifest.json if the change is meant",
+                why="its sha256 differs from the one in manifest.json",
+                do="restore it, or delete manifest.json if the change is intended",
             )
 
 

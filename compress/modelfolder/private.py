@@ -58,9 +58,9 @@ def require_version(fields: Fields) -> None:
     version = fields.integer(VERSION_KEY, most=1_000_000)
     if version != VERSION:
         raise UserError(
-            f"written in format {version}",
+            f"unsupported format version {version}",
             where=fields.where,
-            why=f"this version reads {VERSION}",
+            why=f"this version of compress reads {VERSION}",
             do="upgrade compress",
         )
 

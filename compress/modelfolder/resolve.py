@@ -39,10 +39,10 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
         hint = did_you_mean(str(path), siblings) if siblings else None
         if name.count("/") == 1 and not name.startswith((".", "/", "~")):
             hint = f"for a model of the hub write hf:{name}"
-        raise UserError(f"there is no model folder '{printable(name, 200)}'", do=hint)
+        raise UserError(f"model folder '{printable(name, 200)}' not found", do=hint)
     inner = [p for p in (path / "student", path / "model") if is_model_folder(p)]
     if inner:
-        raise UserError("this is a run's folder, not a model's", where=str(path), do=f"use {inner[0]}")
+        raise UserError("this is a run folder, not a model folder", where=str(path), do=f"use {inner[0]}")
     raise UserError("this is not a model folder", where=str(path), why="looked for config.json and *.safetensors")
 
 
@@ -53,7 +53,9 @@ def tokenizer_folder(path: Path) -> Path:
         hint = did_you_mean(path.name, siblings) if siblings else None
         raise UserError("no such folder", where=f"--tokenizer {path}", do=hint)
     if not (path / "tokenizer.json").is_file() and (path / "model" / "tokenizer.json").is_file():
-        raise UserError("this is a run's folder", where=f"--tokenizer {path}", do=f"use {path / 'model'}")
+        raise UserError(
+            "this is a run folder, not a tokenizer folder", where=f"--tokenizer {path}", do=f"use {path / 'model'}"
+        )
     return path
 
 
@@ -78,7 +80,7 @@ def _from_hub(name: str) -> Path:
         raise UserError(
             f"the hub cannot be reached for '{repository}'",
             why=printable(str(error).splitlines()[0] if str(error) else type(error).__name__, 160),
-            do="give a local folder",
+            do="check the network, or give a local folder",
             code=ExitCode.ENVIRONMENT,
         ) from error
     except ValueError as error:

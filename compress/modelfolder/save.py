@@ -166,16 +166,18 @@ def _state(model: Model, where: str) -> dict[str, Tensor]:
     for name, tensor in state.items():
         if (first := seen.setdefault(tensor.data_ptr(), name)) != name and tensor.numel():
             raise UserError(
-                f"'{first}' and '{name}' are one tensor",
+                f"'{first}' and '{name}' are the same tensor",
                 where=where,
-                why="config has no words for it, and loading would make two of it",
-                do="share whole layers, with layer_groups",
+                why="config.json cannot describe this sharing, so loading would duplicate the tensor",
+                do="share whole layers with layer_groups",
             )
     safe.require_finite(state, where)
     kinds = {tensor.dtype for tensor in state.values()}
     if len(kinds) != 1 or not kinds <= set(_DTYPES):
         raise UserError(
-            f"the weights are {', '.join(sorted(map(str, kinds)))}", where=where, why="one float type is stored"
+            f"the weights are {', '.join(sorted(map(str, kinds)))}",
+            where=where,
+            why="all weights must have the same float type",
         )
     return state
 
@@ -209,7 +211,7 @@ def _label_names(meta: FolderMeta, task: HeadConfig | None, where: str) -> tuple
         return labels.SPAN_NAMES
     names = meta.label_names or tuple(labels.default_names(task.labels))
     if len(names) != task.labels:
-        raise UserError(f"{len(names)} label names for a head of {task.labels}", where=where)
+        raise UserError(f"{len(names)} label names for a head with {task.labels} labels", where=where)
     if len(set(names)) != len(names):
         raise UserError("two labels have the same name", where=where, why=", ".join(names[:10]))
     return names
@@ -246,25 +248,27 @@ def _facts(
 def _check_written(temp: Path, model: Model, files: Mapping[str, Mapping[str, Tensor]]) -> None:
     """What lies on the disk must be this model: same description, same tensors, nothing stored twice."""
     opened = open_folder(temp)
-    _must({file.name for file in opened.files} == files.keys(), "there are other files of tensors")
+    _must({file.name for file in opened.files} == files.keys(), "the files of tensors differ")
     for file, tensors in files.items():
         written = safe.load_safetensors(temp / file)
-        _must(written.keys() == tensors.keys(), f"{file} has other tensors than the model")
+        _must(written.keys() == tensors.keys(), f"{file} and the model have different tensors")
         for name, tensor in tensors.items():
-            _must(torch.equal(written[name], tensor.cpu()), f"{name} reads back differently")
+            _must(torch.equal(written[name], tensor.cpu()), f"{name} differs after reading it back")
     described = opened.description
     stored = {*described.names, *(ours for parts in described.fused.values() for ours in parts)}
-    _must(stored == set(model.state_dict()), "config.json describes other tensors")
-    _must(described.encoder.quantization == model.config.quantization, "other modules are quantized")
+    _must(stored == set(model.state_dict()), "config.json describes different tensors")
+    _must(
+        described.encoder.quantization == model.config.quantization, "config.json describes different quantized modules"
+    )
     for field in _WIRING:
         ours, theirs = getattr(model.config, field), getattr(opened.description.encoder, field)
-        _must(ours == theirs, f"config.json gives {field} back as {theirs}, not {ours}")
+        _must(ours == theirs, f"{field} is {theirs} in config.json, not {ours}")
 
 
 def _must(holds: bool, otherwise: str) -> None:
     """A bug, or a disk that lies: the folder is not given its name."""
     if not holds:
-        raise RuntimeError(f"the model folder is not what was meant: {otherwise}")
+        raise RuntimeError(f"the written model folder differs from the model: {otherwise}")
 
 
 def _carry(source: Path, target: Path) -> None:

@@ -89,11 +89,11 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
             normalize = True
         else:
             raise UserError(
-                f"module {printable(kind) or 'without a type'} is not computed here", where=str(listed),
-                why="computed: Transformer, Pooling, Dense and, last, Normalize",
+                f"module {printable(kind) or 'without a type'} is not supported", where=str(listed),
+                why="supported: Transformer, Pooling, Dense and, last, Normalize",
             )  # fmt: skip
     if pooling is None:
-        raise UserError("no module pools the tokens of a text", where=str(listed), do="list a Pooling")
+        raise UserError("no Pooling module", where=str(listed), do="add a Pooling module")
     return SentenceParts(pooling, tuple(denses), normalize, _longest(folder / SETTINGS))
 
 
@@ -148,7 +148,7 @@ def _pooling(file: Path, hidden: int) -> Pooling:
         if asked == [mode]:
             return name
     raise UserError(
-        "this pooling is not computed here", where=str(file), why=f"found {', '.join(asked) or 'none'}",
+        "this pooling is not supported", where=str(file), why=f"found {', '.join(asked) or 'none'}",
         do=f"use one of {', '.join(_MODES.values())}",
     )  # fmt: skip
 
@@ -157,7 +157,7 @@ def _dense(folder: Path, given: int) -> Dense:
     fields = _fields(folder / _CONFIG)
     out = fields.integer("out_features", most=MAX_WIDTH)
     if fields.integer("in_features", most=MAX_WIDTH) != given:
-        raise fields.wrong("in_features", f"{given}, the width of what it reads")
+        raise fields.wrong("in_features", f"{given}, the output width of the previous module")
     name = _string(fields, "activation_function")
     if name not in _ACTIVATIONS:
         raise fields.wrong("activation_function", " or ".join(_ACTIVATIONS))
@@ -166,7 +166,7 @@ def _dense(folder: Path, given: int) -> Dense:
     tensors = safe.load_safetensors(file)
     found = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
     if found != shapes:
-        raise UserError("other tensors than its config.json says", where=str(file), why=f"{found}, not {shapes}")
+        raise UserError("the tensors do not match config.json", where=str(file), why=f"{found}, not {shapes}")
     safe.require_finite(tensors, str(file))
     return Dense(tensors["linear.weight"].float(), _float(tensors.get("linear.bias")), _ACTIVATIONS[name])
 
@@ -181,7 +181,7 @@ def _longest(file: Path) -> int | None:
 def _string(fields: Fields, name: str) -> str:
     value = fields.values.get(name, "")
     if not isinstance(value, str):
-        raise fields.wrong(name, "a text")
+        raise fields.wrong(name, "a string")
     return value
 
 

@@ -252,9 +252,9 @@ class Stock(family.Family):
                 return f"its task head is {head.style}'s"
         mlm = heads.get("mlm")
         if mlm is not None and mlm.tied_projection and config.width != config.hidden:
-            return "its masked-LM head goes through the embeddings' projection"
+            return "its masked-LM head uses the embedding projection"
         if mlm is not None and mlm.feature_norm_eps not in (None, config.norm_eps):
-            return "its masked-LM head has a norm epsilon of its own"
+            return "its masked-LM head has another norm epsilon than its encoder"
         if mlm is not None and (mlm.activation or config.activation) != (self.mlm_activation or config.activation):
             return f"its masked-LM head has the activation {mlm.activation or config.activation}"
         return None
@@ -300,10 +300,10 @@ class Stock(family.Family):
 
 def refuse_what_we_lack(fields: Fields) -> None:
     """Refuses a config that asks for what no encoder of ours does."""
-    fields.refuse("position_embedding_type", ("absolute",), "only absolute positions are")
-    fields.refuse("is_decoder", (False,), "encoders are, decoders are not")
-    fields.refuse("add_cross_attention", (False,), "encoders are, cross attention is not")
-    fields.refuse("is_encoder_decoder", (False,), "encoders are, encoder-decoders are not")
+    fields.refuse("position_embedding_type", ("absolute",), "only absolute positions are supported")
+    fields.refuse("is_decoder", (False,), "only encoders are supported")
+    fields.refuse("add_cross_attention", (False,), "only encoders without cross attention are supported")
+    fields.refuse("is_encoder_decoder", (False,), "only encoders are supported")
     fields.refuse("chunk_size_feed_forward", (0,), "set it to 0: chunking changes memory, not results")
-    fields.refuse("pruned_heads", ({},), "the heads were pruned in a format that transformers gave up")
-    fields.refuse("quantization_config", (), "only fp32, fp16 and bf16 weights are")
+    fields.refuse("pruned_heads", ({},), "transformers no longer supports this format of pruned heads")
+    fields.refuse("quantization_config", (), "only fp32, fp16 and bf16 weights are supported")

@@ -70,9 +70,9 @@ def check_fits(vocabulary: Mapping[str, int], rows: int, where: str) -> None:
     token, highest = max(vocabulary.items(), key=lambda item: item[1])
     if highest >= rows or min(vocabulary.values()) < 0:
         raise UserError(
-            f"the tokenizer's ids reach {highest} ({token!r})",
+            f"the tokenizer's highest id is {highest} ({token!r})",
             where=where,
-            why=f"the word table has {rows} rows",
+            why=f"the model has {rows} word embeddings",
             do="use the tokenizer that belongs to this model",
         )
 
@@ -93,12 +93,12 @@ def _parsed(data: bytes, where: str, read: Callable[[Any], dict[Any, Any]]) -> d
     try:
         return read(json.loads(_text(data, where)))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise UserError("not a tokenizer", where=where, why=f"{type(error).__name__}: {error}") from None
+        raise UserError("not a valid tokenizer file", where=where, why=f"{type(error).__name__}: {error}") from None
 
 
 def _checked(found: Mapping[Any, Any], where: str) -> dict[str, int]:
     if not all(isinstance(t, str) and isinstance(i, int) and not isinstance(i, bool) for t, i in found.items()):
-        raise UserError("not a tokenizer", where=where, why="its vocabulary does not map tokens to ids")
+        raise UserError("not a valid tokenizer file", where=where, why="its vocabulary does not map tokens to ids")
     return dict(found)
 
 

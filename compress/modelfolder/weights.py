@@ -61,9 +61,9 @@ def weight_files(folder: Path) -> list[Path]:
             raise UserError(
                 f"no {SINGLE}, only {printable(found[0].name, 80)}",
                 where=str(folder),
-                do="save it from PyTorch as safetensors",
+                do="convert it with transformers to safetensors",
             )
-    raise UserError("no weights", where=str(folder), why=f"looked for {SINGLE} and {INDEX}")
+    raise UserError("no weights found", where=str(folder), why=f"looked for {SINGLE} and {INDEX}")
 
 
 def refuse_pickle(path: Path) -> UserError:
@@ -73,9 +73,9 @@ def refuse_pickle(path: Path) -> UserError:
         f"torch.load('{path.name}', weights_only=True).items()}}, '{SINGLE}', {{'format': 'pt'}})\""
     )
     return UserError(
-        "is a pickle, which can run code when it is read",
+        "pickle files are not supported because loading one can run code",
         where=str(path),
-        why="only safetensors files are read",
+        why="only safetensors files are supported",
         do=f"convert it in a sandbox: {line}",
     )
 
@@ -88,7 +88,7 @@ def read_headers(files: Iterable[Path]) -> list[Stored]:
         for name, entry in safe.read_safetensors_header(file).tensors.items()
     ]
     if len(found) > safe.MAX_TENSORS:
-        raise UserError(f"{len(found)} tensors", why=f"at most {safe.MAX_TENSORS} are read")
+        raise UserError(f"too many tensors: {len(found)}", why=f"at most {safe.MAX_TENSORS}")
     return found
 
 
@@ -128,9 +128,7 @@ def check(description: Description, stored: Mapping[str, Stored], where: str) ->
     if missing or unexpected:
         told = [_listed(missing, "missing")] if missing else []
         told += [_listed(unexpected, "unexpected")] if unexpected else []
-        do = (
-            "the file is not the one that config.json describes" if missing else "config.json describes a smaller model"
-        )
+        do = "check that the weights belong to this config.json" if missing else "config.json describes a smaller model"
         raise UserError(" and ".join(told), where=where, do=do)
     shapes = expected_shapes(description)
     for ours, theirs in names.items():
@@ -181,10 +179,10 @@ def _settle_copy(tensors: dict[str, Tensor], stored: Mapping[str, Stored], alias
         raise UserError(
             f"'{_shown(stored[alias].name)}' differs from '{_shown(stored[kept].name)}'",
             where=_file_of(stored, alias),
-            why="config.json says that these layers share it: tied tensors came apart"
+            why="config.json ties these layers, but their stored tensors differ"
             if layer
-            else "the vocabulary matrix must be the word table (tied)",
-            do="restore the file that was written here" if layer else "untied models are not supported",
+            else "the output embeddings must be tied to the input embeddings",
+            do="restore the original file" if layer else "untied models are not supported",
         )
 
 
@@ -193,13 +191,13 @@ def _check_one(entry: Stored, wanted: tuple[int, ...]) -> None:
         raise UserError(
             f"'{_shown(entry.name)}' has shape {list(entry.shape)}",
             where=str(entry.file),
-            why=f"config.json says {list(wanted)}",
+            why=f"expected by config.json: {list(wanted)}",
         )
     if entry.kind not in _KINDS:
         raise UserError(
-            f"'{_shown(entry.name)}' holds {entry.kind} numbers",
+            f"'{_shown(entry.name)}' has dtype {entry.kind}",
             where=str(entry.file),
-            why=f"readable: {', '.join(_KINDS)}",
+            why=f"supported: {', '.join(_KINDS)}",
         )
 
 
@@ -209,9 +207,9 @@ def _check_memory(description: Description, stored: Mapping[str, Stored]) -> Non
     total = psutil.virtual_memory().total
     if 4 * count > total:
         raise UserError(
-            f"a model of {count:,} parameters",
+            f"not enough memory for a model of {count:,} parameters",
             where=_file_of(stored, next(iter(stored))),
-            why=f"it takes {human_bytes(4 * count)}, and this machine has {human_bytes(total)}",
+            why=f"it needs {human_bytes(4 * count)}, this machine has {human_bytes(total)}",
             code=ExitCode.RESOURCES,
         )
 
@@ -219,23 +217,21 @@ def _check_memory(description: Description, stored: Mapping[str, Stored]) -> Non
 def _weight_map(index: Path) -> dict[str, str]:
     rows: Any = safe.read_json(index, _INDEX_BYTES).get("weight_map")
     if not isinstance(rows, dict) or not rows or not all(isinstance(file, str) for file in rows.values()):
-        raise UserError("has no weight_map from tensor names to files", where=str(index))
+        raise UserError("no weight_map from tensor names to files", where=str(index))
     if len(set(rows.values())) > MAX_SHARDS:
-        raise UserError(
-            f"names {len(set(rows.values()))} files", where=str(index), why=f"at most {MAX_SHARDS} are read"
-        )
+        raise UserError(f"too many files: {len(set(rows.values()))}", where=str(index), why=f"at most {MAX_SHARDS}")
     return rows
 
 
 def _shard(folder: Path, name: str) -> Path:
     if Path(name).name != name or not name.endswith(".safetensors"):
         raise UserError(
-            f"names the file '{_shown(name)}'",
+            f"invalid file name '{_shown(name)}'",
             where=str(folder / INDEX),
-            why="only safetensors files beside it are read",
+            why="it must be a safetensors file in the same folder",
         )
     if not (folder / name).is_file():
-        raise UserError(f"the file '{_shown(name)}' that the index names is missing", where=str(folder))
+        raise UserError(f"file '{_shown(name)}' of the index is missing", where=str(folder))
     return folder / name
 
 

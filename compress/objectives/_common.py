@@ -44,7 +44,7 @@ def vocabulary(output: EncoderOutput, kind: str, whose: str = "student") -> Voca
 def required(value: Tensor | None, name: str, kind: str) -> Tensor:
     """A field of the batch without which this objective has nothing to compare with."""
     if value is None:
-        raise UserError(f"the batch has no {name}", where=f"objective {kind}", do="give the data a label column")
+        raise UserError(f"the batch has no {name}", where=f"objective {kind}", do="use data with a label column")
     return value
 
 
@@ -61,7 +61,7 @@ def is_several(labels: Tensor) -> bool:
 def teacher_of(teacher: EncoderOutput | None, kind: str) -> EncoderOutput:
     """The teacher's output, or a UserError when nobody brought a teacher."""
     if teacher is None:
-        raise UserError("needs a teacher, and there is none", where=f"objective {kind}", do="name one with --teacher")
+        raise UserError("needs a teacher, but none is given", where=f"objective {kind}", do="add --teacher")
     return teacher
 
 
@@ -69,9 +69,9 @@ def same_shape(student: Tensor, teacher: Tensor, what: str, kind: str) -> None:
     """Both (N, C): a teacher with one class against a student with three would broadcast and train on nonsense."""
     if student.shape != teacher.shape:
         raise UserError(
-            f"teacher and student differ in their {what}",
+            f"teacher and student have different {what}",
             where=f"objective {kind}",
-            why=f"the teacher gives {tuple(teacher.shape)}, the student {tuple(student.shape)}",
+            why=f"the teacher's shape is {tuple(teacher.shape)}, the student's {tuple(student.shape)}",
             do=f"use models with the same {what}",
         )
 
@@ -79,7 +79,7 @@ def same_shape(student: Tensor, teacher: Tensor, what: str, kind: str) -> None:
 def positive(value: float, name: str, kind: str) -> float:
     """`value` when it is a finite number above 0."""
     if not (math.isfinite(value) and value > 0):
-        raise UserError(f"{name} must be a number above 0", where=f"objective {kind}.{name}", why=f"it is {value}")
+        raise UserError(f"{name} must be a number above 0", where=f"objective {kind}.{name}", why=f"found {value}")
     return float(value)
 
 

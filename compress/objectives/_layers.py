@@ -35,7 +35,7 @@ class Layerwise(Base):
     def bound(self) -> ModelPair:
         """The models, which must have been told."""
         if self.pair is None:
-            raise UserError("this objective compares layers, and was not told of the models", where=self.kind)
+            raise UserError("this objective compares layers and needs bind(models) first", where=self.kind)
         return self.pair
 
     def total(self, distance: Callable[[int, int], Tensor]) -> Tensor:
@@ -79,9 +79,9 @@ class Projections(nn.Module):
             how = "none" if student == teacher else "shared"
         if how == "none" and student != teacher:
             raise UserError(
-                "teacher and student differ in width",
+                "teacher and student have different widths",
                 where=where,
-                why=f"the teacher's hidden states are {teacher} wide, the student's {student}",
+                why=f"the teacher's hidden size is {teacher}, the student's {student}",
                 do="use projection: shared",
             )
         count = {"none": 0, "shared": 1, "per-layer": layers}[how]
@@ -143,15 +143,17 @@ def same_heads(pair: ModelPair, student: int, teacher: int, where: str, what: st
         raise UserError(
             f"student layer {student} has {ours} heads, teacher layer {teacher} has {theirs}",
             where=where,
-            why=f"{what} compared head by head",
-            do="use minilmv2, which needs no equal heads",
+            why=f"this objective compares {what} head by head",
+            do="use minilmv2, which supports different numbers of heads",
         )
 
 
 def end_layer(number: int, depth: int, name: str, kind: str) -> int:
     """A layer counted from 0, or from the end when negative. Raises UserError with the legal range."""
     if not -depth <= number < depth:
-        raise UserError(f"no layer {number}", where=f"objective {kind}.{name}", why=f"legal: {-depth}..{depth - 1}")
+        raise UserError(
+            f"layer {number} does not exist", where=f"objective {kind}.{name}", why=f"allowed: {-depth}..{depth - 1}"
+        )
     return number % depth
 
 

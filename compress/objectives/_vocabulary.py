@@ -32,7 +32,7 @@ def logits_at(output: VocabularyOutput, rows: Tensor | None) -> Tensor:
     """(R, V) of the shared logits: at the tokens `rows`, or at every token when None."""
     logits = output.shared_logits()
     if output.positions is not None:
-        assert rows is not None, "logits of all tokens are wanted, and the model computed the masked ones"
+        assert rows is not None, "logits of all tokens are needed, but the model computed only the masked ones"
         return logits
     return logits if rows is None else logits.index_select(0, rows)
 
@@ -92,8 +92,8 @@ def _of_likeliest(logits: Tensor, teacher: LikeliestPieces, rows: Tensor | None,
     if temperature not in teacher.tails:
         known = ", ".join(f"{t:g}" for t in sorted(teacher.tails))
         raise UserError(
-            f"the teacher's answers were kept for temperatures {known}, not {temperature:g}",
-            do="make the cache with this recipe, or keep all logits (cache.top_k: null)",
+            f"the cached teacher outputs are for temperature {known}, not {temperature:g}",
+            do="rebuild the cache with this recipe, or cache all logits (cache.top_k: null)",
         )
     ids, top, tail = teacher.ids, wide(teacher.logits), wide(teacher.tails[temperature])
     if rows is not None and teacher.positions is None:
@@ -124,8 +124,8 @@ def _of_likeliest(logits: Tensor, teacher: LikeliestPieces, rows: Tensor | None,
 def _same_vocabulary(logits: Tensor, rows: int, vocabulary: int) -> None:
     if (rows, vocabulary) != tuple(logits.shape):
         raise UserError(
-            "teacher and student differ in their vocabulary",
-            why=f"the teacher gives {rows} × {vocabulary} logits, the student {logits.shape[0]} × {logits.shape[1]}",
+            "teacher and student have different vocabularies",
+            why=f"the teacher has {rows} × {vocabulary} logits, the student {logits.shape[0]} × {logits.shape[1]}",
             do="distil between models with the same tokenizer",
         )
 
@@ -207,6 +207,6 @@ class _MeanLoss(torch.autograd.Function):
     def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gradient: Tensor | None = ctx.gradient  # pyright: ignore[reportAttributeAccessIssue]
         if gradient is None:
-            raise RuntimeError("the gradient of a vocabulary loss is used up by its first backward")
+            raise RuntimeError("backward can be called only once on a vocabulary loss")
         ctx.gradient = None  # pyright: ignore[reportAttributeAccessIssue]
         return gradient.mul_(grad), None

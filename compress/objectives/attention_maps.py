@@ -37,7 +37,7 @@ class Objective(Layerwise):
     def bind(self, pair: ModelPair) -> None:
         super().bind(pair)
         for s, t in self.needed_pairs():
-            same_heads(pair, s, t, self.kind, "attention maps are")
+            same_heads(pair, s, t, self.kind, "attention maps")
 
     def count(self, batch: Batch) -> int:
         return pair_count(batch) if self.distance == "scores" else batch.tokens

@@ -44,10 +44,10 @@ class Objective(Base):
             ours = self.maps(ours, 0)
         if ours.shape != theirs.shape:
             raise UserError(
-                "teacher and student differ in width",
+                "teacher and student have different widths",
                 where=f"objective {_KIND}",
                 why=f"the teacher's hidden states are {tuple(theirs.shape)}, the student's {tuple(ours.shape)}",
-                do="use a student as wide as its teacher, or leave this objective out",
+                do="use a student with the teacher's hidden size, or remove this objective",
             )
         if not batch.tokens:
             return nothing(ours)

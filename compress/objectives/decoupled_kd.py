@@ -34,7 +34,7 @@ class Objective(Base):
     ) -> None:
         super().__init__()
         if alpha == 0 and beta == 0:
-            raise UserError("alpha and beta are both 0", where=f"objective {_KIND}", do="give one a weight above 0")
+            raise UserError("alpha and beta are both 0", where=f"objective {_KIND}", do="set one of them above 0")
         self.alpha, self.beta = alpha, beta
         self.temperature = positive(temperature, "temperature", _KIND)
         self.student_needs = Needs(logits=True)
@@ -43,7 +43,7 @@ class Objective(Base):
     def count(self, batch: Batch) -> int:
         labels = required(batch.labels, "labels", _KIND)
         if labels.dtype.is_floating_point or labels.dim() != 1 or labels.shape[0] != batch.rows:
-            raise UserError("reads one class a row", where=f"objective {_KIND}", do="use soft_targets for this task")
+            raise UserError("needs one class per row", where=f"objective {_KIND}", do="use soft_targets for this task")
         return int((labels != IGNORED).sum())
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:

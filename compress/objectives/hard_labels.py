@@ -30,9 +30,9 @@ class Objective(Base):
         super().__init__()
         if not 0 <= label_smoothing < 1:
             raise UserError(
-                "label_smoothing must be from 0 up to 1",
+                "label_smoothing must be at least 0 and below 1",
                 where=f"objective {_KIND}.label_smoothing",
-                why=f"it is {label_smoothing}",
+                why=f"found {label_smoothing}",
             )
         self.label_smoothing = label_smoothing
         self.student_needs = Needs(logits=True)
@@ -67,9 +67,9 @@ class Objective(Base):
             raise self._rows_differ(logits, labels)
         if self.label_smoothing:
             raise UserError(
-                "scores cannot be smoothed",
+                "label smoothing does not apply to regression",
                 where=f"objective {_KIND}.label_smoothing",
-                do="leave it out, or give 0",
+                do="remove it, or set it to 0",
             )
         known = _known(labels)
         error = logits[:, 0] - torch.where(known, labels, 0.0)
@@ -94,15 +94,15 @@ class Objective(Base):
             at = int(wrong.nonzero()[0, 0])
             row = f"row {int(batch.row_ids[at])}" if batch.rows == labels.shape[0] else f"token {at}"
             raise UserError(
-                f"label {int(labels[at])} is outside the model's classes", where=row, why=f"legal: 0..{classes - 1}"
+                f"label {int(labels[at])} is outside the model's classes", where=row, why=f"allowed: 0..{classes - 1}"
             )
 
     def _rows_differ(self, logits: Tensor, labels: Tensor) -> UserError:
         return UserError(
-            "the model's answers and the labels do not fit together",
+            "the model's outputs do not match the labels",
             where=f"objective {_KIND}",
             why=f"logits are {tuple(logits.shape)}, labels {tuple(labels.shape)} of {labels.dtype}",
-            do="check the task: classes are integers, regression is one output and real numbers",
+            do="check the task: class labels are integers; regression needs one output and float labels",
         )
 
 

@@ -36,9 +36,9 @@ class Objective(Base):
         pieces = output.weight.shape[0]
         if labels.device.type == "cpu" and int(labels.max()) >= pieces:
             raise UserError(
-                f"piece {int(labels.max())} is outside the student's vocabulary",
+                f"token id {int(labels.max())} is outside the student's vocabulary",
                 where=f"objective {_KIND}",
-                why=f"legal: 0..{pieces - 1}",
+                why=f"allowed: 0..{pieces - 1}",
                 do="use the tokenizer that belongs to the student",
             )
         return cross_entropy(logits_at(output, batch.mlm_positions), labels)

@@ -25,7 +25,7 @@ class Objective(OneLayer):
         super().__init__(student_layer, teacher_layer)
 
     def fit(self, pair: ModelPair, student: int, teacher: int) -> None:
-        same_heads(pair, student, teacher, f"objective {self.kind}", "attention is")
+        same_heads(pair, student, teacher, f"objective {self.kind}", "attention")
 
     def compare(self, batch: Batch, ours: Projected, theirs: Projected) -> Tensor:
         attention = divergence(batch, (ours["queries"], ours["keys"]), (theirs["queries"], theirs["keys"]))

@@ -57,9 +57,9 @@ class Objective(Base):
         super().__init__()
         if on == "vocabulary" and (divergence != "forward" or per_example):
             raise UserError(
-                f"{'per_example' if per_example else 'divergence'} is of the task's answers",
+                f"{'per_example' if per_example else 'divergence'} only applies to task logits",
                 where=f"objective {_KIND}",
-                do="use on: task, or leave it out",
+                do="use on: task, or remove it",
             )
         if positions == "masked" and on != "vocabulary":
             raise UserError(
@@ -94,7 +94,8 @@ class Objective(Base):
             return self._divergence(ours, theirs).mean(1).sum() / max(1, batch.rows)
         if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(
-                "the models answer per token, and the batch does not say which tokens", where=f"objective {_KIND}"
+                "the models' logits are per token, but the batch does not mark the labelled tokens",
+                where=f"objective {_KIND}",
             )
         if batch.labels is not None and is_several(batch.labels):
             values = self._divergence(_both(ours), _both(theirs)).mean(1)
@@ -111,9 +112,9 @@ class Objective(Base):
         if self.per_example:
             if ours.shape[-1] < 3:
                 raise UserError(
-                    "per_example needs three classes or more",
+                    "per_example needs at least three classes",
                     where=f"objective {_KIND}.per_example",
-                    why="of two standardised logits only the order is left",
+                    why="standardizing two logits keeps only their order",
                 )
             ours, theirs = standardised(ours), standardised(theirs)
         return between(ours, theirs, self.temperature, self.divergence)

@@ -74,10 +74,11 @@ class Check:
             ):
                 return None
             return (
-                f"{self.mean:.1e} away from the quantized model on average, with the same answer to "
-                f"{100 * self.agreement:.1f} %; allowed are {ERROR_SHARE * self.error:.1e} and {100 * AGREEMENT:.1f} %"
+                f"its outputs differ from the quantized model's by {self.mean:.1e} on average, and "
+                f"{100 * self.agreement:.1f} % of its predictions agree; allowed: at most "
+                f"{ERROR_SHARE * self.error:.1e} and at least {100 * AGREEMENT:.1f} %"
             )
-        return f"{self.difference:.1e} away from the model, at most {allowed:.1e} is allowed"
+        return f"its outputs differ from the model's by {self.difference:.1e}, allowed: at most {allowed:.1e}"
 
     def _disagrees(self, least: float) -> bool:
         """Whether so many other answers would come up in fewer than 5 of 100 checks of a file that gives `least` of
@@ -96,7 +97,8 @@ class Check:
     def require(self, what: str, where: str, *, why: str | None = "nothing was written", do: str | None = None) -> None:
         """Raise UserError where something is wrong. what: answers in the model's place.  where: the model is."""
         if self.complaint is not None:
-            raise UserError(f"{what} is {self.complaint}", where=where, why=why, do=do, code=ExitCode.DATA)
+            found = f"{self.complaint}; {why}" if why else self.complaint
+            raise UserError(f"{what} does not match the model", where=where, why=found, do=do, code=ExitCode.DATA)
 
     @property
     def figures(self) -> str:

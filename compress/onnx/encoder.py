@@ -47,14 +47,18 @@ def encode(
     """
     if not OLDEST_OPSET <= opset <= NEWEST_OPSET:
         raise UserError(
-            f"opset {opset} cannot express this model",
+            f"opset {opset} is not supported",
             where="--opset",
-            why=f"layer normalisation needs {OLDEST_OPSET}, and {NEWEST_OPSET} is the newest that is written",
+            why=f"layer normalization needs {OLDEST_OPSET} or newer, and the newest supported opset is {NEWEST_OPSET}",
             do=f"use --opset {min(max(opset, OLDEST_OPSET), NEWEST_OPSET)}",
         )
     size = sum(p.numel() * 4 for p in model.parameters())
     if size > LARGEST:
-        raise UserError(f"{size / 1e9:.1f} GB of weights", where="export", why="one ONNX file holds 2.1 GB at most")
+        raise UserError(
+            f"the model is too large for one ONNX file: {size / 1e9:.1f} GB of weights",
+            where="export",
+            why="at most 2.1 GB",
+        )
     writer = Writer(model, Graph(opset), portable=portable)
     outputs = writer.outputs(head)
     _require_written(model, head, writer.graph)
@@ -72,8 +76,8 @@ def _require_written(model: Model, head: str | None, graph: Graph) -> None:
     ]
     if left:
         raise UserError(
-            "this model has parts that the ONNX writer cannot express",
-            where=", ".join(left[:4]) + (f" … ({len(left)} in all)" if len(left) > 4 else ""),
+            "this model has parts that the ONNX writer does not support",
+            where=", ".join(left[:4]) + (f" … ({len(left)} in total)" if len(left) > 4 else ""),
             why="nothing was written",
         )
 

@@ -54,7 +54,7 @@ class HeadWriter:
             inner = linear(self.first(x), part.dense, at + "dense.")
             inner = g.op("Tanh", inner) if config.style == "roberta" else activation(inner, "gelu")
             return linear(inner, part.classifier, at + "classifier.")
-        raise UserError(f"the ONNX writer cannot express a {type(part).__name__}", where=f"heads.{name}")
+        raise UserError(f"the ONNX writer does not support {type(part).__name__}", where=f"heads.{name}")
 
     def vocabulary(self, x: Value, part: MaskedLMHead, at: str, activation: str | None) -> Value:
         """(B, L, V): the word table, and where the projection of its rows is tied that too, read the other way."""

@@ -213,5 +213,5 @@ def require_symmetric(tensor: QuantizedTensor, name: str) -> None:
     """Raise UserError for weights whose codes have another zero than 0."""
     if not tensor.scheme.signed or bool(tensor.zero_point.any()):
         raise UserError(
-            "the ONNX writer cannot express weights with a zero point", where=name, why="nothing was written"
+            "the ONNX writer does not support weights with a zero point", where=name, why="nothing was written"
         )

@@ -37,14 +37,14 @@ def open_session(
     """
     record = read_record(folder)
     if record.get("sha256") != file_digest(folder / FILE):
-        raise UserError(f"{FILE} was changed since the export", where=str(folder), do="export the model again")
+        raise UserError(f"{FILE} has changed since the export", where=str(folder), do="export the model again")
     if record.get("model") != modelfolder.fingerprint(folder):
         raise UserError(
-            f"the weights are not those that {FILE} was made of", where=str(folder), do="export the model again"
+            f"the weights have changed since {FILE} was exported", where=str(folder), do="export the model again"
         )
     if record.get("head") != "task":
         raise UserError(
-            f"{FILE} answers for the head '{record.get('head')}'", where=str(folder), do="export it with --head task"
+            f"{FILE} was exported for head '{record.get('head')}'", where=str(folder), do="export it with --head task"
         )
     if runtime == "openvino":
         return OpenVinoSession(folder / FILE, threads=threads, precision=precision)

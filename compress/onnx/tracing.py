@@ -44,13 +44,13 @@ def traced(model: Model, head: str | None, *, opset: int = OLDEST, notes: dict[s
 
     if model.config.quantization is not None:
         raise UserError(
-            "torch's exporter would write the model's rounding as floats",
+            "torch's exporter cannot write quantized weights as integers",
             where=WHERE,
             why="the model is quantized",
-            do="leave out --writer, which writes integers",
+            do="remove --writer: the default writer writes integers",
         )
     if not OLDEST <= opset <= NEWEST:
-        raise UserError(f"torch writes opset {OLDEST} to {NEWEST}", where=f"--opset {opset}", do="name one of these")
+        raise UserError(f"torch supports opset {OLDEST} to {NEWEST}", where=f"--opset {opset}", do="use one of these")
     module = _Padded(model, head).eval()
     count = 3 if model.config.segments > 1 else 2
     ids = torch.ones(3, min(7, model.config.max_positions), dtype=torch.int64)
@@ -73,7 +73,7 @@ def traced(model: Model, head: str | None, *, opset: int = OLDEST, notes: dict[s
             "torch cannot trace this model",
             where=WHERE,
             why=str(error).strip().partition("\n")[0][:160],
-            do="leave out --writer: our own writes every model of this program",
+            do="remove --writer: the default writer supports every model of compress",
         ) from error
     made = program.model_proto
     made.ir_version = find_min_ir_version_for(list(made.opset_import), ignore_unknown=True)

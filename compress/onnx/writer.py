@@ -33,7 +33,7 @@ BARE = "none"
 """The head of a file that gives the encoder's states."""
 RANDOM = "random tokens"
 """What a file is checked on where there is no data."""
-GIVE_DATA = "give rows that the model is for, with --data: random tokens are unlike them"
+GIVE_DATA = "give representative rows with --data: the check used random tokens"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class Written:
             elif found.complaint is None:
                 lines.append(f"in {runtime}: {found.figures}")
             else:
-                lines.append(f"in {runtime} it answers differently: {found.complaint}; do not serve it there")
+                lines.append(
+                    f"the file does not match the model in {runtime}: {found.complaint}; do not serve it with {runtime}"
+                )
         return lines
 
     @property

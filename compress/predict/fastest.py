@@ -52,10 +52,10 @@ def fastest(
     able = [t for t in tried if not t.why_not]
     if not able:
         raise UserError(
-            "no runtime answers as the model does",
+            "no runtime reproduces the model's outputs",
             where=str(predictor.folder),
             why="; ".join(f"{t.runtime}: {t.why_not}" for t in tried),
-            do="export the model again, or name a --runtime",
+            do="export the model again, or choose a runtime with --runtime",
         )
     ready = [predictor.using(t.runtime) for t in able]
     passes = [lambda p=p: [p(batch) for batch in timed] for p in ready]
@@ -83,7 +83,7 @@ def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> 
     if versions()[runtime] is None:
         return Tried(runtime, why_not="not installed")
     if runtime in COMPILED and predictor.device == "cpu":
-        return Tried(runtime, why_not="it compiles for half a minute first; name it to have it")
+        return Tried(runtime, why_not="compiling takes half a minute; request it with --runtime")
     tolerance = BF16_TOLERANCE if predictor.precision == "bf16" else TOLERANCE
     try:
         other = predictor.using(runtime)
@@ -106,10 +106,12 @@ def _p50(tried: Tried) -> float:
 def _tell(tried: Sequence[Tried], best: Tried, shape: str, console: Console) -> None:
     for t in tried:
         if t.latency is None:
-            console.note(f"{t.runtime}: left out: {t.why_not}")
+            console.note(f"{t.runtime}: skipped: {t.why_not}")
         else:
             busy = " (busy machine)" if t.latency.contaminated else ""
             console.note(f"{t.runtime}: {t.latency.p50:.2f} ms for {shape}{busy}")
     threads = torch.get_num_threads()
     timed = sum(t.latency is not None for t in tried)
-    console.note(f"runtime {best.runtime}: the fastest of {timed} here, {threads} thread{'s' * (threads > 1)}")
+    console.note(
+        f"runtime {best.runtime}: the fastest of {timed} on this machine, {threads} thread{'s' * (threads > 1)}"
+    )

@@ -239,9 +239,9 @@ def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
     if runtime in ("torch", "torch-sparse") or runtime in COMPILED:
         return
     if device != "cpu":
-        raise UserError(f"{runtime} computes on the CPU here", where=f"--device {device}", do="use --device cpu")
+        raise UserError(f"{runtime} only runs on the CPU", where=f"--device {device}", do="use --device cpu")
     if precision != "fp32" and runtime != "openvino":
         of = "the file" if runtime == "onnxruntime" else "the quantized model"
         raise UserError(
-            f"{runtime} computes in the precision of {of}", where=f"--precision {precision}", do="leave it out"
+            f"{runtime} uses the precision of {of}", where=f"--precision {precision}", do="remove --precision"
         )

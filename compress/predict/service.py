@@ -39,7 +39,9 @@ class Service:
             part = asked[start : start + AT_ONCE]
             second = [pair for _, pair in part if pair is not None]
             if second and len(second) != len(part):
-                raise UserError("some rows have a second text and some have none", do="give it to all or to none")
+                raise UserError(
+                    "some rows have a second text and some have none", do="give a second text for all rows or for none"
+                )
             found += [a.as_json() for a in self._predictor.predict([text for text, _ in part], second or None)]
         return found
 
@@ -48,7 +50,7 @@ class Service:
         if isinstance(row, str):
             row = {first[0]: row}
         if not isinstance(row, Mapping):
-            raise UserError("is neither a text nor a row of named texts", where=f"row {number}")
+            raise UserError("expected a text, or a row with named texts", where=f"row {number}")
         text = _named(number, row, first, needed=True)
         return str(text), _named(number, row, second, needed=False) if second else None
 
@@ -77,5 +79,5 @@ def _named(number: int, row: Mapping[str, Any], names: Iterable[str], *, needed:
         if not needed:
             return None
         first = next(iter(names))
-        raise UserError(f"has no text '{first}'", where=f"row {number}", do=did_you_mean(first, map(str, row)))
+        raise UserError(f"text '{first}' is missing", where=f"row {number}", do=did_you_mean(first, map(str, row)))
     return str(row[name])

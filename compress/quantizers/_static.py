@@ -61,9 +61,11 @@ class Static(Base):
 def require_range(seen: Histogram | None) -> Histogram:
     """What was observed. Raises UserError where no range can be made of it."""
     if seen is not None and not seen.finite:
-        raise UserError("its input is not finite on the calibration rows", do="the model's weights are damaged")
+        raise UserError("its input contains NaN or infinity on the calibration rows", do="check the model's weights")
     if seen is None or seen.empty:
-        raise UserError("nothing was observed", why="its range comes from calibration rows", do="give more rows")
+        raise UserError(
+            "no activations were observed", why="its range is computed from calibration rows", do="use more rows"
+        )
     if seen.low == seen.high:
         raise UserError(f"its input is always {seen.low:g} on the calibration rows", do="calibrate on real text")
     return seen

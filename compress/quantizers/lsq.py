@@ -49,7 +49,7 @@ class Quantizer(Base):
         seen = self._seen
         if self._of_weight:
             if not isinstance(seen, Tensor) or not bool(torch.isfinite(seen).all()):
-                raise UserError("its weight is not finite", do="the model's weights are damaged")
+                raise UserError("its weight contains NaN or infinity", do="check the model's weights")
             scale = fitted_scale(seen, self.scheme)
         else:
             low, high = least_square(require_range(seen if isinstance(seen, Histogram) else None), self.scheme)

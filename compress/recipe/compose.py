@@ -65,7 +65,7 @@ def apply(root: Value, override: Override) -> None:
         raise UserError("an empty key in the path", where=str(place), why=f"found '{printable(override.path, 100)}'")
     targets = list(_targets(root, steps[:-1], (), place))
     if not targets and override.required:
-        raise UserError(f"{dotted(steps)}: nothing in the recipe has this path", where=str(place))
+        raise UserError(f"{dotted(steps)}: this path does not exist in the recipe", where=str(place))
     for parent, at, block in targets:
         _put(parent, steps[-1], tree(override.value, place), at, block, place)
 
@@ -84,9 +84,9 @@ def _extend(root: Value, path: Path | None, seen: list[Path]) -> Value:
     base_path = find_recipe(wanted.content, beside=None if path is None else path.parent, where=where)
     if base_path.resolve() in seen:
         chain = " → ".join(p.stem for p in [*seen, base_path])
-        raise UserError("recipes extend each other in a circle", where=where, why=chain)
+        raise UserError("recipes extend each other in a cycle", where=where, why=chain)
     if len(seen) >= MAX_EXTENDS:
-        raise UserError("too long a chain of recipes", where=where, why=f"more than {MAX_EXTENDS}")
+        raise UserError("too many recipes extend each other", where=where, why=f"more than {MAX_EXTENDS}")
     base = _extend(read(base_path, shown(base_path)), base_path, [*seen, base_path.resolve()])
     base.content.pop("name", None)
     rename(root, like=base)

@@ -102,12 +102,12 @@ def _text(path: Path, shown: str) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except IsADirectoryError:
-        raise UserError("is a directory", where=shown, do="name a recipe file") from None
+        raise UserError("is a directory", where=shown, do="give a recipe file") from None
     except FileNotFoundError:
         raise UserError("no such file", where=shown, why=f"searched from {Path.cwd()}") from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError("the recipe cannot be read", where=shown, why=reason, code=ExitCode.INPUT) from None
+        raise UserError("cannot read the recipe", where=shown, why=reason, code=ExitCode.INPUT) from None
     if len(raw) > MAX_BYTES:
         raise UserError("the recipe is too large", where=shown, why=f"over {MAX_BYTES:,} bytes")
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -121,7 +121,7 @@ def _text(path: Path, shown: str) -> str:
         raise UserError("not UTF-8", where=str(where), why=why, do="save the recipe as UTF-8") from None
     if "\0" in text:
         where = _position(text[: text.index("\0")], shown)
-        raise UserError("NUL byte", where=str(where), do="a recipe is text; is this the right file?")
+        raise UserError("NUL byte", where=str(where), do="a recipe is a text file; check the path")
     return text
 
 
@@ -210,7 +210,7 @@ class _Builder:
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
         text = event.value
         if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
-            self._refuse("NUL or half a character in a text", event)
+            self._refuse("a string contains NUL or a lone surrogate", event)
         if event.style is not None or is_text(text):
             return text
         if text in WORDS:
@@ -238,5 +238,5 @@ class _Builder:
             return UserError("a tab in the indentation", where=str(where), do="indent with spaces")
         do = None
         if "mapping values are not allowed" in problem:
-            do = "quote text that holds ': ', and check the indentation"
+            do = "quote text that contains ': ', and check the indentation"
         return UserError("not valid YAML", where=str(where), why=problem, do=do)

@@ -125,7 +125,7 @@ def _missing(path: Path, context: Mapping[str, Any], root: Value) -> UserError:
 
 def _missing_block(context: Mapping[str, Any], root: Value) -> UserError:
     stage, _ = locate(root, ("stages", context["stage"]))
-    why = f"stages.{context['stage']} ({context['kind']}) reads it"
+    why = f"stages.{context['stage']} ({context['kind']}) needs it"
     return UserError(f"{context['key']}: missing key", where=str(_start(stage)), why=why, do=f"add `{context['key']}:`")
 
 

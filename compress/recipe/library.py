@@ -36,7 +36,7 @@ def find_recipe(name: str, *, beside: Path | None = None, where: str | None = No
     where: what asked for it (`--recipe`, `x.yaml:3:10: extends`), for the message.
     """
     if "\0" in name or not name.strip():
-        raise UserError("not a recipe's name", where=where, why=f"found '{printable(name, 60)}'")
+        raise UserError("not a recipe name", where=where, why=f"found '{printable(name, 60)}'")
     if is_path(name):
         path = Path(name).expanduser()
         path = path if path.is_absolute() or beside is None else beside / path

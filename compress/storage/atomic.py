@@ -221,7 +221,7 @@ def _refuse_occupied(path: Path, replace: bool) -> None:
     if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
         return
     if not replace:
-        do = "choose another folder, or continue what is there with --resume"
+        do = "choose another folder, or continue with --resume"
         raise UserError("exists already", where=str(path), do=do, code=ExitCode.REFUSED)
     _refuse_foreign(path, "cannot be replaced")
 
@@ -229,13 +229,13 @@ def _refuse_occupied(path: Path, replace: bool) -> None:
 def _refuse_foreign(path: Path, what: str) -> None:
     why = None
     if path.is_symlink() or not path.is_dir():
-        why = "it is a link" if path.is_symlink() else "it is not a folder"
+        why = "it is a symbolic link" if path.is_symlink() else "it is not a folder"
     elif not is_ours(path):
-        why = "it has no manifest of ours, so we did not write it"
+        why = "it has no manifest.json that compress wrote"
     elif others := manifest.unlisted(path):
-        why = f"somebody put files into it: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"
+        why = f"it contains other files: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"
     if why is not None:
-        raise UserError(what, where=str(path), why=why, do="move it away yourself", code=ExitCode.REFUSED)
+        raise UserError(what, where=str(path), why=why, do="move it to another place", code=ExitCode.REFUSED)
 
 
 def _settle(temp: Path) -> None:
@@ -281,7 +281,9 @@ def _publish(temp: Path, path: Path, replace: bool) -> None:
     except BaseException as error:
         temporary.discard(temp)
         if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise UserError("was made by someone else meanwhile", where=str(path), code=ExitCode.REFUSED) from error
+            raise UserError(
+                "was created by another process in the meantime", where=str(path), code=ExitCode.REFUSED
+            ) from error
         raise
     fault(_FOLDER_RENAMED)
     fsync_folder(path.parent)

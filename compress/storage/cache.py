@@ -40,9 +40,9 @@ def private_folder(name: str) -> Path:
         status = place.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise UserError(
-                "is not a folder of yours",
+                "is not a folder that belongs to you",
                 where=str(place),
-                do="set COMPRESS_CACHE to a folder of your own",
+                do="set COMPRESS_CACHE to a folder that belongs to you",
                 code=ExitCode.ENVIRONMENT,
             )
         if stat.S_IMODE(status.st_mode) != 0o700:

@@ -25,7 +25,7 @@ def copy_database(source: str | os.PathLike[str], target: str | os.PathLike[str]
     """
     path = Path(os.path.abspath(target))
     if os.path.lexists(path):
-        raise UserError("exists already", where=str(path), do="name another file", code=ExitCode.REFUSED)
+        raise UserError("exists already", where=str(path), do="choose another file", code=ExitCode.REFUSED)
     make_folder(path.parent)
     require_free(path, Path(source).stat().st_size)
     with telling(path), temporary.writing_in(path.parent):

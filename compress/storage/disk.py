@@ -18,13 +18,13 @@ RESOURCE_ERRNOS = frozenset(_FULL | _BROKEN | _HANDLES | {errno.EROFS})
 """Errors of the disk itself: whoever meets one while writing means the disk, whatever it was writing."""
 
 _WRONG_PATH = {
-    errno.EACCES: "no right to write here",
-    errno.EPERM: "no right to write here",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
     errno.ENAMETOOLONG: "the name is too long for this file system",
     errno.ENOTDIR: "a part of the path is a file, not a folder",
     errno.EISDIR: "is a folder, not a file",
-    errno.ELOOP: "the path runs through a loop of links",
-    errno.EEXIST: "exists already as something else",
+    errno.ELOOP: "the path contains a loop of symbolic links",
+    errno.EEXIST: "exists already, as another type of file",
 }
 
 
@@ -51,7 +51,9 @@ def explain(error: OSError, path: str | os.PathLike[str], needed: int | None = N
         return UserError("the disk is full", where=where, why=space, do=do, code=ExitCode.RESOURCES)
     if code == errno.EROFS:
         what = "the file system is read-only"
-        return UserError(what, where=where, why=_space(path, needed), do="remount it", code=ExitCode.RESOURCES)
+        return UserError(
+            what, where=where, why=_space(path, needed), do="remount it as writable", code=ExitCode.RESOURCES
+        )
     if code in _BROKEN:
         what, why = f"the disk failed ({errno.errorcode[code]})", f"{error.strerror}; {_space(path, needed)}"
         return UserError(what, where=where, why=why, do="check the disk or mount", code=ExitCode.RESOURCES)
@@ -59,8 +61,8 @@ def explain(error: OSError, path: str | os.PathLike[str], needed: int | None = N
         do = "raise the limit (ulimit -n) or use fewer workers"
         return UserError("too many open files", where=where, do=do, code=ExitCode.RESOURCES)
     if code == errno.ENOENT:
-        what = "the folder to write into is gone"
-        return UserError(what, where=where, do="was it moved, or unmounted?", code=ExitCode.RESOURCES)
+        what = "the folder to write to no longer exists"
+        return UserError(what, where=where, do="check whether it was moved or unmounted", code=ExitCode.RESOURCES)
     what = _WRONG_PATH.get(code, "cannot be written")
     return UserError(what, where=where, why=None if code in _WRONG_PATH else str(error), do="choose another path")
 
@@ -86,7 +88,7 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """The folder `path` with its missing parents, durably; itself when it is there already."""
     if "\0" in os.fspath(path):
-        raise UserError("a path cannot hold a NUL character", where=os.fspath(path), do="choose another path")
+        raise UserError("a path cannot contain a NUL character", where=os.fspath(path), do="choose another path")
     here = Path(os.path.abspath(path))
     missing = []
     with telling(here):

@@ -62,7 +62,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[FileIO, int]]:
         os.close(descriptor)
         if status.st_size == 0 and stat.S_ISREG(status.st_mode):
             raise UserError("the file is empty", where=where, do="copy or download it again")
-        what = "is a folder, not a file" if stat.S_ISDIR(status.st_mode) else "is not a plain file"
+        what = "is a folder, not a file" if stat.S_ISDIR(status.st_mode) else "is not a regular file"
         raise UserError(what, where=where)
     with FileIO(descriptor, "rb") as file:
         try:
@@ -106,9 +106,9 @@ def wrong_kind(kind: str, where: str, wanted: str) -> UserError:
     if kind == _LFS:
         do = "run git lfs pull"
     elif kind == "an HTML page":
-        do = "download the file itself, not its page"
+        do = "download the raw file, not the web page"
     elif kind in (_PICKLE, _ZIP):
-        do = "pickles can run code and are never loaded here: convert it to safetensors in a sandbox"
+        do = "loading a pickle can run code, so pickles are not supported: convert it to safetensors in a sandbox"
     return UserError(f"not {wanted}", where=where, why=f"it looks like {kind}", do=do)
 
 
@@ -178,7 +178,7 @@ def _unopened(where: str, error: OSError | ValueError) -> UserError:
         here = None if os.path.isabs(where) else f"looked in {Path.cwd()}"
         return UserError("no such file", where=where, why=here)
     if code in (errno.EACCES, errno.EPERM):
-        return UserError("no right to read it", where=where)
+        return UserError("permission denied", where=where)
     if code in (errno.EMFILE, errno.ENFILE):
         return UserError("too many open files", where=where, do="raise ulimit -n", code=ExitCode.RESOURCES)
     return UserError("cannot be opened", where=where, why=getattr(error, "strerror", None) or str(error))
@@ -201,7 +201,7 @@ def _refused(text: str, where: str, error: Exception) -> UserError:
     for match in _TOKEN.finditer(text):
         token, start = match.group(), match.start()
         if isinstance(error, _ConstantError) and token == wanted:
-            what = f"{printable(wanted, 30)} is not a number that JSON or a float can say"
+            what = f"{printable(wanted, 30)} is not a valid number"
             return UserError(what, where=position(where, text, start))
         if token in "{[":
             scopes.append({})
@@ -211,7 +211,7 @@ def _refused(text: str, where: str, error: Exception) -> UserError:
             key = json.loads(token)
             if isinstance(error, _DuplicateError) and key in scopes[-1]:
                 first = position("line", text, scopes[-1][key]).split(":")
-                what = f"the key '{printable(key, 80)}' is there twice"
+                what = f"duplicate key '{printable(key, 80)}'"
                 why = f"first on line {first[1]}, column {first[2]}"
                 return UserError(what, where=position(where, text, start), why=why)
             scopes[-1][key] = start
@@ -236,7 +236,7 @@ def _check_characters(text: str, where: str) -> None:
     """Half a surrogate pair is a string that nothing can print, hash or store."""
     lone = next((match for match in _SURROGATE.finditer(text) if match.group(1)), None)
     if lone is not None:
-        what = "a string holds half a character (a lone surrogate)"
+        what = "a string contains a lone surrogate"
         raise UserError(what, where=position(where, text, lone.start()))
 
 

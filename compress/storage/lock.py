@@ -98,7 +98,7 @@ def file_lock(path: str | os.PathLike[str], timeout: float = 60.0) -> Iterator[N
     atomic.make_folder(where.parent)
 
     def occupied() -> UserError:
-        why, do = f"another process has held it for {timeout:g} s", "see what holds it, or try again"
+        why, do = f"another process has held it for {timeout:g} s", "check which process holds it, or try again"
         return UserError("is locked", where=str(where), why=why, do=do, code=ExitCode.REFUSED)
 
     with _held(where, timeout, occupied):

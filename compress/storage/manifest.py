@@ -51,13 +51,15 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, FileRecord]:
         with open(path, "rb") as file:
             data = file.read(_LIMIT + 1)
     except FileNotFoundError:
-        raise UserError("has no manifest.json", where=str(folder), why="it is unfinished, or not ours") from None
+        raise UserError(
+            "has no manifest.json", where=str(folder), why="it is incomplete, or was not written by compress"
+        ) from None
     except OSError as error:
         raise UserError("manifest.json cannot be read", where=str(folder), why=error.strerror) from error
     try:
         files = _decode(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        why = str(error) if isinstance(error, _NewerError) else "its text is not what we wrote"
+        why = str(error) if isinstance(error, _NewerError) else "its content has changed"
         raise UserError("manifest.json is damaged", where=str(folder), why=why) from None
     return files
 
@@ -127,7 +129,9 @@ def _decode(data: bytes) -> dict[str, FileRecord]:
         raise ValueError
     content = json.loads(data)
     if content["format"] == FORMAT and type(content["version"]) is int and content["version"] > VERSION:
-        raise _NewerError(f"it is version {content['version']}, this program reads up to {VERSION}: update it")
+        raise _NewerError(
+            f"its version is {content['version']}, this program supports up to {VERSION}: upgrade compress"
+        )
     files = {name: FileRecord(str(row["sha256"]), int(row["size"])) for name, row in content["files"].items()}
     if encode(files) != data or any(_unsafe(name) for name in files):
         raise ValueError

@@ -23,12 +23,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A closing terminal sends its SIGHUP twice within milliseconds (kernel and shell), wrappers pass a Ctrl-C on that the
 # process group got already: signals this close together are one request.
 _SAME_REQUEST = 0.25
-_LAST_WORDS = b"\nstopped at once; the last checkpoint stands\n"
+_LAST_WORDS = b"\nstopped immediately; the last checkpoint is kept\n"
 _SHOW_CURSOR = b"\x1b[?25h"  # a progress display hides it, and nobody else will bring it back
 
 _active: StopFlag | None = None
 
-OUT_OF_TIME = "the end of its time"
+OUT_OF_TIME = "the time limit"
 """What a flag shows that is up by its clock alone."""
 
 

@@ -107,8 +107,8 @@ def require_finite(tensors: Mapping[str, Tensor], where: str) -> None:
     bad = [name for name, tensor in tensors.items() if not _finite(tensor)]
     if bad:
         listed = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
-        do = "the model was damaged while training: use an earlier one"
-        raise UserError("holds NaN or infinite numbers", where=where, why=f"in {listed}", do=do, code=ExitCode.DATA)
+        do = "the model was damaged during training: use an earlier checkpoint"
+        raise UserError("contains NaN or infinity", where=where, why=f"in {listed}", do=do, code=ExitCode.DATA)
 
 
 def encode(
@@ -202,7 +202,7 @@ def _info(name: str, row: Any, where: str) -> TensorInfo:
         if not isinstance(dtype, str):
             raise ValueError
     except (TypeError, ValueError):
-        why = f"tensor '{printable(name, 80)}' has no proper dtype, shape and data_offsets"
+        why = f"tensor '{printable(name, 80)}' has no valid dtype, shape and data_offsets"
         raise UserError("damaged safetensors header", where=where, why=why) from None
     if dtype not in _DTYPES:
         why = f"tensor '{printable(name, 80)}' is {printable(dtype, 20)}; known: {', '.join(_DTYPES)}"
@@ -220,7 +220,7 @@ def _check_offsets(tensors: Mapping[str, TensorInfo], available: int, where: str
     reached, before = 0, "the header"
     for name, info in tensors.items():
         if info.start != reached:
-            what = "overlap" if info.start < reached else "have a hole between them"
+            what = "overlap" if info.start < reached else "have a gap between them"
             why = f"{printable(before, 80)} and tensor '{printable(name, 80)}' {what}"
             raise UserError("damaged safetensors file", where=where, why=why)
         reached, before = info.end, f"tensor '{name}'"
@@ -251,7 +251,7 @@ def _read(file: FileIO, data_start: int, info: TensorInfo, where: str) -> Tensor
     while rest:
         count = file.readinto(rest)
         if not count:
-            raise UserError("changed while it was read", where=where, why="it became shorter")
+            raise UserError("changed while it was read", where=where, why="the file was truncated")
         rest = rest[count:]
     if info.dtype == "BOOL":
         return (raw != 0).reshape(info.shape)  # a byte of 2 is no bool that torch knows

@@ -66,12 +66,12 @@ class Checkpoints:
             saved = self._verified(path, reasons)
             if saved is not None:
                 for bad, why in reasons.items():
-                    _log.warning("checkpoint %s is damaged (%s): going back to %s", bad.name, why, path.name)
+                    _log.warning("checkpoint %s is damaged (%s): continuing from %s", bad.name, why, path.name)
                 self.damaged = set(reasons)
                 return saved
         if reasons:
             listed = "; ".join(f"{path.name}: {why}" for path, why in reasons.items())
-            do = "restore one from a backup, or start anew in another folder"
+            do = "restore one from a backup, or start again in another folder"
             raise UserError(
                 "no valid checkpoint is left", where=str(self.folder), why=listed, do=do, code=ExitCode.DATA
             )
@@ -126,7 +126,7 @@ class Checkpoints:
             except UserError as error:
                 why = [error.what]
         if not why and record.get("format") != FORMAT:
-            why = [f"its format is {record.get('format')}, this program reads {FORMAT}"]
+            why = [f"its format is {record.get('format')}, this program supports {FORMAT}"]
         if not why and (best := _best_of(record)) is not None:
             why = [f"{best}: {reason}" for reason in atomic.verify_folder(self.folder / best)]
         if why:
@@ -155,7 +155,7 @@ class Checkpoints:
             try:
                 atomic.remove_folder(path)
             except UserError as error:  # not in a state that we would have left: whoever changed it may want it
-                _log.warning("an old checkpoint stays: %s", error.line())
+                _log.warning("an old checkpoint was not removed: %s", error.line())
 
     def _names(self, kind: str) -> list[Path]:
         """Folders of one kind, oldest first."""

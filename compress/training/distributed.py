@@ -73,7 +73,7 @@ def launched(device: str) -> Iterator[Team | None]:
         count = torch.cuda.device_count()
         if place.local >= count:
             raise UserError(
-                f"{place.beside} processes and {count} GPUs on this machine",
+                f"{place.beside} processes, but {count} GPUs on this machine",
                 where="torchrun --nproc-per-node",
                 do=f"start {count} processes, or use --device cpu",
                 code=ExitCode.ENVIRONMENT,
@@ -83,9 +83,7 @@ def launched(device: str) -> Iterator[Team | None]:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         why = str(error).partition("\n")[0]
-        raise UserError(
-            "the processes do not find each other", where="torchrun", why=why, code=ExitCode.ENVIRONMENT
-        ) from error
+        raise UserError("the processes cannot connect", where="torchrun", why=why, code=ExitCode.ENVIRONMENT) from error
     team = _current = Team(place)
     code: int = ExitCode.OK
     try:
@@ -133,13 +131,14 @@ class Team:
         """This process's share of `source`. Raises UserError for data and steps that cannot be shared out."""
         if batch_rows < self.place.world:
             raise UserError(
-                f"{batch_rows} rows a step cannot be shared by {self.place.world} processes",
+                f"{batch_rows} rows per step cannot be divided among {self.place.world} processes",
                 where="training.batch_rows",
                 do=f"use {self.place.world} or more",
             )
         if not isinstance(source, Shardable):
             raise UserError(
-                "this stage's data cannot be shared by several processes", do="run it without torchrun, or on one"
+                "this stage's data cannot be divided among several processes",
+                do="run it without torchrun, or with one process",
             )
         return source.shard(self.place.rank, self.place.world)
 
@@ -158,9 +157,9 @@ class Team:
         wrong = next((name for name, value in identity.items() if told["identity"].get(name) != value), None)
         if wrong is not None:
             raise UserError(
-                f"process {self.place.rank} does not have the {wrong} of the first process",
-                why=f"{identity[wrong]} against {told['identity'].get(wrong)}",
-                do="give every machine the same files",
+                f"{wrong} of process {self.place.rank} differs from the first process",
+                why=f"{identity[wrong]} and {told['identity'].get(wrong)}",
+                do="use the same files on every machine",
             )
         self._exchange()
         weights, moments = model_tensors(state.module), state.optimizer.state()
@@ -310,7 +309,7 @@ def _peers(team: Team) -> Iterator[None]:
         yield
     except RuntimeError as error:
         team.lost = True
-        raise Stopped("another process of this run died; the last checkpoint stands") from error
+        raise Stopped("another process of this run died; the last checkpoint is kept") from error
 
 
 class Alone:

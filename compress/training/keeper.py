@@ -49,11 +49,13 @@ class Keeper:
         if not resume and self.checkpoints.exist():
             do = "continue it with --resume, or choose another output folder"
             where = str(self.checkpoints.folder)
-            raise UserError("checkpoints of an earlier run are there", where=where, do=do, code=ExitCode.REFUSED)
+            raise UserError(
+                "the folder contains checkpoints of an earlier run", where=where, do=do, code=ExitCode.REFUSED
+            )
         saved = self.checkpoints.newest()
         notes = [] if saved is None else self._continue(saved)
         if resume and saved is None:
-            _log.warning("nothing to resume: no checkpoint was written yet, starting at the beginning")
+            _log.warning("nothing to resume: no checkpoint was written yet, starting from step 0")
         moments = 2 * size_of(self.state.optimizer.parameters)
         size = size_of(model_tensors(self.state.module)) + moments
         atomic.require_free(self.checkpoints.folder, int(_ROOM * size))
@@ -90,10 +92,10 @@ class Keeper:
         changes = _differences(saved.record["identity"], self.identity)
         if changes:
             raise UserError(
-                "cannot resume: the run that was saved is another one",
+                "cannot resume: the saved run has different settings",
                 where=str(saved.path),
                 why=", ".join(changes),
-                do="undo the change, or start anew in another output folder",
+                do="undo the change, or start again in another output folder",
                 code=ExitCode.REFUSED,
             )
         self.state.restore(saved.tensors(), saved.record["state"])
@@ -126,7 +128,7 @@ class Keeper:
                 raise
             self._misses += 1
             if self._misses >= _MISSES:
-                do = f"{error.do or 'make room'}, then --resume" if self._last else error.do
+                do = f"{error.do or 'free some space'}, then use --resume" if self._last else error.do
                 why = f"{error.why or error.what}; {self._misses} checkpoints in a row failed"
                 raise UserError(error.what, where=error.where, why=why, do=do, code=ExitCode.RESOURCES) from error
             _log.warning("checkpoint at step %d failed, trying again later: %s", self.state.step, error.line())

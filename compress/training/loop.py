@@ -215,7 +215,7 @@ class _Run:
                 metrics = {name: float(value) for name, value in self.context.validate(self.module).items()}
                 return {**metrics, **self._ask_observer(metrics)}
         except Stopped:
-            self._stop(" while validating")
+            self._stop(" during validation")
         finally:
             self.module.train()
 
@@ -227,7 +227,9 @@ class _Run:
 
     def _judge(self, metrics: dict[str, float], name: str, mode: str) -> None:
         if name not in metrics:
-            raise UserError(f"no metric '{name}' to select by", why=f"validation gives {', '.join(sorted(metrics))}")
+            raise UserError(
+                f"unknown metric '{name}' to select by", why=f"validation reports {', '.join(sorted(metrics))}"
+            )
         value, best = metrics[name], self.state.best
         if math.isfinite(value) and (best is None or (value > best.value if mode == "max" else value < best.value)):
             self.keeper.offer_best(metrics, value)
@@ -249,7 +251,7 @@ class _Run:
         if self._save():
             raise Stopped(f"{here}; the state is saved")
         kept = self.keeper.last.name if self.keeper.last else "the beginning"
-        raise Stopped(f"{here}; the state could not be saved, so it continues from {kept}")
+        raise Stopped(f"{here}; the state could not be saved, training will continue from {kept}")
 
     def _keeper(self) -> Keeper | Onlooker:
         team, plan = self.context.team, self.plan

@@ -103,10 +103,10 @@ class Meter:
             _log.warning("step %d skipped: %s; rows %s", report.step, what, rows)
             return
         raise UserError(
-            "the numbers went bad",
+            "training produced non-finite values",
             where=f"step {report.step}",
             why=f"{what}, {self.state.bad_in_a_row} such steps in a row; rows {rows}",
-            do=f"lower the learning rate or look at these rows; last good checkpoint: {last_checkpoint or 'none yet'}",
+            do=f"lower the learning rate or check these rows; last good checkpoint: {last_checkpoint or 'none yet'}",
             code=ExitCode.DATA,
         )
 

@@ -74,7 +74,7 @@ class StageModule(nn.Module):
     ) -> None:
         super().__init__()
         if not objectives:
-            raise UserError("there is nothing to minimise", where="objectives", do="name at least one")
+            raise UserError("no objectives", where="objectives", do="add at least one")
         for name, (weight, objective) in objectives.items():
             _check(name, weight, objective, teacher)
         self.student = student
@@ -136,9 +136,9 @@ class StageModule(nn.Module):
 
 def _check(name: str, weight: float, objective: nn.Module, teacher: Teacher | None) -> None:
     if not (math.isfinite(weight) and weight >= 0):
-        raise UserError("a weight must be a number from 0 up", where=f"objective {name}.weight", why=f"it is {weight}")
+        raise UserError("a weight must be 0 or more", where=f"objective {name}.weight", why=f"found {weight}")
     if cast(Objective, objective).teacher_needs is not None and teacher is None:
-        raise UserError("needs a teacher, and there is none", where=f"objective {name}", do="name one with --teacher")
+        raise UserError("needs a teacher, but none is given", where=f"objective {name}", do="add --teacher")
 
 
 def _union(needs: Any) -> Needs:

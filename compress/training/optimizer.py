@@ -93,13 +93,15 @@ class Optimizer:
 
 def _check(name: str, parameter: Tensor, found: Mapping[str, Tensor]) -> None:
     if set(found) != set(_MOMENTS):
-        raise _foreign(f"{name} lacks {_few(set(_MOMENTS) - set(found))}")
+        raise _foreign(f"{name} is missing {_few(set(_MOMENTS) - set(found))}")
     if any(found[moment].shape != parameter.shape for moment in ("exp_avg", "exp_avg_sq")):
-        raise _foreign(f"{name} is {tuple(found['exp_avg'].shape)} there and {tuple(parameter.shape)} here")
+        raise _foreign(
+            f"{name} has shape {tuple(found['exp_avg'].shape)} in the checkpoint, {tuple(parameter.shape)} in the model"
+        )
 
 
 def _foreign(why: str) -> UserError:
-    return UserError("the checkpoint's optimizer state does not belong to this model", why=why, code=ExitCode.REFUSED)
+    return UserError("the checkpoint's optimizer state does not match this model", why=why, code=ExitCode.REFUSED)
 
 
 def _few(names: Iterable[str]) -> str:

@@ -13,8 +13,8 @@ def total_steps(plan: TrainingPlan, source: BatchSource) -> int:
     """Optimizer steps of the whole run. Epochs may differ in length; a part of one counts its share, rounded."""
     if source.steps(0) < 1:
         raise UserError(
-            "the training data give not a single step",
-            why="no row is left after reading and encoding",
+            "the training data is too small for one step",
+            why="no rows are left after reading and encoding",
             do="check the data and its columns",
             code=ExitCode.DATA,
         )

@@ -109,7 +109,7 @@ def load_model(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     wrong = sorted(own.keys() ^ tensors.keys()) or [n for n in own if own[n].shape != tensors[n].shape]
     if wrong:
         why = f"'{wrong[0]}' is missing on one side or has another shape"
-        raise UserError("the checkpoint's weights do not belong to this model", why=why, code=ExitCode.REFUSED)
+        raise UserError("the checkpoint's weights do not match this model", why=why, code=ExitCode.REFUSED)
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])

@@ -102,7 +102,7 @@ def test_a_model_of_transformers_is_written_once(place: Path, toy_tokenizer_file
 
 
 def test_what_is_no_model_is_said(place: Path) -> None:
-    with pytest.raises(compress.UserError, match="there is no model folder 'nothing'"):
+    with pytest.raises(compress.UserError, match="model folder 'nothing' not found"):
         compress.load("nothing")
     with pytest.raises(compress.UserError, match="a int is not a model"):
         compress.load(3)  # type: ignore[arg-type]

@@ -166,5 +166,5 @@ def test_processes_share_the_steps(tokenizers: dict[str, Tokenizer]) -> None:
 
 def test_rows_that_are_not_the_same_are_refused(tokenizers: dict[str, Tokenizer]) -> None:
     student, teacher = (encode_texts(tokenizers["bert"], TEXTS[:n], max_length=32) for n in (2, 3))
-    with pytest.raises(UserError, match="cut these texts into different rows"):
+    with pytest.raises(UserError, match="split these texts into different rows"):
         PairedRows(student, teacher)

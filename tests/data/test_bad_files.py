@@ -21,10 +21,10 @@ CASES = {
     "cut line": ("a.jsonl", GOOD + '{"text": "half', r"a\.jsonl:2: bad JSON: Unterminated string"),
     "long bad line": ("a.jsonl", '{"a": ' + "x" * 5000, r"'\{\"a\": x{73}…'"),
     "not an object": ("a.jsonl", GOOD + "[1, 2]\n", r"a\.jsonl:2: not a JSON object: found '\[1, 2\]'"),
-    "same key twice": ("a.jsonl", '{"text": "a", "text": "b"}\n', r"a\.jsonl:1: key 'text' stands twice"),
+    "same key twice": ("a.jsonl", '{"text": "a", "text": "b"}\n', r"a\.jsonl:1: duplicate key 'text'"),
     "deep": ("a.jsonl", "[" * 100_000, r"a\.jsonl:1: bad JSON: nested too deeply"),
-    "giant number": ("a.jsonl", '{"a": ' + "9" * 5000 + "}", r"jsonl:1: bad JSON: a number with thousands of digits"),
-    "giant label": ("a.jsonl", '{"text": "a", "label": ' + "9" * 30 + "}", r"values are no labels: 1 int \(row 1\)"),
+    "giant number": ("a.jsonl", '{"a": ' + "9" * 5000 + "}", r"jsonl:1: bad JSON: a number has thousands of digits"),
+    "giant label": ("a.jsonl", '{"text": "a", "label": ' + "9" * 30 + "}", r"values cannot be labels: 1 int \(row 1\)"),
     "array of numbers": ("a.json", "[1, 2]", r"row 1 is not an object: found '1'"),
     "bad array": ("a.json", '[\n{"text": "a"},\n{"text" "b"}]', r"a\.json:3: bad JSON: .*column 9"),
     "latin-1": ("a.jsonl", GOOD.encode() + b'{"text": "caf\xe9"}\n', r"a\.jsonl:2: this is not UTF-8 text: "
@@ -33,16 +33,16 @@ CASES = {
     "utf-16": ("a.jsonl", GOOD.encode("utf-16"), r"this is UTF-16 text; convert it: `iconv"),
     "utf-16 unmarked": ("a.csv", "text,label\nabc,1\n".encode("utf-16-le"), r"this is UTF-16 text.*UTF-16LE"),
     "half a surrogate": ("a.jsonl", GOOD + '{"text": "\\ud800", "label": "x"}\n', r"half a surrogate pair: row 2"),
-    "open quote": ("a.csv", 'text,label\na,1\n"open,2\nb,3\n', r"a\.csv:3: a quote is opened and never closed"),
-    "ragged": ("a.csv", "text,label\na,1\nb,c,2\n", r"a\.csv:3: 3 cells where the header has 2: 'b,c,2'; put quotes"),
-    "same column twice": ("a.csv", "text,text\na,1\n", r"a\.csv:1: column 'text' stands twice in the header"),
+    "open quote": ("a.csv", 'text,label\na,1\n"open,2\nb,3\n', r"a\.csv:3: a quote is not closed"),
+    "ragged": ("a.csv", "text,label\na,1\nb,c,2\n", r"a\.csv:3: the row has 3 cells, the header has 2: 'b,c,2'; put"),
+    "same column twice": ("a.csv", "text,text\na,1\n", r"a\.csv:1: duplicate column 'text' in the header"),
     "lfs": ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:0", r"git-lfs pointer.*git lfs pull"),
     "html": ("a.csv", b"<!DOCTYPE html><html>", r"an HTML page, not data"),
     "gzip": ("a.jsonl", b"\x1f\x8b\x08\x00aaaa", r"this is gzip data; unpack it first"),
-    "cut parquet": ("a.parquet", b"PAR1" + b"\x15\x04" * 40, r"the parquet file is cut: 84 bytes"),
+    "cut parquet": ("a.parquet", b"PAR1" + b"\x15\x04" * 40, r"the parquet file is truncated: 84 bytes"),
     "hollow parquet": ("a.parquet", b"PAR1" + b"\x15\x04" * 40 + b"PAR1", r"cannot read this parquet file"),
     "no parquet": ("a.parquet", b"hello there", r"not a parquet file: it starts with b'hello th'"),
-    "arrow": ("a.arrow", b"ARROW1\x00\x00garbage", r"cannot read this arrow file, it is damaged or cut"),
+    "arrow": ("a.arrow", b"ARROW1\x00\x00garbage", r"cannot read this arrow file, it is damaged or truncated"),
     "unknown suffix": ("a.xlsx", b"PK", r"cannot read '\.xlsx' files as a table; known: \.jsonl"),
     "terminal codes": ("a.jsonl", '\x1b[31mred\n', r"'\\x1b\[31mred'"),
 }  # fmt: skip
@@ -114,5 +114,5 @@ def test_a_damaged_description(folder, write):
 
 
 def test_too_few_rows_to_cut(write):
-    with pytest.raises(UserError, match=r"too few rows to cut 3 splits from: 4 rows, 4 of them different; at least 10"):
+    with pytest.raises(UserError, match=r"too few rows for 3 splits: 4 rows, 4 of them different; at least 10"):
         open_table(str(write("a.jsonl", [{"text": f"t{i}", "label": i % 2} for i in range(4)])))

@@ -362,11 +362,11 @@ def test_masking_of_a_whole_corpus(tokens, tokenizer):
         ({"masking": "dynamc"}, "unknown masking 'dynamc'; did you mean 'dynamic'"),
         ({"choice": "words"}, "unknown choice of tokens 'words'"),
         ({"pairs": "next"}, "unknown sentence pairs 'next'"),
-        ({"shares": (0.8, 0.3)}, "shares of .* are not possible"),
-        ({"rate": 1.5}, "a masking rate of 1.5 is not possible"),
-        ({"masking": "static", "choice": "distilbert"}, "cannot be static"),
+        ({"shares": (0.8, 0.3)}, "invalid shares of .*, and their sum at most 1"),
+        ({"rate": 1.5}, "invalid masking rate 1.5"),
+        ({"masking": "static", "choice": "distilbert"}, "needs dynamic masking"),
         ({"pairs": "nsp", "across_documents": True}, "blocks that end with their document"),
-        ({"block_length": 2}, "a maximal length of 2 tokens is not possible"),
+        ({"block_length": 2}, "invalid maximum length of 2 tokens"),
         ({"block_length": 3, "pairs": "sop"}, "no room for text"),
     ],
 )
@@ -381,7 +381,7 @@ def test_pairs_need_documents(tokenizer):
     with pytest.raises(UserError, match="needs at least two documents; use sop or none"):
         make(one, tokenizer, pairs="nsp")
     single = Tokens(ids, np.ones(20, bool), np.arange(21), np.arange(21), "x")
-    with pytest.raises(UserError, match="no text of this corpus can be cut into two segments"):
+    with pytest.raises(UserError, match="no text of this corpus can be split into two segments"):
         make(single, tokenizer, pairs="sop")
 
 
@@ -406,7 +406,7 @@ def test_a_text_file_of_documents(write):
     corpus = open_corpus(str(write("a.txt", "\n".join(f"first {i}.\nsecond {i}.\n" for i in range(30)))))
     every = [t for s in ("train", "validation") for t in corpus.texts(s)]
     assert sorted(every) == sorted(f"first {i}.\nsecond {i}." for i in range(30))
-    assert any("cut from train" in n for n in corpus.notes)
+    assert any("of train are held out" in n for n in corpus.notes)
     lines = open_corpus(str(write("b.txt", "\n".join(f"line {i}" for i in range(30)) + "\n\n")))
     assert sum(len(r) for r in lines.splits.values()) == 30
 
@@ -421,7 +421,7 @@ def test_a_folder_of_text_files(write, tmp_path):
 def test_a_column_of_a_table(write):
     path = str(write("a.jsonl", [{"doc": i, "body": f"text {i}."} for i in range(20)]))
     assert sum(len(r) for r in open_corpus(path).splits.values()) == 20
-    with pytest.raises(UserError, match="no column 'bodi' for the text; did you mean 'body'"):
+    with pytest.raises(UserError, match="text column 'bodi' not found; did you mean 'body'"):
         open_corpus(path, text_column="bodi")
 
 
@@ -431,7 +431,7 @@ def test_a_column_of_a_table(write):
         ("a.txt", b"", "the file is empty"),
         ("a.txt", b" \n\n", "the file has no text"),
         ("a.txt", b"caf\xe9", r"a\.txt:1: this is not UTF-8 text"),
-        ("a.jsonl", b'{"text": null}\n', r"no row has a text"),
+        ("a.jsonl", b'{"text": null}\n', r"no row has text"),
     ],
 )
 def test_bad_text(name, content, message, write):

@@ -81,7 +81,7 @@ def test_logits_are_pooled_by_text(tokenizer: Tokenizer) -> None:
     logits = np.array([[1.0, 4.0], [3.0, 0.0], [5.0, 6.0], [-1.0, 0.0], [-3.0, 2.0]], dtype=np.float32)
     assert pool(logits, made, "mean").tolist() == [[2, 2], [5, 6], [-2, 1]]
     assert pool(logits, made, "max").tolist() == [[3, 4], [5, 6], [-1, 2]]
-    assert made.notes == ("2 texts of 3 longer than 20 tokens in 4 chunks that share 4 tokens",)
+    assert made.notes == ("2 texts of 3 longer than 20 tokens, split into 4 chunks that overlap by 4 tokens",)
 
 
 @pytest.fixture
@@ -124,9 +124,13 @@ def test_predict_and_evaluate_chunk_when_they_are_told_to(folder: Path, capsys: 
 @pytest.mark.parametrize(
     ("kind", "asked", "message"),
     [
-        ("classification", {"long_text": "chunk", "stride": 14}, "a stride of 14 tokens does not fit windows of 16"),
-        ("pair-classification", CHUNKED, "pairs of texts cannot be read in chunks"),
-        ("regression", CHUNKED, "regression has no long_text"),
+        (
+            "classification",
+            {"long_text": "chunk", "stride": 14},
+            "a stride of 14 tokens is not possible for windows of 16",
+        ),
+        ("pair-classification", CHUNKED, "chunking is not supported for pairs of texts"),
+        ("regression", CHUNKED, "regression has no setting long_text"),
     ],
 )
 def test_what_cannot_be_chunked_is_refused(
@@ -140,5 +144,5 @@ def test_what_cannot_be_chunked_is_refused(
 def test_what_would_do_nothing_is_refused(asked: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"text": f"{text(4)} {i}", "label": str(i % 2)}) + "\n" for i in range(40)))
-    with pytest.raises(UserError, match="says how chunks are read, and long texts are cut"):
+    with pytest.raises(UserError, match="only applies to chunks, but long texts are truncated"):
         open_table(str(path), settings=asked)

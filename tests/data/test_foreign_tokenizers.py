@@ -95,7 +95,7 @@ def test_vocab_json_and_merges_alone_make_robertas_tokenizer(files, tmp_path: Pa
         ({"vocab.json": b"[]"}, ["vocab.json", "this is not a JSON object"]),
         ({"vocab.json": b'{"a": "b"}'}, ["vocab.json", "does not map tokens to ids"]),
         ({"vocab.json": b'{"a": 0}'}, ["vocab.json", "not a RoBERTa vocabulary", "no pad token"]),
-        ({"merges.txt": b"#version: 0.2\na b c\n"}, ["merges.txt", "this is not a list of pairs", "a b c"]),
+        ({"merges.txt": b"#version: 0.2\na b c\n"}, ["merges.txt", "the file is not a list of pairs", "a b c"]),
         ({"merges.txt": b"\xff"}, ["merges.txt", "this is not UTF-8 text"]),
         ({"merges.txt": b"zz qq\n"}, ["cannot read this tokenizer"]),
     ],
@@ -114,7 +114,7 @@ def test_a_sentencepiece_model_alone_is_refused_with_the_line_that_converts_it(n
     with pytest.raises(UserError) as error:
         Tokenizer.load(tmp_path)
     line = str(error.value)
-    assert f"the tokenizer is {name} alone" in line
+    assert f"the only tokenizer file is {name}" in line
     assert f"AutoTokenizer.from_pretrained('{tmp_path}').save_pretrained('{tmp_path}')" in line
     assert "\n" not in line
 

@@ -92,7 +92,9 @@ def test_tags_that_begin_with_no_b_are_repaired_when_asked_and_told(folder):
 
 
 def test_a_repair_may_not_make_a_tag_that_a_model_lacks(folder):
-    with pytest.raises(UserError, match=r"row 1: a repair needs the tag 'B-x', which is not known: known: O, I-x"):
+    with pytest.raises(
+        UserError, match=r"row 1: repairing needs the tag 'B-x', which is not among the labels: known: O, I-x"
+    ):
         tags(folder, [row("a b", "I-x O")], expect_labels=["O", "I-x"], bad_tags="repair")
 
 
@@ -118,7 +120,7 @@ def test_a_sequence_is_illegal_exactly_where_a_repair_changes_it(scheme, rows):
 def test_as_many_tags_as_words(folder):
     rows = [row("a b", "O O"), row("a b c", "O B-x"), row("d", "B-x")]
     with pytest.raises(
-        UserError, match=r"train: 1 row with another number of tags than words \(row 2\): column 'labels'"
+        UserError, match=r"train: 1 row with a different number of tags than words \(row 2\): column 'labels'"
     ):
         tags(folder, rows)
     assert len(tags(folder, rows, bad_rows="drop").split("train")) == 2
@@ -132,8 +134,8 @@ def test_as_many_tags_as_words(folder):
         ({"tokens": ["a", None], "labels": ["O", "O"]}, r"1 word that is not text \(row 2\): the first is None"),
         ({"tokens": ["a", "b"], "labels": ["O", None]}, r"train: 1 row without a label \(row 2\)"),
         ({"tokens": ["a", 3], "labels": ["O", "O"]}, r"1 word that is not text \(row 2\): the first is 3"),
-        ({"tokens": "a b", "labels": ["O", "O"]}, "a list of words a row is needed: the column holds several types"),
-        ({"tokens": ["a"], "labels": "O"}, "a list of tags a row is needed: the column holds several types"),
+        ({"tokens": "a b", "labels": ["O", "O"]}, "each row needs a list of words: the column contains several types"),
+        ({"tokens": ["a"], "labels": "O"}, "each row needs a list of tags: the column contains several types"),
     ],
 )
 def test_bad_words(folder, bad, message):
@@ -178,10 +180,10 @@ def test_single_texts_have_scores_too(folder):
     [
         ([1.0, None, 2.0], r"train: 1 row without a label \(row 2\): column 'score'"),
         ([1.0, float("nan"), 2.0], r"train: 1 row without a label \(row 2\)"),
-        ([1.0, "high", 2.0, "low"], r"2 rows with a score that is no number \(rows 2, 4\): the first is 'high'"),
-        ([1.0, True, 2.0], r"1 row with a score that is no number \(row 2\): the first is True"),
-        ([1.0, [2.0], 2.0], r"1 row with a score that is no number \(row 2\): the first is \[2.0\]"),
-        ([1.0, 1e300, 2.0], r"1 row with a score too large to compute with \(row 2\): the first is 1e\+300"),
+        ([1.0, "high", 2.0, "low"], r"2 rows with a score that is not a number \(rows 2, 4\): the first is 'high'"),
+        ([1.0, True, 2.0], r"1 row with a score that is not a number \(row 2\): the first is True"),
+        ([1.0, [2.0], 2.0], r"1 row with a score that is not a number \(row 2\): the first is \[2.0\]"),
+        ([1.0, 1e300, 2.0], r"1 row with a score too large for fp32 \(row 2\): the first is 1e\+300"),
         ([2.0, 2.0, 2.0], "every train row has the same score 2"),
     ],
 )
@@ -217,12 +219,16 @@ def test_sets_of_labels_are_marked_by_row_and_label(folder):
     [
         ([["red"], None, ["blue"]], {}, r"train: 1 row without a label \(row 2\): column 'labels'"),
         ([["red"], ["", "blue"]], {}, r"train: 1 row with an empty label in the list \(row 2\)"),
-        ([["red"], ["blue"]], {"labels": ["red", "green"]}, r"not known: 'blue' in 1 row \(row 2\); known: red, green"),
+        (
+            [["red"], ["blue"]],
+            {"labels": ["red", "green"]},
+            r"unknown labels: 'blue' in 1 row \(row 2\); known: red, green",
+        ),
         ([[0], [7]], {"labels": ["red", "green"]}, r"label ids outside the range: '7' in 1 row \(row 2\)"),
         (
             [["red"], "blue"],
             {"task": "multi-label"},
-            "a list of labels a row is needed: the column holds several types",
+            "each row needs a list of labels: the column contains several types",
         ),
     ],
 )

@@ -73,17 +73,17 @@ def test_hidden_labels(hidden):
     [
         ([1, "a", 2, True], None, {}, r"set: train: .* mixed types: 1 bool \(row 4\), 2 int \(rows 1, 3\), 1 str"),
         ([0, 0, 0], None, {}, r"every train row has the same label '0'; at least two"),
-        ([0.5, 1.0, 2.25], None, {}, r"train: label 0.5 is not a class: row 1; scores are a regression task"),
+        ([0.5, 1.0, 2.25], None, {}, r"train: label 0.5 is not a class: row 1; scores belong to a regression task"),
         ([1, 2, 3], None, {}, r"not 0 to n-1: found 1, 2, 3; name them in order \(--labels 1,2,3\)"),
-        ([0, 1, -1, -1], None, {}, r"train: label -1 in 2 rows: rows 3, 4; ids run from 0"),
-        ([0, 1], [0, 2, 2], {}, r"test: label ids outside the range: '2' in 2 rows \(rows 2, 3\); ids run from 0 to 1"),
+        ([0, 1, -1, -1], None, {}, r"train: label -1 in 2 rows: rows 3, 4; ids start at 0"),
+        ([0, 1], [0, 2, 2], {}, r"test: label ids outside the range: '2' in 2 rows \(rows 2, 3\); ids are 0 to 1"),
         ([0, 1], [0, -1], {}, r"test: label ids outside the range: '-1' in 1 row \(row 2\)"),
         (["pos", "neg"], ["pos", "positve"], {}, r"in train: 'positve' in 1 row \(row 2, near 'pos'\); known: neg"),
         (["pos", "neg"], ["pos", "psos"], {}, r"'psos' in 1 row \(row 2, near 'pos'\)"),
         (["a", "b"], [0, 1], {}, r"the splits write their labels differently: train: str, test: int"),
         ([0, 1, 2], None, {"names": ["a", "b"]}, r"train: label ids outside the range: '2'.* 0 to 1 \(a, b\)"),
-        (["a", "c"], None, {"names": ["a", "b"]}, r"labels that are not known: 'c' in 1 row"),
-        ([0, 1], None, {"names": ["a", "a"]}, r"the label names must be at least two and all different: a, a"),
+        (["a", "c"], None, {"names": ["a", "b"]}, r"unknown labels: 'c' in 1 row"),
+        ([0, 1], None, {"names": ["a", "a"]}, r"there must be at least two label names, all different: a, a"),
         ([f"id {i}" for i in range(50)], None, {}, r"does not look like labels: 50 different values in 50 rows"),
         (["9" * 5000, "1", "0"], ["9" * 400 + "1"], {}, r"labels that do not occur in train: '9{39}…' in 1 row"),
         ([[0], [1]], None, {}, r"the labels are lists or objects"),
@@ -117,7 +117,7 @@ def test_names_are_taken_from_the_side_that_has_them():
     assert read([0, 1], expected=["neg", "pos"]).names == ["neg", "pos"]
     found = read(["neg", "pos"], expected=["LABEL_0", "LABEL_1"])
     assert found.names == ["neg", "pos"]
-    assert any("matched by number" in n for n in found.notes)
+    assert any("matched by id" in n for n in found.notes)
 
 
 def test_fewer_labels_than_the_model_knows():

@@ -132,7 +132,7 @@ def test_an_offset_that_does_not_fit_is_refused_or_dropped(folder):
     row = ask("Who?", "Poppa")
     row["answers"]["answer_start"] = [3]
     line = refused(folder, row)
-    assert "train: row 4: 'Poppa' is not at character 3: the context has 'lo ra' there; it stands at 45" in line
+    assert "train: row 4: 'Poppa' is not at character 3: the context has 'lo ra' there; it starts at 45" in line
     assert line.endswith("; correct it, or drop bad rows with --bad-rows drop (data.bad_rows: drop)")
     table = open_table(str(folder(train=[*GOOD, row], validation=GOOD, test=GOOD)), bad_rows="drop")
     assert len(table.split("train")) == 3
@@ -170,15 +170,15 @@ def test_a_split_whose_answers_are_withheld_is_left_out(folder):
 
 
 def test_a_setting_of_another_task_is_refused(folder):
-    with pytest.raises(UserError, match=r"data.no_answer: classification has no no_answer; leave it out"):
+    with pytest.raises(UserError, match=r"data.no_answer: classification has no setting no_answer; remove it"):
         open_table(str(folder()), settings={"no_answer": True})
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"stride": 40}, "data.stride: a stride of 40 tokens does not fit windows of 32"),
-        ({"stride": 28}, "for the context, and windows share 28; shorten it, or give windows more tokens"),
+        ({"stride": 40}, "data.stride: a stride of 40 tokens is not possible for windows of 32"),
+        ({"stride": 28}, "for the context, and windows overlap by 28; shorten it, raise data.max_length"),
     ],
 )
 def test_a_stride_that_does_not_fit_is_refused(folder, tokenizer, options, told):
@@ -190,7 +190,9 @@ def test_a_stride_that_does_not_fit_is_refused(folder, tokenizer, options, told)
 
 def test_a_question_longer_than_the_window_is_refused_with_its_row(folder, tokenizer):
     table = open_table(str(folder(train=[*GOOD, ask("who " * 40, "Rollo")], validation=GOOD, test=GOOD)))
-    with pytest.raises(UserError, match=r"^row 4: the question takes 40 of the window's 32 tokens: 'who who"):
+    with pytest.raises(
+        UserError, match=r"^row 4: the question is too long: it takes 40 of the window's 32 tokens: 'who who"
+    ):
         task_of(table.task).encode(tokenizer, table.split("train"), max_length=32)
 
 
@@ -215,7 +217,7 @@ def test_windows_share_their_rows_number_and_hold_its_answer(folder, tokenizer):
     short = task.encode(tokenizer, train, max_length=16)
     assert set(short.numbers.tolist()) == {1, 2, 3, 4}
     assert len(short) > 4
-    assert "4 of 4 contexts do not fit into 16 tokens and are read in windows that share 3" in short.notes
+    assert "4 of 4 contexts are longer than 16 tokens and are split into windows that overlap by 3" in short.notes
     scored = task.score(sure(short), table.label_names, short, train)
     assert (scored.value("f1"), scored.value("exact_match")) == (1.0, 1.0)
     assert scored.baselines == {"no_answer_baseline": 0.25}
@@ -233,7 +235,9 @@ def test_an_answer_that_no_window_holds_is_told(folder, tokenizer):
     table = open_table(str(folder(train=[ask("Who?", CONTEXT), *GOOD], validation=GOOD, test=GOOD)))
     made = task_of(table.task).encode(tokenizer, table.split("train"), max_length=16)
     assert (made.labels[made.numbers == 1] == UNLABELLED).all()
-    assert any("1 row with an answer that is longer than what windows share (row 1)" in note for note in made.notes)
+    assert any(
+        "1 row with an answer that is longer than the overlap of the windows (row 1)" in note for note in made.notes
+    )
 
 
 def test_a_model_that_never_saw_a_question_without_answer_always_answers(folder, tokenizer):
@@ -269,5 +273,5 @@ def test_answers_for_people_and_for_machines(tokenizer):
     assert {k: told[k] for k in ("answer", "start", "end")} == {"answer": "Rollo", "start": 0, "end": 5}
     assert told["score"] == pytest.approx(1.0, abs=1e-3)
     assert len(told["n_best"]) == 5
-    with pytest.raises(UserError, match="a model for question-answering answers questions about a context"):
+    with pytest.raises(UserError, match="a model for question-answering needs a question and a context"):
         task.encode_texts(tokenizer, questions, max_length=100)

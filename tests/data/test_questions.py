@@ -74,13 +74,13 @@ def test_no_answer_and_an_unknown_answer_are_two_things():
 @pytest.mark.parametrize(
     ("text", "start", "told"),
     [
-        ("Rollo", 11, "'Rollo' is not at character 11: the context has 'ollo ' there; it stands at 10"),
-        ("Rollo", 1, "'Rollo' is not at character 1: the context has 'ollo ' there; it stands at 0"),
-        ("Rolf", 0, "'Rolf' is not at character 0: the context has 'Roll' there, and the answer is nowhere in it"),
-        ("Rollo", 99, "'Rollo' is not at character 99: the context has 26 characters; it stands at 10"),
-        ("Rollo", -1, "'Rollo' is not at character -1: the context has 26 characters; it stands at 0"),
-        (".", 26, "it stands at 25, and 26 is its place in UTF-8 bytes: count characters"),
-        ("", 0, "the answer is empty (an empty list says that there is none)"),
+        ("Rollo", 11, "'Rollo' is not at character 11: the context has 'ollo ' there; it starts at 10"),
+        ("Rollo", 1, "'Rollo' is not at character 1: the context has 'ollo ' there; it starts at 0"),
+        ("Rolf", 0, "'Rolf' is not at character 0: the context has 'Roll' there, and the answer does not occur in it"),
+        ("Rollo", 99, "'Rollo' is not at character 99: the context has 26 characters; it starts at 10"),
+        ("Rollo", -1, "'Rollo' is not at character -1: the context has 26 characters; it starts at 0"),
+        (".", 26, "it starts at 25, and 26 is its offset in UTF-8 bytes: count characters"),
+        ("", 0, "the answer is empty (for a question without an answer, write an empty list)"),
         (7, 0, "the answer is int, not text"),
         ("Rollo", None, "the offset of 'Rollo' is missing, not a whole number"),
         ("Rollo", 1.0, "the offset of 'Rollo' is '1.0', not a whole number"),
@@ -92,7 +92,7 @@ def test_an_answer_that_is_not_there_is_told(text, start, told):
 
 def test_rows_of_another_shape_are_told():
     found = read({"text": ["a", "b"], "answer_start": [0]}, {"answer_start": [0]})
-    assert found.bad == {0: "2 answers and 1 offsets", 1: "the answers have no 'text' but answer_start"}
+    assert found.bad == {0: "2 answers and 1 offsets", 1: "the answers have no key 'text', found: answer_start"}
     assert said(found.spans) == [[(MISPLACED, MISPLACED)]] * 2
 
 
@@ -170,24 +170,23 @@ def test_the_overlap_is_a_third_where_nothing_is_said():
 @pytest.mark.parametrize(
     ("question", "context", "options", "told"),
     [
-        (" ", WORDS, {}, "row 7: the question is empty; fill it in, or drop the row"),
-        (QUESTION, "\n", {}, "row 7: the context is empty; fill it in, or drop the row"),
+        (" ", WORDS, {}, "row 7: the question is empty; fill it in, or remove the row"),
+        (QUESTION, "\n", {}, "row 7: the context is empty; fill it in, or remove the row"),
         (
             WORDS,
             WORDS,
             {},
-            "leaves 0 for the context, and windows share 5; shorten it, or give windows more tokens (data.max_length) "
-            "or a smaller stride (data.stride)",
+            "leaves 0 for the context, and windows overlap by 5; shorten it, raise data.max_length, or lower",
         ),
         (
             QUESTION,
             WORDS,
             {"stride": 16},
-            "data.stride: a stride of 16 tokens does not fit windows of 16: neighbouring windows share that many "
-            "tokens of the context, and a window has room for fewer; give less than 13, e.g. 5",
+            "data.stride: a stride of 16 tokens is not possible for windows of 16: neighbouring windows overlap by the "
+            "stride, and a window has room for fewer tokens; give less than 13, e.g. 5",
         ),
-        (QUESTION, WORDS, {"stride": -1}, "data.stride: a stride of -1 tokens does not fit windows of 16"),
-        (QUESTION, WORDS, {"stride": 12}, "for the context, and windows share 12; shorten it"),
+        (QUESTION, WORDS, {"stride": -1}, "data.stride: a stride of -1 tokens is not possible for windows of 16"),
+        (QUESTION, WORDS, {"stride": 12}, "for the context, and windows overlap by 12; shorten it"),
     ],
 )
 def test_what_fits_no_window_is_refused(tokenizer, question, context, options, told):
@@ -262,9 +261,9 @@ def test_a_span_seen_by_two_windows_counts_once(tokenizer):
 
 def test_scores_that_are_not_numbers_are_refused(tokenizer):
     windows = encode_windows(tokenizer, [QUESTION] * 2, [WORDS] * 2, max_length=60)
-    with pytest.raises(UserError, match="row 2: the model's output is not finite; its weights are damaged"):
+    with pytest.raises(UserError, match="row 2: the model's output contains NaN or infinity; check its weights"):
         decode_spans(windows, _scored(windows, (1, 3, float("nan"), 0)), [WORDS] * 2)
-    with pytest.raises(UserError, match="the model's answers and the windows do not fit"):
+    with pytest.raises(UserError, match="the model's outputs do not match the windows"):
         decode_spans(windows, np.zeros((3, 2)), [WORDS] * 2)
 
 

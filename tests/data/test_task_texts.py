@@ -36,7 +36,7 @@ def test_the_train_texts_come_last_each_once_and_nothing_of_other_splits(texts: 
     assert list(both.texts("validation")) == list(plain.texts("validation"))
     assert both.fingerprint != plain.fingerprint
     assert both.fingerprint != with_task_texts(plain, table.split("test")).fingerprint
-    assert both.notes[-1] == "the corpus also holds 20 texts of the labelled data"
+    assert both.notes[-1] == "the corpus also contains 20 texts of the labelled data"
 
 
 def test_what_the_corpus_holds_is_not_added_again_nor_what_it_holds_out(tmp_path: Path, table) -> None:

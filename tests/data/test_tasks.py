@@ -44,14 +44,14 @@ def test_any_metric_of_a_kind_may_decide(kind):
         assert task.scored_by(names) == usual
     assert task_of(kind, {"metric": None}).metrics_of(names) == task_of(kind).metrics_of(names) == usual
     for unknown in ("acuracy", 3, *ERRORS):
-        with pytest.raises(UserError, match="is not judged by"):
+        with pytest.raises(UserError, match="has no metric"):
             task_of(kind, {"metric": unknown}).metrics_of(names)
 
 
 def test_a_metric_of_two_labels_does_not_judge_three():
     task = task_of("classification", {"metric": "f1_binary"})
     assert task.metrics_of(["no", "yes"])[0] == "f1_binary"
-    with pytest.raises(UserError, match=r"classification with 3 labels is not judged by 'f1_binary'; known: accuracy"):
+    with pytest.raises(UserError, match=r"classification with 3 labels has no metric 'f1_binary'; known: accuracy"):
         task.metrics_of(["no", "perhaps", "yes"])
 
 
@@ -86,11 +86,11 @@ def test_pairs_have_two_segments(tokenizer):
 
 
 def test_texts_must_fit_the_task(tokenizer):
-    with pytest.raises(UserError, match="a model for classification answers single texts"):
+    with pytest.raises(UserError, match="a model for classification needs single texts: found pairs of texts"):
         task_of("classification").encode_texts(tokenizer, ["a"], ["b"], max_length=8)
-    with pytest.raises(UserError, match="a model for pair-classification answers pairs of texts"):
+    with pytest.raises(UserError, match="a model for pair-classification needs pairs of texts: found single texts"):
         task_of("pair-classification").encode_texts(tokenizer, ["a"], max_length=8)
-    with pytest.raises(UserError, match="there is no row to encode"):
+    with pytest.raises(UserError, match="there are no rows to encode"):
         task_of("classification").encode_texts(tokenizer, [], max_length=8)
 
 
@@ -112,9 +112,9 @@ def test_answers(tokenizer):
     assert [a.label for a in answers] == ["yes", "no"]
     assert answers[0].probability == pytest.approx(0.75)
     assert answers[1].probabilities == pytest.approx({"no": 1.0, "yes": 0.0})
-    with pytest.raises(UserError, match="do not fit: 3 logits a row, 2 names"):
+    with pytest.raises(UserError, match="do not match its labels: 3 logits per row, 2 names"):
         task.decode(np.zeros((1, 3)), ["a", "b"], none, [])
-    with pytest.raises(UserError, match="row 2: the model's output is not finite"):
+    with pytest.raises(UserError, match="row 2: the model's output contains NaN or infinity"):
         task.decode(np.array([[0.0, 1.0], [np.nan, 0.0]]), ["a", "b"], none, [])
 
 

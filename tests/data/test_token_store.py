@@ -191,7 +191,7 @@ def test_tokenizing_goes_on_where_it_was_interrupted(
     same(again, whole)
     assert again.fingerprint == whole.fingerprint
     assert all(shard.stat().st_ino == inode for shard, inode in before.items())  # not made again
-    assert any("goes on after" in line for line in told) == bool(before)
+    assert any("resuming tokenization after" in line for line in told) == bool(before)
 
 
 def cut_file(shard: Path) -> None:
@@ -295,15 +295,15 @@ def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
 
 def test_what_cannot_be_streamed_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "train.csv").write_text("text\nhello\n")
-    with pytest.raises(UserError, match=r"cannot be read document by document.*write it as \.jsonl"):
+    with pytest.raises(UserError, match=r"corpus cannot be streamed.*convert it to \.jsonl"):
         open_corpus(str(tmp_path / "train.csv"), stream=True)
-    with pytest.raises(UserError, match="cannot be read document by document"):
+    with pytest.raises(UserError, match="corpus cannot be streamed"):
         open_corpus(str(tmp_path), stream=True)
     corpus = open_corpus(str(write(tmp_path / "a", "jsonl", texts(20), ["x"])), stream=True)
     tokens = stored_tokens(corpus, tokenizer, folder=tmp_path)
-    with pytest.raises(UserError, match="static masking keeps every hidden piece in memory"):
+    with pytest.raises(UserError, match="static masking keeps every masked token in memory"):
         source(tokens, tokenizer, masking="static")
-    with pytest.raises(UserError, match="blocks of a corpus on the disk end with their document"):
+    with pytest.raises(UserError, match="a corpus on disk cannot have blocks across documents"):
         source(tokens, tokenizer, across_documents=True)
 
 
@@ -327,7 +327,7 @@ def test_no_more_is_held_out_than_is_of_use(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(filecorpus, "MUCH", 10)
     corpus = open_corpus(str(write(tmp_path, "jsonl", ["one"], ["two", " ", "three", "four", "five"])), stream=True)
     assert list(corpus.texts("validation")) == ["two", "three", "four"]
-    assert "only the first 3 documents are read" in corpus.notes[0]
+    assert "only the first 3 documents" in corpus.notes[0]
 
 
 def test_bad_rows_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:

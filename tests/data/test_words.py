@@ -113,8 +113,8 @@ def test_words_that_are_nothing_to_the_tokenizer_are_told_and_count_as_wrong(tok
     rows = rows_of([["good", "\u200b", "film"], ["\u0301", ""]], tags)
     made = TASK.encode(tokenizer, rows, max_length=8)
     assert made.notes == (
-        "nothing to the tokenizer: 3 words in 2 rows (rows 1, 2); no answer to them is learned, and in measuring they "
-        "count as O, or as wrong",
+        "no tokens for 3 words in 2 rows (rows 1, 2): not used for training, and counted as O, or as wrong, in "
+        "evaluation",
     )
     scored = TASK.score(one_hot(made, tags, 3), ["O", "B-x", "I-x"], made, rows)
     assert scored.value("accuracy") == pytest.approx(2 / 5)
@@ -125,7 +125,7 @@ def test_long_texts_are_read_in_windows_and_told(tokenizer):
     rows = rows_of([["the", "film", "was", "good"] * 5, ["bad"]])
     made = TASK.encode(tokenizer, rows, max_length=12)
     assert made.numbers.tolist() == [1, 1, 1, 2]
-    assert made.notes == ("1 of 2 texts do not fit into 12 tokens and are read in windows that overlap",)
+    assert made.notes == ("1 of 2 texts are longer than 12 tokens and are split into overlapping windows",)
     assert made.cut == 0
 
 

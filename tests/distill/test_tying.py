@@ -201,7 +201,7 @@ def test_the_distance_is_told_before_and_after() -> None:
         (
             [[0, 1]],
             "proximity.groups: the groups do not cover layers 2, 3: the model's layers are 0..3; "
-            "add [2], [3] to leave them alone",
+            "add [2], [3] to keep them unshared",
         ),
     ],
 )
@@ -213,7 +213,9 @@ def test_groups_that_do_not_fit(groups: Any, message: str) -> None:
 
 def test_layers_of_different_shapes_are_not_drawn_together() -> None:
     shapes = (LayerShape(2, 4, 12), LayerShape(2, 4, 8), LayerShape(2, 4, 12), LayerShape(2, 4, 12))
-    with pytest.raises(UserError, match=r"proximity\.groups: layers 0 and 1 share a group but not a shape"):
+    with pytest.raises(
+        UserError, match=r"proximity\.groups: layers 0 and 1 are in one group but have different shapes"
+    ):
         Pulling(made(layers=shapes), ProximitySpec(groups=2))
 
 

@@ -30,7 +30,7 @@ def tuned(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) 
     tune = ("finetune", "--model", toy.PRETRAINED, "--data", "opinions-qa", "--output", "runs/own", *FAST, *TUNE)
     done = server.run(folder, *tune)
     assert done.code == 0, done.err
-    assert "contexts do not fit into 40 tokens and are read in windows that share 6" in done.err
+    assert "contexts are longer than 40 tokens and are split into windows that overlap by 6" in done.err
     assert 'use it   compress predict runs/own/model --question "a question" --context' in done.out
     return folder
 
@@ -91,7 +91,7 @@ def test_questions_from_the_command_line_and_from_a_file(answering: Path, compre
 
 
 NOT_ASKED = [
-    (("a text",), "a model for question-answering answers questions about a context; give --question and --context"),
+    (("a text",), "a model for question-answering needs a question and a context; give --question and --context"),
     (("--question", "Who?"), "--context: 0 contexts for 1 questions; give --context once, or once for every"),
     (("--context", "x"), "--context: there is no question to answer; give --question TEXT"),
     (("--question", "Who?", "--context", " "), "row 1: the context is empty"),
@@ -122,14 +122,14 @@ def test_the_threshold_of_no_answer_can_be_set_where_it_is_asked(answering: Path
     done = compress("predict", toy.TEACHER, "a text", "--no-answer-threshold", "2")
     assert (done.code, done.line) == (
         2,
-        "error: data.no_answer_threshold: classification has no no_answer_threshold; leave it out, or say what the "
-        "data is for",
+        "error: data.no_answer_threshold: classification has no setting no_answer_threshold; remove it, or set the "
+        "task of the data",
     )
 
 
 def test_a_model_of_another_task_is_not_asked_questions(taught: Path, compress: Cli) -> None:
     done = compress("predict", toy.TEACHER, "--question", "Who?", "--context", CONTEXT)
-    assert (done.code, "a model for classification answers single texts" in done.line) == (2, True)
+    assert (done.code, "a model for classification needs single texts" in done.line) == (2, True)
 
 
 def test_transformers_gives_the_same_scores(answering: Path) -> None:
@@ -161,8 +161,8 @@ def test_bad_answers_are_told_by_row_and_can_be_dropped(taught: Path, compress: 
     done = compress(*tune)
     assert (done.code, done.line) == (
         2,
-        "error: asked: train: row 9: 'Bob' is not at character 4: the context has 'fou' there, and the answer is "
-        "nowhere in it; correct it, or drop bad rows with --bad-rows drop (data.bad_rows: drop)",
+        "error: asked: train: row 9: 'Bob' is not at character 4: the context has 'fou' there, and the answer does "
+        "not occur in it; correct it, or drop bad rows with --bad-rows drop (data.bad_rows: drop)",
     )
     done = compress(*tune, "--bad-rows", "drop", "--dry-run")
     assert done.code == 0, done.err

@@ -161,7 +161,7 @@ BAD = {
     ),
     "not there": (
         ("--set", "stages.0.augmentation={method: neighbours, model: runs/teachr/model}"),
-        "error: there is no model folder 'runs/teachr/model'",
+        "error: model folder 'runs/teachr/model' not found",
     ),
     "method": (
         ("--set", "stages.0.augmentation={method: neighbors}"),

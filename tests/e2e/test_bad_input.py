@@ -150,17 +150,17 @@ def text_of_row_6(text: Any) -> Callable[[Path], dict[str, Any]]:
 ALL = ("train", "validation", "test")
 DIFFER = (
     "bad: the labels of the data and of the model differ: the data has {0}, the model 2; only in the data: {1}; "
-    "only in the model: negative, positive; use the data the model was made for, or name the labels as the model does"
+    "only in the model: negative, positive; use data with the model's labels, or rename the labels as in the model"
 )
 DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     "empty file": (lambda _: {"train": b""}, DISTILL, "bad/train.jsonl: the file is empty; …"),
     "no train split": (
         lambda _: {"train": None}, DISTILL,
-        "bad: there is no train split: found validation, test, unlabelled; add train.jsonl …",
+        "bad: no train split: found validation, test, unlabelled; add train.jsonl …",
     ),
     "no label column": (
         lambda here: {split: [{"text": row["text"]} for row in rows(here, split)] for split in ALL}, DISTILL,
-        "bad: which column is the label?; name it; the columns are: text",
+        "bad: cannot infer the label column; name it; the columns are: text",
     ),
     "not utf-8": (
         lambda _: {"train": b'{"text": "ab\xff", "label": "positive"}\n'}, DISTILL,
@@ -205,11 +205,11 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "text a number": (
         text_of_row_6(17), DISTILL,
-        "bad: train: column 'text': the text column holds values that are not text: …(row 6)…",
+        "bad: train: column 'text': the text column contains values that are not text: …(row 6)…",
     ),
     "no unlabelled split": (
         lambda _: {"unlabelled": None}, (*DISTILL, "--set", "stages.0.use_unlabelled=true"),
-        "bad: there is no split 'unlabelled'; known: test, train, validation",
+        "bad: split 'unlabelled' not found; known: test, train, validation",
     ),
 }  # fmt: skip
 
@@ -241,7 +241,7 @@ TAKEN = {
     "1 MB": (text_of_row_6("good " * 200_000), ""),
     "1 MB word": (text_of_row_6("x" * 1_000_000), ""),
     "no validation": (lambda _: {"validation": None}, "no validation split: "),
-    "no test": (lambda _: {"test": None}, "no test split: the validation rows stand in for it"),
+    "no test": (lambda _: {"test": None}, "no test split: the validation rows are used instead"),
 }
 
 
@@ -296,7 +296,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "no such column": (
         (*DISTILL, "--data", "data", "--text-column", "sentence"),
-        "data: there is no column 'sentence' for the text; the columns are: text, label",
+        "data: text column 'sentence' not found; the columns are: text, label",
     ),
     "no corpus there": (
         ("tokenizer", "--recipe", "smoke-teacher", "--corpus", "corpse.txt", *TO),
@@ -304,25 +304,25 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "too long for the teacher": (
         (*DISTILL, "--data", "data", "--max-length", "100"),
-        "data.max_length: a maximal length of 100 tokens is above the model's 64 positions; give 64 or less",
+        "data.max_length: a maximum length of 100 tokens is above the model's 64 positions; give 64 or less",
     ),
     "too long for the teacher to be made": (
         (*SMOKE, "--max-length", "100"),
-        "data.max_length: a maximal length of 100 tokens is above the model's 64 positions; give 64 or less",
+        "data.max_length: a maximum length of 100 tokens is above the model's 64 positions; give 64 or less",
     ),
     "corpus too long for the teacher to be made": (
         (*SMOKE, "--set", "corpus.max_length=100"),
-        "corpus.max_length: a maximal length of 100 tokens is above the model's 64 positions; give 64 or less",
+        "corpus.max_length: a maximum length of 100 tokens is above the model's 64 positions; give 64 or less",
     ),
     "too short": (
         (*DISTILL, "--data", "data", "--max-length", "2"), "--max-length 2: data.max_length: found 2, allowed: >= 3"
     ),
     "layer the teacher lacks": (
         (*DISTILL, "--data", "data", "--set", "stages.0.student.layers=[0,9]"),
-        "layers: layer 9 does not exist: legal: 0..3",
+        "layers: layer 9 does not exist: allowed: 0..3",
     ),
     "layer the teacher to be made lacks": (
-        (*SMOKE, "--set", "stages.0.student.layers=[0,9]"), "layers: layer 9 does not exist: legal: 0..3"
+        (*SMOKE, "--set", "stages.0.student.layers=[0,9]"), "layers: layer 9 does not exist: allowed: 0..3"
     ),
     "more layers than every other": (
         (*DISTILL, "--data", "data", "--set", "stages.0.student={layers: every-other, count: 3}"),
@@ -349,7 +349,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "teacher a run's folder": (
         ("distill", "--recipe", "./task.yaml", "--teacher", "runs/teacher", "--data", "data", *TO),
-        f"runs/teacher: this is a run's folder, not a model's; use {TEACHER}",
+        f"runs/teacher: this is a run folder, not a model folder; use {TEACHER}",
     ),
     "teacher without a task head": (
         ("distill", "--recipe", "./task.yaml", "--teacher", PRETRAINED, "--data", "data", *TO),
@@ -371,14 +371,14 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "tokenizer a run's folder": (
         ("pretrain", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", "--tokenizer", "tok", *TO),
-        "--tokenizer tok: this is a run's folder; use tok/model",
+        "--tokenizer tok: this is a run folder, not a tokenizer folder; use tok/model",
     ),
     "no model": (
         ("finetune", "--data", "data", *TO),
         "--model: stage finetune needs a model to start from; give --model FOLDER, or a recipe that makes one",
     ),
     "predict on a run's folder": (
-        ("predict", "runs/teacher", "good"), f"runs/teacher: this is a run's folder, not a model's; use {TEACHER}"
+        ("predict", "runs/teacher", "good"), f"runs/teacher: this is a run folder, not a model folder; use {TEACHER}"
     ),
     "predict without a head": (
         ("predict", PRETRAINED, "good"),
@@ -393,7 +393,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "predict a pair with a model of single texts": (
         ("predict", TEACHER, "good", "--pair", "bad"),
-        "a model for classification answers single texts; give single texts",
+        "a model for classification needs single texts: found pairs of texts",
     ),
     "evaluate on nothing": (
         ("evaluate", TEACHER), "--data: on which data?; give an embedded set, a file or a folder"
@@ -471,7 +471,8 @@ def test_a_teacher_that_only_has_pickled_weights(here: Path, compress: Cli) -> N
     done = compress("predict", "pickled", "good")
     check(
         done,
-        "pickled/pytorch_model.bin: is a pickle, which can run code when it is read: only safetensors files are …",
+        "pickled/pytorch_model.bin: pickle files are not supported because loading one can run code: only safetensors "
+        "files are …",
     )
 
 
@@ -481,7 +482,7 @@ def test_weights_that_are_not_finite(here: Path, compress: Cli) -> None:
     tensors["classifier.weight"][0, 0] = float("nan")
     save_file(tensors, target / "model.safetensors", {"format": "pt"})
     done = compress("distill", "--recipe", "./task.yaml", "--teacher", "nan", "--data", "data", *TO)
-    check(done, "nan/model.safetensors: holds NaN or infinite numbers: in classifier.weight; …", ExitCode.DATA)
+    check(done, "nan/model.safetensors: contains NaN or infinity: in classifier.weight; …", ExitCode.DATA)
 
 
 def other_vocabulary(target: Path) -> None:
@@ -534,8 +535,8 @@ def test_weights_so_large_that_the_loss_overflows(here: Path, compress: Cli) -> 
     _forget(here)
     check(
         done,
-        "step 4: the numbers went bad: …4 such steps in a row; rows …; lower the learning rate or look at these rows; "
-        "last good checkpoint: none yet",
+        "step 4: training produced non-finite values: …4 such steps in a row; rows …; lower the learning rate or check "
+        "these rows; last good checkpoint: none yet",
         ExitCode.DATA,
     )
     assert "warning: step 1 skipped: " in done.err
@@ -561,7 +562,8 @@ def test_a_loss_that_turns_nan_keeps_the_last_good_checkpoint(
         done = compress(*args, *strict, "--quiet")
     assert done.code == ExitCode.DATA
     assert re.fullmatch(
-        r"error: step 4: the numbers went bad: .*loss is nan.*; last good checkpoint: .*/step-00000002", done.line
+        r"error: step 4: training produced non-finite values: .*loss is nan.*; last good checkpoint: .*/step-00000002",
+        done.line,
     )
     assert json.loads((taught / "runs/x/compress-run.json").read_text())["status"] == "failed"
     done = compress(*args, *strict, "--resume", "--quiet")

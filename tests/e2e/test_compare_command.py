@@ -38,7 +38,7 @@ def test_models_are_measured_judged_and_told_by_slices(taught: Path, compress: C
 
     done = compress("evaluate", "模型", "--against", TEACHER, "--data", "spoken", "--slice", "speakr", "--quiet")
     assert done.code == 2
-    assert "--slice speakr: there is no column 'speakr' in " in done.err
+    assert "--slice speakr: column 'speakr' not found in " in done.err
     assert "did you mean 'speaker'?" in done.err
     done = compress("evaluate", "模型", "--against", TEACHER, "--data", "data", "--slices", "--bootstrap", "100")
     assert done.code == 0, done.err

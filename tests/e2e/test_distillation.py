@@ -54,9 +54,9 @@ def _header(file: Path) -> bytes:
     ("rule", "message"),
     [
         ("unifrm", "did you mean 'uniform'?"),
-        ("[0, 9]", "layer_map.1: no such layers: [1, 9]: legal: student 0..1, teacher 0..3"),
+        ("[0, 9]", "layer_map.1: layers [1, 9] do not exist: allowed: student 0..1, teacher 0..3"),
         ("[0]", "layer_map: 1 teacher layers for a student of 2"),
-        ("[[0, 1], [0, 2]]", "layer_map: student layer 0 is named twice"),
+        ("[[0, 1], [0, 2]]", "layer_map: student layer 0 is listed twice"),
         ("[x]", "allowed in the list: teacher layers, or pairs"),
         ("3", "found 3, allowed: uniform, first"),
     ],

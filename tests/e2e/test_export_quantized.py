@@ -62,7 +62,7 @@ def test_the_file_of_a_quantized_folder_is_what_is_measured(folder: Path, compre
     with Path("out/model.onnx").open("ab") as file:
         file.write(b" ")
     done = compress("predict", "out", "a text")  # it would run the file unasked
-    assert (done.code, done.line) == (2, "error: out: model.onnx was changed since the export; export the model again")
+    assert (done.code, done.line) == (2, "error: out: model.onnx has changed since the export; export the model again")
 
 
 def test_what_the_writer_cannot_express_is_named_and_nothing_is_written(
@@ -82,7 +82,7 @@ def test_what_the_writer_cannot_express_is_named_and_nothing_is_written(
     done = compress("export", folder, "--output", "new", "--threads", "1")
     assert (done.code, done.line) == (
         2,
-        "error: encoder.layers.1.attention.gate: this model has parts that the ONNX writer cannot express: "
+        "error: encoder.layers.1.attention.gate: this model has parts that the ONNX writer does not support: "
         "nothing was written",
     )
     assert not Path("new").exists()
@@ -94,8 +94,11 @@ def test_a_file_that_random_tokens_refuse_is_to_be_checked_on_data(
     wrong = Check(rows=256, what="rows", difference=1.0, mean=0.2, largest=2.0, agreement=0.98, error=0.1)
     monkeypatch.setattr(writing, "expected_of", lambda *_: SimpleNamespace(check=lambda _: wrong))
     done = compress("export", folder, "--output", "new", "--threads", "1")
-    assert "error: small: the ONNX file is 2.0e-01 away from the quantized model" in done.err
-    assert "give rows that the model is for, with --data" in done.line
+    assert (
+        "error: small: the ONNX file does not match the model: its outputs differ from the quantized model's"
+        in done.err
+    )
+    assert "give representative rows with --data" in done.line
     done = compress("export", folder, "--data", "data", "--output", "new", "--threads", "1")
     assert "--data" not in done.line
     assert not Path("new").exists()
@@ -104,9 +107,9 @@ def test_a_file_that_random_tokens_refuse_is_to_be_checked_on_data(
 def test_a_file_that_answers_otherwise_is_refused(folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Check(rows=256, what="rows", difference=1.0, mean=0.2, largest=2.0, agreement=0.98, error=0.1)
     assert wrong.complaint == (
-        "2.0e-01 away from the quantized model on average, with the same answer to 98.0 %; "
-        "allowed are 5.0e-02 and 99.5 %"
+        "its outputs differ from the quantized model's by 2.0e-01 on average, and 98.0 % of its predictions agree; "
+        "allowed: at most 5.0e-02 and at least 99.5 %"
     )
     monkeypatch.setattr(writing, "expected_of", lambda *_: SimpleNamespace(check=lambda _: wrong))
-    with pytest.raises(UserError, match="away from the quantized model"):
+    with pytest.raises(UserError, match="differ from the quantized model"):
         writing.write(load_model(folder), "task", [], "rows")

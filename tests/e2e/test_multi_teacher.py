@@ -93,7 +93,7 @@ def test_a_stopped_run_goes_on_and_another_teacher_is_refused(two: Path, server:
     shutil.move(two / "other", two / "kept")
     shutil.copytree(two / "mine", two / "other")
     done = compress(*words, "runs/cut", "--resume")
-    assert (done.code, "teachers mine and other are one model" in done.err) == (2, True)
+    assert (done.code, "teachers mine and other are the same model" in done.err) == (2, True)
     shutil.rmtree(two / "other")
     shutil.move(two / "kept", two / "other")
     assert server.run(two, *words, "runs/cut", "--resume").code == 0
@@ -131,8 +131,8 @@ BAD = {
     ),
     "twice by two names": (
         ("--teacher", "mine", "--teacher", "./mine"),
-        "error: teacher ./mine: teachers mine and ./mine are one model; name another teacher; for more of this one "
-        "give it a larger weight",
+        "error: teacher ./mine: teachers mine and ./mine are the same model; use another teacher, or give this one a "
+        "larger weight",
     ),
     "no weight": (
         (*BOTH, "--set", "teachers.0.weight=0"),
@@ -151,7 +151,7 @@ BAD = {
         "error: --set combine=logits: combine: combine needs several teachers; remove it, or set `teachers`",
     ),
     "another combine": ((*BOTH, "--set", "combine=logit"), "did you mean 'logits'?"),
-    "not there": (("--teacher", "mine", "--teacher", "othr"), "there is no model folder 'othr'; did you mean 'other'?"),
+    "not there": (("--teacher", "mine", "--teacher", "othr"), "model folder 'othr' not found; did you mean 'other'?"),
     "a key": (
         ("--set", "teacher=null", "--set", "teachers=[{model: mine, wieght: 1}, {model: other}]"),
         "teachers.0.wieght: unknown key; did you mean 'weight'?",

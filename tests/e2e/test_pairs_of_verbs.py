@@ -67,22 +67,22 @@ TWICE: Mapping[str, dict[str, Any]] = {
 }
 """What a verb is asked for beside that, after itself."""
 REFUSED = {
-    ("factorize", "factorize"): "of low rank already, and factorizing it",
-    ("factorize", "share"): "of low rank already, and sharing its layers",
+    ("factorize", "factorize"): "low-rank factors already, and factorizing it",
+    ("factorize", "share"): "low-rank factors already, and sharing its layers",
     ("quantize", "factorize"): "quantized already, and factorizing it",
-    ("share", "factorize"): "share matrices and keep something of their own",
+    ("share", "factorize"): "share matrices and also have their own parameters",
     ("quantize", "prune_layers"): "quantized already, and cutting it",
     (
         "quantize",
         "prune_vocab",
     ): "quantized already, and cutting its vocabulary",
-    ("factorize", "prune_width"): "of low rank already, and cutting it",
+    ("factorize", "prune_width"): "low-rank factors already, and cutting it",
     ("quantize", "prune_width"): "quantized already, and cutting it",
     ("quantize", "quantize"): "quantized already, and quantizing it again",
     ("quantize", "share"): "quantized already, and sharing its layers",
     ("share", "share"): "the embeddings are already factorized, 8 x 32",
-    ("share", "sparsify"): "share matrices and keep something of their own",
-    ("factorize", "sparsify"): "of low rank already, and making them sparse",
+    ("share", "sparsify"): "share matrices and also have their own parameters",
+    ("factorize", "sparsify"): "low-rank factors already, and making them sparse",
     ("quantize", "sparsify"): "quantized already, and making them sparse",
     ("sparsify", "factorize"): "2:4 sparse, and factorizing it would break the pattern",
     ("sparsify", "prune_width"): "2:4 sparse, and cutting it would break the pattern",

@@ -150,7 +150,7 @@ def test_a_quantized_model_is_refused_before_anything_is_computed(prune: Cli) ->
     save_model(Path("mine"), made, tokenizer_files=mine.tokenizer_files, meta=mine.meta)
     done = prune("--keep", "3")
     assert done.code == 2
-    assert "mine: the model is quantized already, and cutting it reads float layers; start from the float" in done.line
+    assert "mine: the model is quantized already, and cutting it needs float weights; start from its float" in done.line
     assert not Path("runs").exists()
 
 

@@ -108,5 +108,5 @@ def test_a_tokenizer_that_does_not_fit_the_table(prune: Cli) -> None:
     path.write_text(json.dumps(values), encoding="utf-8")
     done = prune("--coverage", "90", "--output", "runs/bad")
     assert done.code == 2
-    assert "the tokenizer's ids reach 1002" in done.line
+    assert "the tokenizer's highest id is 1002" in done.line
     assert "use the tokenizer that belongs to this model" in done.line

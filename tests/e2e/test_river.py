@@ -63,7 +63,7 @@ def test_the_table_holds_every_figure(river: River) -> None:
 def test_the_last_lines_say_how_to_use_and_see_it(river: River) -> None:
     last = river.first.out.strip().splitlines()[-4:]
     assert last[0] == "model    runs/smoke/student"
-    assert last[1] == 'use it   compress predict runs/smoke/student "a text to judge"'
+    assert last[1] == 'use it   compress predict runs/smoke/student "some text"'
     assert last[2] == "see it   compress ui --experiment compress"
     assert last[3].startswith("see it   mlflow ui --backend-store-uri sqlite:///")
 

@@ -163,7 +163,7 @@ def test_every_start_and_measured_groups(quick: Path, compress: Cli, start: str)
     ("flags", "message"),
     [
         (("--groups", "[[0, 1]]"), "pattern.groups: the groups do not cover layers 2, 3"),
-        (("--groups", "[[0, 1], [1, 2, 3]]"), "pattern.groups: the groups overlap: layer 1 stands in two"),
+        (("--groups", "[[0, 1], [1, 2, 3]]"), "pattern.groups: the groups overlap: layer 1 is in two"),
         (("--groups", "5"), "5 groups of 4 layers; use 1..4"),
         (("--groups", "many"), "--groups many: neither a number nor a list of groups; e.g. --groups 3"),
         (("--pattern", "cycl"), "--pattern: unknown pattern 'cycl'; did you mean 'cycle'?"),
@@ -173,7 +173,7 @@ def test_every_start_and_measured_groups(quick: Path, compress: Cli, start: str)
         (("--embedding-size", "4096"), "embedding.size: an embedding size of 4096: the product must be smaller"),
         (("--embedding-size", "0"), "--embedding-size 0: stages.0.embedding.size: found 0"),
         (("--embedding-size", "8", "--embedding-max-mb", "1"), "--embedding-size and --embedding-max-mb together"),
-        (("--residual-rank", "5000"), "residual_rank: residuals of rank 5000: the smallest matrix has rank"),
+        (("--residual-rank", "5000"), "residual_rank: residual rank 5000 is too large: the smallest matrix has rank"),
         (("--residual-rank", "-1"), "--residual-rank -1: stages.0.residual_rank: found -1"),
         (
             ("--shrink-residuals", "--residual-rank", "0"),

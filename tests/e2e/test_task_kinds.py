@@ -103,7 +103,7 @@ def test_a_head_for_another_task_is_replaced_only_when_told(taught: Path, compre
     done = compress(*tune, "--output", "runs/b", "--new-head")
     assert done.code == 0, done.err
     assert "task head (a head for classification with [negative, positive] (2)) is thrown away" in done.err
-    assert "new 'task' head, initialised from seed 0" in done.err
+    assert "new 'task' head, initialized from seed 0" in done.err
 
 
 def test_a_teacher_of_another_task_is_refused(taught: Path, compress: Cli) -> None:
@@ -112,7 +112,7 @@ def test_a_teacher_of_another_task_is_refused(taught: Path, compress: Cli) -> No
     assert (done.code, done.line) == (
         2,
         "error: embedded:opinions-claims: this data is for multi-label, and the model's head is for classification; "
-        "use data or a model of the other kind, or say what the data is for with --task",
+        "use data for the same task as the model, or set the task of the data with --task",
     )
 
 
@@ -140,5 +140,5 @@ def test_a_model_is_measured_only_on_its_own_kind_of_data(taught: Path, compress
     assert (done.code, done.line) == (
         2,
         "error: embedded:opinions-tags: this data is for token-classification, and the model's head is for "
-        "classification; use data or a model of the other kind, or say what the data is for with --task",
+        "classification; use data for the same task as the model, or set the task of the data with --task",
     )

@@ -91,7 +91,8 @@ def test_a_killed_process_leaves_a_run_that_can_be_resumed(place: int, taught: P
     assert sorted((done.code, *done.others)) == [-9, 75]
     if place == 1:
         assert (
-            "stopped: another process of this run died; the last checkpoint stands; continue with: torchrun" in done.err
+            "stopped: another process of this run died; the last checkpoint is kept; continue with: torchrun"
+            in done.err
         )
     again = server.run(taught, *words, "--resume", world=2)
     assert (again.code, again.others) == (0, (0,)), again.err
@@ -101,7 +102,11 @@ def test_a_killed_process_leaves_a_run_that_can_be_resumed(place: int, taught: P
     ("words", "code", "message"),
     [
         (("distill", "--recipe", "smokey"), 2, "smokey"),
-        ((*DISTILL, "--set", "stages.0.training.batch_rows=1"), 2, "1 rows a step cannot be shared by 2 processes"),
+        (
+            (*DISTILL, "--set", "stages.0.training.batch_rows=1"),
+            2,
+            "1 rows per step cannot be divided among 2 processes",
+        ),
         (("evaluate", TEACHER, "--data", "data"), 2, "torchrun: this command is for one process"),
         (("pretrain", "--no-such"), 2, "no such option '--no-such'"),
     ],

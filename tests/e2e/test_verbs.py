@@ -145,7 +145,7 @@ def test_benchmark_times_models_side_by_side(taught: Path, compress: Cli) -> Non
     done = compress("benchmark", TEACHER, "--length", "4000")
     assert (done.code, done.line) == (
         2,
-        f"error: --length 4000: {TEACHER} has 64 positions; give at most 64, or leave it out",
+        f"error: --length 4000: {TEACHER} has 64 positions; give at most 64, or remove it",
     )
 
 
@@ -174,7 +174,7 @@ def test_benchmark_times_as_many_tokens_as_every_model_reads(
     done = compress("benchmark", TEACHER, "roberta", "--length", "64")
     assert (done.code, done.line) == (
         2,
-        "error: --length 64: roberta has 48 positions; give at most 48, or leave it out",
+        "error: --length 64: roberta has 48 positions; give at most 48, or remove it",
     )
 
 
@@ -230,7 +230,7 @@ def test_tables_that_cannot_be_read(taught: Path, compress: Cli, flags: tuple[st
         "a.jsonl": ('{"txt": "x"}\n', "a.jsonl:1: the row has no text; did you mean 'txt'?"),
         "b.jsonl": ("good\n", "b.jsonl:1: not JSON: good; give an object with text a line"),
         "c.csv": ("txt,stars\nx,5\n", "c.csv: row 1: the row has no text; did you mean 'txt'?"),
-        "d.csv": ('text\n"open\n', "d.csv:2: a quote is opened and never closed"),
+        "d.csv": ('text\n"open\n', "d.csv:2: a quote is not closed"),
     }
     for name, (content, message) in cases.items():
         (taught / name).write_text(content, encoding="utf-8")

@@ -210,9 +210,9 @@ def test_texts_are_well_formed():
 
 
 def test_unknown_name():
-    with pytest.raises(UserError, match="no embedded data set 'opinion-pairs'; did you mean 'opinions-pairs'"):
+    with pytest.raises(UserError, match="unknown embedded data set 'opinion-pairs'; did you mean 'opinions-pairs'"):
         embedded.generate("opinion-pairs")
-    with pytest.raises(UserError, match="no embedded data set 'zzz'; known: opinions"):
+    with pytest.raises(UserError, match="unknown embedded data set 'zzz'; known: opinions"):
         embedded.describe("zzz")
     with pytest.raises(UserError):
         embedded.fingerprint("zzz")

@@ -103,5 +103,5 @@ def test_what_torchao_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UserError, match="torchao is not installed; pip install 'compress-bert\\[torchao\\]'"):
             prepare_compiled(model(config), products="int8")
         return
-    with pytest.raises(UserError, match="--runtime torchao-fp8: this device has no fp8 products"):
+    with pytest.raises(UserError, match="--runtime torchao-fp8: this device does not support fp8 matrix products"):
         prepare_compiled(model(config), products="fp8")

@@ -166,7 +166,7 @@ def test_hidden_must_be_divisible_by_heads() -> None:
         ({"max_positions": True}, "encoder.max_positions: max_positions must be an integer, not True"),
         ({"embedding": 0}, "encoder.embedding: embedding is 0: it must be at least 1"),
         ({"segments": -1}, "encoder.segments: segments is -1: it must be at least 0"),
-        ({"pad_id": 50}, "encoder.pad_id: pad_id 50 is outside the vocabulary: legal: 0..49"),
+        ({"pad_id": 50}, "encoder.pad_id: pad_id 50 is outside the vocabulary: allowed: 0..49"),
         ({"layers": ()}, "encoder.layers: an encoder needs at least one layer"),
         ({"layers": (LayerShape(0, 4, 8),)}, "encoder.layers.0.heads: heads is 0: it must be at least 1"),
         ({"dropout": 1.0}, "encoder.dropout: dropout is 1.0: it must be at least 0 and below 1"),
@@ -183,8 +183,8 @@ def test_hidden_must_be_divisible_by_heads() -> None:
         ({"layer_groups": (0, 2, 1)}, "encoder.layer_groups: entry 1 is 2: groups are numbered 0, 1, 2.. as they "
          "appear; use 1"),
         ({"layers": (LayerShape(4, 4, 8), LayerShape(4, 4, 9)), "layer_groups": (0, 0)}, "encoder.layer_groups: "
-         "layers 0 and 1 share a group but not a shape: LayerShape(heads=4, head_width=4, feed_forward=8) against "
-         "LayerShape(heads=4, head_width=4, feed_forward=9)"),
+         "layers 0 and 1 are in one group but have different shapes: LayerShape(heads=4, head_width=4, feed_forward=8) "
+         "and LayerShape(heads=4, head_width=4, feed_forward=9)"),
     ],
 )  # fmt: skip
 def test_illegal_values(change: dict[str, Any], message: str) -> None:
@@ -193,7 +193,7 @@ def test_illegal_values(change: dict[str, Any], message: str) -> None:
 
 def test_illegal_heads() -> None:
     refused(
-        "head.labels: a regression has one output: found 2; use 1",
+        "head.labels: a regression head has one output: found 2; use 1",
         lambda: HeadConfig("classification", labels=2, problem="regression"),
     )
     refused(
@@ -201,15 +201,15 @@ def test_illegal_heads() -> None:
         "masked_lm, sentence_pair, replaced_token; did you mean 'classification'?",
         lambda: HeadConfig.from_dict({"kind": "classifier"}),
     )
-    refused("head.labels: a sentence-pair head has two answers: found 3", lambda: HeadConfig("sentence_pair", labels=3))
+    refused("head.labels: a sentence-pair head has two outputs: found 3", lambda: HeadConfig("sentence_pair", labels=3))
     without = dataclasses.replace(UNIFORM, pooler=False)
     refused(
-        "heads.task: the classification head reads the pooler, and this encoder has none; use pooler: true, or style: "
+        "heads.task: the classification head needs the pooler, and this encoder has none; use pooler: true, or style: "
         "distilbert",
         lambda: Model(without, {"task": HeadConfig("classification")}),
     )
     refused(
-        "heads.classifier: a classification head is called 'task'",
+        "heads.classifier: a classification head must be named 'task'",
         lambda: Model(UNIFORM, {"classifier": HeadConfig("classification")}),
     )
 
@@ -236,8 +236,8 @@ def test_foreign_dictionaries() -> None:
 
 def test_absurd_sizes_are_refused_before_anything_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     error = refused(
-        "encoder: an encoder of 1,024,014,174,208 parameters: at most 12,000,000,000 are allowed; check vocabulary, "
-        "hidden and layers",
+        "encoder: the encoder is too large: 1,024,014,174,208 parameters: at most 12,000,000,000 are allowed; check "
+        "vocabulary, hidden and layers",
         lambda: bert(1024, 1, 16, vocabulary=1_000_000_000),
     )
     assert error.code == ExitCode.INPUT
@@ -247,7 +247,7 @@ def test_absurd_sizes_are_refused_before_anything_is_allocated(monkeypatch: pyte
             "compress.encoder.modules.model.psutil.virtual_memory", lambda: type("Memory", (), {"total": 10_000})
         )
         with pytest.raises(
-            UserError, match=r"a model of [\d,]+ parameters: it takes 0\.0 GB, and this machine has"
+            UserError, match=r"not enough memory for a model of [\d,]+ parameters: it needs 0\.0 GB, this machine has"
         ) as e:
             Model(UNIFORM)
         assert e.value.code == ExitCode.RESOURCES

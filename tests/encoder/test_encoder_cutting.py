@@ -72,16 +72,16 @@ def test_layers_that_share_are_one_unit() -> None:
 
 def test_products_of_thin_matrices_are_refused() -> None:
     source = model(VARIATIONS["low rank"])
-    with pytest.raises(UserError, match=r"width: the model's matrices are of low rank already, and cutting it reads"):
+    with pytest.raises(UserError, match=r"width: the model has low-rank factors already, and cutting it needs"):
         cut(source, Kept.everything(source.config))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"heads": ((0,), (), (0,))}, "layer 1: no head would stay; keep one, or drop the layer"),
-        ({"neurons": ((0,), (0, 24), (0,))}, r"layer 1: neurons \[0, 24\] cannot be kept: legal: 0..23, each once"),
-        ({"heads": ((1, 0), (0,), (0,))}, r"layer 0: heads \[1, 0\] cannot be kept: legal: 0..3"),
+        ({"heads": ((0,), (), (0,))}, "layer 1: no head would be kept; keep one, or drop the layer"),
+        ({"neurons": ((0,), (0, 24), (0,))}, r"layer 1: neurons \[0, 24\] cannot be kept: allowed: 0..23, each once"),
+        ({"heads": ((1, 0), (0,), (0,))}, r"layer 0: heads \[1, 0\] cannot be kept: allowed: 0..3"),
     ],
 )
 def test_what_cannot_be_kept(change: dict, message: str) -> None:

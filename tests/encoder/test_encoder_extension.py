@@ -59,7 +59,7 @@ def test_a_window_brings_one_global_token_and_keeps_what_was_asked_for() -> None
         ({"max_positions": 64}, "the model has 64 positions already"),
         ({"max_positions": 128, "window": 127}, "a window of 127 tokens to each side"),
         ({"max_positions": 128, "window": 0}, "entry 0 is 0"),
-        ({"max_positions": 128, "global_tokens": 1}, "without a window every token sees all others already"),
+        ({"max_positions": 128, "global_tokens": 1}, "without a window every token already attends to all others"),
         ({"max_positions": 128, "window": 8, "global_tokens": 129}, "global_tokens is 129"),
     ],
 )

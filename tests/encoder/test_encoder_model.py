@@ -274,7 +274,7 @@ def test_missing_parts_are_told() -> None:
     with pytest.raises(UserError, match=r"^this model has no 'mlm' head: heads: task$"):
         Model(UNIFORM, {"task": HeadConfig("classification")})(batch([3]), Needs(mlm="all"))
     with pytest.raises(
-        UserError, match=r"^vocabulary logits at masked positions were asked for, but the batch has none"
+        UserError, match=r"^vocabulary logits at masked positions were requested, but the batch has no masked tokens"
     ):
         model(UNIFORM)(replace(batch([3]), mlm_positions=None), Needs(mlm="masked"))
     with pytest.raises(UserError, match=r"^encoder\.pooler: this encoder has no pooler; use pooler: true$"):
@@ -285,23 +285,23 @@ def test_sequence_longer_than_the_positions() -> None:
     with pytest.raises(UserError) as caught:
         model(UNIFORM)(batch([4, 65]))
     assert str(caught.value) == (
-        "row 101: a sequence of 65 tokens: this model has 64 positions; encode with a smaller maximum length"
+        "row 101: a sequence of 65 tokens is too long: this model has 64 positions; use a smaller max_length"
     )
     ids = torch.zeros(1, 65, dtype=torch.long)
-    with pytest.raises(UserError, match=r"^a sequence of 65 tokens: this model has 64 positions$"):
+    with pytest.raises(UserError, match=r"^a sequence of 65 tokens is too long: this model has 64 positions$"):
         model(UNIFORM).forward_padded(ids)
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("input_ids", 50, "token id 50 is outside the model's table: legal: 0..49; use the tokenizer that belongs to "
+        ("input_ids", 50, "token id 50 is outside the model's table: allowed: 0..49; use the tokenizer that belongs to "
          "this model"),
-        ("input_ids", -1, "token id -1 is outside the model's table: legal: 0..49; use the tokenizer that belongs to "
+        ("input_ids", -1, "token id -1 is outside the model's table: allowed: 0..49; use the tokenizer that belongs to "
          "this model"),
-        ("segment_ids", 2, "segment id 2 is outside the model's table: legal: 0..1; use the tokenizer that belongs to "
-         "this model"),
-        ("position_ids", 64, "a position is outside the model's table: legal: 0..63"),
+        ("segment_ids", 2, "segment id 2 is outside the model's table: allowed: 0..1; use the tokenizer that belongs "
+         "to this model"),
+        ("position_ids", 64, "a position is outside the model's table: allowed: 0..63"),
     ],
 )  # fmt: skip
 def test_ids_outside_the_tables(field: str, value: int, message: str) -> None:

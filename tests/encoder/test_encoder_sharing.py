@@ -133,8 +133,8 @@ def test_a_module_that_got_its_own_tensor_is_told() -> None:
     with pytest.raises(UserError) as error:
         check_tied(built, Model(built.config, built.head_configs), "runs/x")
     assert str(error.value) == (
-        "runs/x: 'encoder.layers.1.attention.query.weight' is a tensor of its own: the config says that several layers "
-        "share it: tied tensors came apart; build the model from its config and load the weights into it"
+        "runs/x: 'encoder.layers.1.attention.query.weight' is not tied: the config shares this tensor between layers, "
+        "but the model has separate tensors; create the model from its config and load the weights into it"
     )
 
 
@@ -148,19 +148,20 @@ def test_a_module_that_got_its_own_tensor_is_told() -> None:
         ),
         (
             {"sharing": Sharing((0, 0, 0), (0, 0, 0), residual_rank=17)},
-            "encoder.sharing.residual_rank: residuals of rank 17: the smallest matrix has rank 16; use at most 16",
+            "encoder.sharing.residual_rank: residual rank 17 is too large: the smallest matrix has rank 16; use at "
+            "most 16",
         ),
         (
             {"sharing": Sharing((0, 0, 0), (0, 0, 0)), "layer_groups": (0, 0, 0)},
-            "encoder.sharing: sharing and layer_groups both say what is shared; leave one of both out",
+            "encoder.sharing: sharing and layer_groups cannot be used together; remove one of them",
         ),
         (
             {
                 "layers": (LayerShape(4, 4, 24), LayerShape(2, 4, 24), LayerShape(4, 4, 24)),
                 "sharing": Sharing((0, 0, 1), (0, 0, 0)),
             },
-            "encoder.sharing.attention: layers 0 and 1 share a group but not a shape: 4 heads of width 4 against "
-            "2 heads of width 4; share layers of one shape alone, or do not share",
+            "encoder.sharing.attention: layers 0 and 1 are in one group but have different shapes: 4 heads of width 4 "
+            "and 2 heads of width 4; share only layers of the same shape",
         ),
     ],
 )
@@ -174,5 +175,5 @@ def test_a_narrow_layer_that_shares_nothing_does_not_bound_the_residuals_of_othe
     thin = (LayerShape(1, 2, 1), LayerShape(4, 4, 24), LayerShape(4, 4, 24))
     made = dataclasses.replace(UNIFORM, layers=thin, sharing=Sharing((0, 1, 1), (0, 1, 1), residual_rank=4))
     assert made.sharing is not None
-    with pytest.raises(UserError, match="residuals of rank 4: the smallest matrix has rank 1"):
+    with pytest.raises(UserError, match="residual rank 4 is too large: the smallest matrix has rank 1"):
         dataclasses.replace(made, layers=(thin[1], thin[0], thin[0]))

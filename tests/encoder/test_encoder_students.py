@@ -73,12 +73,12 @@ def test_a_frozen_teacher_gives_a_student_that_trains() -> None:
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        ([0, 3], "layers: layer 3 does not exist: legal: 0..2"),
-        ([-1, 2], "layers: layer -1 does not exist: legal: 0..2"),
-        ([0, "1"], "layers: layer '1' does not exist: legal: 0..2"),
-        ([0, 2, 2], "layers: layer 2 is named twice: legal: 0..2; use [0, 2]"),
-        ([2, 0], "layers: layers [2, 0] are out of order: legal: 0..2; use [0, 2]"),
-        ([], "layers: no layer is kept: legal: 0..2"),
+        ([0, 3], "layers: layer 3 does not exist: allowed: 0..2"),
+        ([-1, 2], "layers: layer -1 does not exist: allowed: 0..2"),
+        ([0, "1"], "layers: layer '1' does not exist: allowed: 0..2"),
+        ([0, 2, 2], "layers: layer 2 is listed twice: allowed: 0..2; use [0, 2]"),
+        ([2, 0], "layers: layers [2, 0] are out of order: allowed: 0..2; use [0, 2]"),
+        ([], "layers: no layer is kept: allowed: 0..2"),
     ],
 )
 def test_bad_layer_maps(keep: Sequence[int], message: str) -> None:
@@ -90,9 +90,9 @@ def test_bad_layer_maps(keep: Sequence[int], message: str) -> None:
 def test_other_refusals() -> None:
     with pytest.raises(UserError, match=r"^heads: the model has no 'taks' head; did you mean 'task'\?$"):
         take_layers(model(UNIFORM), [0], heads=["taks"])
-    with pytest.raises(UserError, match="the classification head reads the pooler, and this encoder has none"):
+    with pytest.raises(UserError, match="the classification head needs the pooler, and this encoder has none"):
         take_layers(model(UNIFORM), [0], pooler=False)
     with pytest.raises(
-        UserError, match=r"^segments: fixed positions cannot take up the segment row; use keep or drop$"
+        UserError, match=r"^segments: the segment embedding cannot be folded into fixed positions; use keep or drop$"
     ):
         take_layers(model(VARIATIONS["sinusoidal"]), [0], segments="fold")

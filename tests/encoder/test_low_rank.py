@@ -39,10 +39,10 @@ def test_break_even_is_the_last_that_saves(out: int, inputs: int) -> None:
 @pytest.mark.parametrize(
     ("ranks", "message"),
     [
-        ((("attention.queri", 2),), "'attention.queri' is no matrix of a layer"),
+        ((("attention.queri", 2),), "'attention.queri' is not a matrix of a layer"),
         ((("attention.query", 0),), "attention.query"),
-        ((("attention.query", 16),), "attention.query of rank 16: it is 16 x 16; use 1..15"),
-        ((("attention.query", 2), ("attention.query", 3)), "named twice"),
+        ((("attention.query", 16),), "rank 16 of attention.query is too large: it is 16 x 16; use 1..15"),
+        ((("attention.query", 2), ("attention.query", 3)), "listed twice"),
         ((("attention.query",),), "each entry is a matrix and its rank"),
         (7, "ranks must be an object of matrices"),
     ],
@@ -55,7 +55,7 @@ def test_refused(ranks: object, message: str) -> None:
 
 
 def test_not_beside_matrices_that_are_shared_apart() -> None:
-    with pytest.raises(UserError, match="share matrices apart cannot be of low rank"):
+    with pytest.raises(UserError, match="share only some of their parameters cannot have low-rank factors"):
         dataclasses.replace(CONFIG, sharing=Sharing((0, 1, 2), (0, 1, 1)))
 
 
@@ -81,7 +81,7 @@ def test_layers_keep_their_ranks_when_others_go() -> None:
 
 
 def test_operations_that_read_whole_matrices_say_so() -> None:
-    with pytest.raises(UserError, match="of low rank already, and sharing reads whole ones"):
+    with pytest.raises(UserError, match="low-rank factors already, and sharing needs full matrices"):
         refuse_low_rank(CONFIG, "sharing", "here")
 
 
@@ -92,5 +92,5 @@ def test_folder_reloads_to_the_same_bits(tmp_path: Path, toy_tokenizer_files: di
     saved = save_model(tmp_path / "m", made, tokenizer_files=toy_tokenizer_files)
     again = load_model(saved)
     assert again.config == config
-    assert "products of two" in (saved / "README.md").read_text()
+    assert "its layers have low-rank factors" in (saved / "README.md").read_text()
     assert all(torch.equal(tensor, again.model.state_dict()[name]) for name, tensor in made.state_dict().items())

@@ -117,7 +117,7 @@ def test_tables_that_are_projected_before_their_norm(method: Method) -> None:
 
 def test_layers_that_share_some_matrices_are_not_narrowed() -> None:
     config = dataclasses.replace(UNIFORM, sharing=Sharing((0, 0, 0), (0, 1, 2)))
-    with pytest.raises(UserError, match=r"this model's layers share matrices.*narrow it first and share it then"):
+    with pytest.raises(UserError, match=r"this model's layers share matrices.*narrow it before sharing its layers"):
         narrow(Model(config, {}), resized(config, hidden=8), "selection")
 
 
@@ -265,15 +265,16 @@ def test_what_was_not_asked_for_follows() -> None:
         ({"feed_forward": [4]}, "student.intermediate_size: 1 numbers for 3 layers"),
         (
             {"hidden": 32},
-            "student.hidden: hidden would be 32, and the weights are taken from one of 16: weights can be left out, not"
-            " made up; use 16 or less, init: random, or a wider checkpoint of your own as model",
+            "student.hidden: hidden would be 32, but the weights are copied from one of 16: a student cannot be wider "
+            "than the model that initializes it; use 16 or less, init: random, or a wider checkpoint as model",
         ),
-        ({"feed_forward": 25}, "student.intermediate_size: the intermediate size of layer 0 would be 25, and"),
+        ({"feed_forward": 25}, "student.intermediate_size: the intermediate size of layer 0 would be 25, but"),
         ({"heads": [4, 5, 4]}, "student.heads: the heads of layer 1 would be 5"),
         (
             {"heads": 2},
-            "student.heads: the width of a head of layer 0 would be 8, and the weights are taken from one of 4: weights"
-            " can be left out, not made up; use more heads; or list the heads of each layer, whose width then stays 4",
+            "student.heads: the width of a head of layer 0 would be 8, but the weights are copied from one of 4: a "
+            "student cannot be wider than the model that initializes it; use more heads; or list the heads of each "
+            "layer, whose width then remains 4",
         ),
         ({"embedding": 24}, "student.embedding: embedding would be 24"),
     ],
@@ -314,5 +315,5 @@ def test_a_head_of_its_own_on_each_kind_of_reader() -> None:
 
 def test_products_are_not_narrowed() -> None:
     teacher = model(VARIATIONS["low rank"])
-    with pytest.raises(UserError, match="narrowing it reads whole ones"):
+    with pytest.raises(UserError, match="narrowing it needs full matrices"):
         narrow(teacher, teacher.config, "selection")

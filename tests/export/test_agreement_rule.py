@@ -29,7 +29,7 @@ def test_few_other_answers_are_chance(changed: int, answers: int, refused: bool)
 def test_a_mean_that_is_too_large_is_refused_in_any_case() -> None:
     complaint = check(0, 256, mean=0.06).complaint
     assert complaint is not None
-    assert "allowed are 5.0e-02 and 99.5 %" in complaint
+    assert "allowed: at most 5.0e-02 and at least 99.5 %" in complaint
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_lines() -> None:
         "in openvino: largest difference 1.0e-06, agreement 100.0 %"
     )
     assert Written(b"", {}, GOOD, NOTHING, {"openvino": BAD}).findings[1] == (
-        "in openvino it answers differently: 5.0e-01 away from the model, at most 3.0e-04 is allowed; do not serve it "
-        "there"
+        "the file does not match the model in openvino: its outputs differ from the model's by 5.0e-01, allowed: at "
+        "most 3.0e-04; do not serve it with openvino"
     )
     assert Written(b"", {}, GOOD, NOTHING, {"openvino": broken}).findings[1] == (
         "openvino cannot load this file: no such operator"

@@ -131,7 +131,7 @@ def test_a_check_tells_what_is_wrong() -> None:
     assert same.complaint is None
     assert same.agreement == 1.0
     other = compare(lambda _: right, lambda _: np.add(right, [[0, -1.5], [0, 0]]), [batch], "random tokens", TOLERANCE)
-    assert other.complaint == "1.5e+00 away from the model, at most 3.0e-04 is allowed"
+    assert other.complaint == "its outputs differ from the model's by 1.5e+00, allowed: at most 3.0e-04"
     assert (other.agreement, other.mean) == (0.5, 0.375)
     assert compare(lambda _: right, lambda _: right * np.nan, [batch], "random tokens", TOLERANCE).complaint
 

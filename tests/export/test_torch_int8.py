@@ -130,7 +130,10 @@ def test_a_row_answers_alike_alone_and_in_a_batch_and_padded(scheme: str) -> Non
 
 def test_tables_stay_codes_and_layers_that_share_share_their_codes() -> None:
     model = onnx.quantized("bert", "none", {"weight": {"kind": "per_group", "bits": 4, "group": 6}, "input": TOKEN})
-    with pytest.raises(UserError, match="no matrix of this model has an integer product: they have a scale"):
+    with pytest.raises(
+        UserError,
+        match="torch does not support integer products for any matrix of this model: the matrices have one scale",
+    ):
         prepare_integers(model)
     model = onnx.quantized("residuals", "masked_lm" if "masked_lm" in floats.HEADS else "none", "int4-tables")
     twin = prepare_integers(model).model
@@ -158,5 +161,5 @@ def test_what_cannot_be_computed_is_said_in_a_line(monkeypatch: pytest.MonkeyPat
         prepare_integers(model)
     assert "--runtime torch" in str(caught.value)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    with pytest.raises(UserError, match="this torch has no integer products for this processor"):
+    with pytest.raises(UserError, match="this torch does not support integer products on this processor"):
         prepare_integers(model)

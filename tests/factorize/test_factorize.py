@@ -213,7 +213,9 @@ def test_the_bias_takes_up_the_mean() -> None:
 
 def test_refused_where_matrices_are_shared_apart() -> None:
     config = dataclasses.replace(CONFIG, sharing=Sharing((0, 0, 1), (0, 1, 1)))
-    with pytest.raises(UserError, match=r"share matrices and keep something of their own.*factorize the model first"):
+    with pytest.raises(
+        UserError, match=r"share matrices and also have their own parameters.*factorize the model before"
+    ):
         refuse_apart(config, "here", "so", "factorize")
 
 

@@ -78,5 +78,5 @@ def test_rotary_positions_cannot_take_up_a_segment_row(hf: ModuleType, tmp_path:
     teacher = load_model(tmp_path).model
     take_layers(teacher, [0], segments="fold")
     rotary = dataclasses.replace(teacher.config, positions="rotary", rotary_bases=(10.0,) * 3)
-    with pytest.raises(UserError, match="fixed positions cannot take up the segment row"):
+    with pytest.raises(UserError, match="the segment embedding cannot be folded into fixed positions"):
         take_layers(Model(rotary), [0], segments="fold")

@@ -125,7 +125,7 @@ def test_a_pooler_may_be_missing_or_spare(family: str, hf: ModuleType, tmp_path:
     head = inspect(tmp_path).new_head(HeadConfig("token_classification", labels=5))
     loaded = load_model(tmp_path, new_heads={"task": head})
     assert not loaded.config.pooler
-    assert "the checkpoint's pooler was left behind: no head reads it" in loaded.notes
+    assert "the checkpoint's pooler was removed: no head uses it" in loaded.notes
     rewrite(tmp_path, without_pooler)
     assert not load_model(tmp_path).config.pooler
     head = inspect(tmp_path).new_head(HeadConfig("classification", labels=5))
@@ -165,6 +165,6 @@ def test_a_pickle_is_refused_with_the_line_that_converts_it(hf: ModuleType, tmp_
     with pytest.raises(UserError) as error:
         load_model(tmp_path)
     line = str(error.value)
-    assert "is a pickle" in line
+    assert "pickle files are not supported" in line
     assert "torch.load('pytorch_model.bin', weights_only=True)" in line
     assert "\n" not in line

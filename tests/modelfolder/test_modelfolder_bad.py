@@ -101,7 +101,7 @@ CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"model_type": "gpt2"}, ["unknown model_type 'gpt2'", "known: albert, bert, "]),
     ({"model_type": "bert\x1b[31m\n"}, ["unknown model_type 'bert\\x1b[31m\\n'"]),
     ({"hidden_size": ...}, ["hidden_size is missing", "1..65536"]),
-    ({"hidden_size": ..., "hiden_size": 32}, ["hidden_size is missing", "is 'hiden_size' a misspelling of it?"]),
+    ({"hidden_size": ..., "hiden_size": 32}, ["hidden_size is missing", "did you mean 'hiden_size'?"]),
     ({"hidden_size": "32"}, ["hidden_size is '32'", "an integer"]),
     ({"hidden_size": True}, ["hidden_size is True", "an integer"]),
     ({"hidden_size": 32.5}, ["hidden_size is 32.5", "an integer"]),
@@ -122,7 +122,7 @@ CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"hidden_dropout_prob": 1.5}, ["hidden_dropout_prob is 1.5", "from 0 to below 1"]),
     ({"type_vocab_size": 0}, ["type_vocab_size is 0"]),
     ({"position_embedding_type": "relative_key"}, ["position_embedding_type 'relative_key' is not supported"]),
-    ({"is_decoder": True}, ["is_decoder True is not supported", "decoders are not"]),
+    ({"is_decoder": True}, ["is_decoder True is not supported", "only encoders are supported"]),
     ({"add_cross_attention": True}, ["add_cross_attention True is not supported"]),
     ({"is_encoder_decoder": True}, ["is_encoder_decoder True is not supported"]),
     ({"chunk_size_feed_forward": 8}, ["chunk_size_feed_forward 8 is not supported", "set it to 0"]),
@@ -134,17 +134,20 @@ CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"problem_type": "ranking"}, ["problem_type 'ranking' is not supported", "multi_label_classification"]),
     ({"problem_type": "regression"}, ["a regression with 3 outputs is not supported"]),
     ({"id2label": {"0": "a", "1": "b"}}, ["'classifier", "has shape [3"]),
-    ({"id2label": {"0": "a", "1": "b", "7": "c"}}, ["id2label has ids 0, 1, 7", "the classifier answers 0..2"]),
+    ({"id2label": {"0": "a", "1": "b", "7": "c"}}, ["id2label has ids 0, 1, 7", "the classifier's ids are 0..2"]),
     ({"id2label": {"0": "a", "1": "b", "x": "c"}}, ["id2label has the key 'x'"]),
-    ({"id2label": {"0": "a", "1": "b", "2": "a"}}, ["id2label names two labels 'a'"]),
+    ({"id2label": {"0": "a", "1": "b", "2": "a"}}, ["id2label has two labels named 'a'"]),
     ({"id2label": ["a", "b", "c"]}, ["id2label must map ids to names"]),
     ({"id2label": {}}, ["the number of labels is 0", "allowed: 1.."]),
     ({"num_labels": 0, "id2label": ...}, ["the number of labels is 0"]),
     ({"label2id": {"bad": 2, "mixed": 1, "good": 0}}, ["label2id is not the inverse of id2label"]),
     ({"num_hidden_layers": 3}, ["16 tensors missing (bert.encoder.layer.2.attention.output.LayerNorm.bias", " …"]),
     ({"num_hidden_layers": 1}, ["16 tensors unexpected (bert.encoder.layer.1", "describes a smaller model"]),
-    ({"intermediate_size": 64}, ["'bert.encoder.layer.0.intermediate.dense.", "config.json says [64"]),
-    ({"max_position_embeddings": 31}, ["position_embeddings.weight' has shape [32, 32]", "says [31, 32]"]),
+    ({"intermediate_size": 64}, ["'bert.encoder.layer.0.intermediate.dense.", "expected by config.json: [64"]),
+    (
+        {"max_position_embeddings": 31},
+        ["position_embeddings.weight' has shape [32, 32]", "expected by config.json: [31, 32]"],
+    ),
 ]
 
 
@@ -178,7 +181,7 @@ def test_bad_distilbert_config(changes: dict[str, Any], parts: list[str], distil
         ("", ["config.json", "empty"]),
         ("{", ["config.json:1:2", "not valid JSON"]),
         ("[1]", ["not a JSON object"]),
-        ('{"a": 1, "a": 2}', ["the key 'a' is there twice"]),
+        ('{"a": 1, "a": 2}', ["duplicate key 'a'"]),
         ('{"model_type": "bert", "x": NaN}', ["config.json:1:29", "NaN is not a"]),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", ["git-lfs pointer", "git lfs pull"]),
     ],
@@ -214,14 +217,14 @@ TENSORS: list[tuple[Callable[[dict[str, torch.Tensor]], Any], list[str], ExitCod
     (lambda s: s.update({QUERY: torch.zeros(1024)}), [f"'{QUERY}' has shape [1024]"], ExitCode.INPUT),
     (
         lambda s: s.update({QUERY: torch.zeros(32, 32, dtype=torch.int32)}),
-        [f"'{QUERY}' holds I32 numbers", "readable: F32, F64, F16, BF16"],
+        [f"'{QUERY}' has dtype I32", "supported: F32, F64, F16, BF16"],
         ExitCode.INPUT,
     ),
-    (lambda s: s[QUERY].fill_(float("nan")), ["NaN or infinite", QUERY], ExitCode.DATA),
-    (lambda s: s[QUERY].view(-1)[3:4].fill_(float("-inf")), ["NaN or infinite", QUERY], ExitCode.DATA),
+    (lambda s: s[QUERY].fill_(float("nan")), ["NaN or infinity", QUERY], ExitCode.DATA),
+    (lambda s: s[QUERY].view(-1)[3:4].fill_(float("-inf")), ["NaN or infinity", QUERY], ExitCode.DATA),
     (
         lambda s: s.update({QUERY: torch.full((32, 32), 1e300, dtype=torch.float64)}),
-        ["NaN or infinite", QUERY],
+        ["NaN or infinity", QUERY],
         ExitCode.DATA,
     ),
     (
@@ -290,7 +293,9 @@ def test_a_changed_byte_is_noticed_where_a_manifest_is(tiny_model: Model, tmp_pa
     data = bytearray((folder / "model.safetensors").read_bytes())
     data[-2] ^= 1
     (folder / "model.safetensors").write_bytes(data)
-    refused(folder, "model.safetensors is not what was written here", "delete manifest.json if the change is meant")
+    refused(
+        folder, "model.safetensors has changed since it was written", "delete manifest.json if the change is intended"
+    )
     (folder / "manifest.json").unlink()
     load_model(folder)
 
@@ -304,7 +309,9 @@ def test_missing_folder_names_the_nearest(bert: Path) -> None:
 
 
 def test_a_file_is_not_a_folder(bert: Path) -> None:
-    with pytest.raises(UserError, match=r"config.json: is a file: a model is a folder; name the folder: .*model"):
+    with pytest.raises(
+        UserError, match=r"config.json: expected a model folder, found a file; give the folder: .*model"
+    ):
         load_model(bert / "config.json")
 
 
@@ -315,7 +322,7 @@ def test_missing_config_names_the_folder_inside(bert: Path) -> None:
 
 def test_missing_weights_says_what_was_looked_for(bert: Path) -> None:
     (bert / "model.safetensors").unlink()
-    refused(bert, "no weights: looked for model.safetensors and model.safetensors.index.json")
+    refused(bert, "no weights found: looked for model.safetensors and model.safetensors.index.json")
 
 
 def test_weights_of_another_framework(bert: Path) -> None:
@@ -345,7 +352,9 @@ def test_pickles_are_never_opened(
     load_model(bert)  # beside a good file it is ignored
     (bert / "model.safetensors").unlink()
     for place in (bert, bert / name):
-        with pytest.raises(UserError, match="is a pickle, which can run code") as caught:
+        with pytest.raises(
+            UserError, match="pickle files are not supported because loading one can run code"
+        ) as caught:
             load_model(place)
         assert "convert it in a sandbox: python -c" in str(caught.value)
     for place in (bert / "model.safetensors", bert / "config.json", bert / "tokenizer.json"):
@@ -361,7 +370,7 @@ def test_the_line_that_converts_a_pickle_works(bert: Path, monkeypatch: pytest.M
     state["cls.predictions.decoder.weight"] = state[WORD]  # tied: one storage under two names
     torch.save(state, bert / "pytorch_model.bin")
     (bert / "model.safetensors").unlink()
-    line = refused(bert, "is a pickle").partition('python -c "')[2].removesuffix('"')
+    line = refused(bert, "pickle files are not supported").partition('python -c "')[2].removesuffix('"')
     monkeypatch.chdir(bert)
     exec(compile(line, "line", "exec"), {})
     converted = load_model(bert).model.state_dict()
@@ -371,7 +380,7 @@ def test_the_line_that_converts_a_pickle_works(bert: Path, monkeypatch: pytest.M
 def test_code_named_in_a_config_is_not_run(bert: Path) -> None:
     (bert / "modeling_evil.py").write_text("raise SystemExit('ran')\n")
     config(bert, auto_map={"AutoModel": "modeling_evil.EvilModel", "AutoNonsense": "modeling_evil.Evil"})
-    assert "config.json asks for code of its own (auto_map); it was not run" in load_model(bert).notes
+    assert "config.json refers to custom code (auto_map), which was not run" in load_model(bert).notes
 
 
 # --- shards -----------------------------------------------------------------------------------------------------
@@ -402,11 +411,14 @@ def test_shards_load(sharded: Path, good: Path) -> None:
 @pytest.mark.parametrize(
     ("break_it", "parts"),
     [
-        (lambda f: index(f, weight_map={}), ["has no weight_map"]),
-        (lambda f: index(f, weight_map={"a": 1}), ["has no weight_map"]),
-        (lambda f: index(f, weight_map={"a": "../x.safetensors"}), ["names the file '../x.safetensors'"]),
-        (lambda f: index(f, weight_map={"a": "x.bin"}), ["names the file 'x.bin'", "only safetensors"]),
-        (lambda f: index(f, weight_map={"a": "no.safetensors"}), ["the file 'no.safetensors'", "is missing"]),
+        (lambda f: index(f, weight_map={}), ["no weight_map"]),
+        (lambda f: index(f, weight_map={"a": 1}), ["no weight_map"]),
+        (lambda f: index(f, weight_map={"a": "../x.safetensors"}), ["invalid file name '../x.safetensors'"]),
+        (
+            lambda f: index(f, weight_map={"a": "x.bin"}),
+            ["invalid file name 'x.bin'", "safetensors file in the same folder"],
+        ),
+        (lambda f: index(f, weight_map={"a": "no.safetensors"}), ["file 'no.safetensors'", "is missing"]),
         (
             lambda f: shutil.copy(f / "model-00001-of-00002.safetensors", f / "model-00002-of-00002.safetensors"),
             ["are the same tensor"],
@@ -508,12 +520,15 @@ def test_a_missing_tokenizer_is_said(bert: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("{", ["tokenizer.json", "not a tokenizer"]),
+        ("{", ["tokenizer.json", "not a valid tokenizer file"]),
         ('{"model": {"vocab": {"a": "x"}}}', ["does not map tokens to ids"]),
-        ('{"model": {"vocab": {"a": 0, "b": 4000000000}}}', ["the tokenizer's ids reach 4000000000 ('b')", "rows"]),
-        ('{"model": {"vocab": {"a": -1}}}', ["the tokenizer's ids"]),
+        (
+            '{"model": {"vocab": {"a": 0, "b": 4000000000}}}',
+            ["the tokenizer's highest id is 4000000000 ('b')", "81 word embeddings"],
+        ),
+        ('{"model": {"vocab": {"a": -1}}}', ["the tokenizer's highest id"]),
         ('{"model": {"vocab": {}}}', ["has no tokens"]),
-        ("[" * 100_000, ["not a tokenizer"]),
+        ("[" * 100_000, ["not a valid tokenizer file"]),
     ],
 )
 def test_bad_tokenizer(text: str, parts: list[str], bert: Path) -> None:
@@ -525,7 +540,7 @@ def test_bad_tokenizer(text: str, parts: list[str], bert: Path) -> None:
     ("values", "parts"),
     [
         ({"format_version": 3}, ["format version 3 is newer than this program's 2", "upgrade compress"]),
-        ({"label_names": ["x", "y", "z"]}, ["config.json and compress.json name different labels", "correct one"]),
+        ({"label_names": ["x", "y", "z"]}, ["config.json and compress.json have different labels", "correct one"]),
         ({"metod": "kd"}, ["unknown key 'metod'", "did you mean 'method'?"]),
         ({"max_length": 0}, ["max_length", "greater than 0"]),
         ({"lineage": [{"role": "teacher"}]}, ["lineage.0.name", "required"]),
@@ -566,21 +581,21 @@ def test_required_heads(distilbert: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "options", "message"),
     [
-        (lambda m: m.encoder.pooler.dense.bias.data.fill_(float("nan")), {}, "holds NaN or infinite numbers.*pooler"),
-        (lambda m: None, {"meta": FolderMeta(label_names=("a", "b"))}, "2 label names for a head of 3"),
+        (lambda m: m.encoder.pooler.dense.bias.data.fill_(float("nan")), {}, "contains NaN or infinity.*pooler"),
+        (lambda m: None, {"meta": FolderMeta(label_names=("a", "b"))}, "2 label names for a head with 3 labels"),
         (lambda m: None, {"meta": FolderMeta(label_names=("a", "b", "a"))}, "two labels have the same name"),
         (lambda m: None, {"tokenizer_files": {"../evil": b""}}, r"'../evil' is not a tokenizer file"),
         (lambda m: None, {"tokenizer_files": {"vocab.txt": b"a\n" * 0}}, "the tokenizer has no tokens"),
         (
             lambda m: None,
             {"tokenizer_files": {"vocab.txt": "".join(f"t{i}\n" for i in range(999)).encode()}},
-            r"the tokenizer's ids reach 998 \('t998'\): the word table has",
+            r"the tokenizer's highest id is 998 \('t998'\): the model has",
         ),
         (lambda m: m.encoder.half(), {}, "the weights are torch.float16, torch.float32"),
         (
             lambda m: setattr(m.encoder.layers[1].attention, "query", m.encoder.layers[0].attention.query),
             {},
-            r"layers.0.attention.query.weight' and '.*layers.1.attention.query.weight' are one tensor",
+            r"layers.0.attention.query.weight' and '.*layers.1.attention.query.weight' are the same tensor",
         ),
     ],
 )

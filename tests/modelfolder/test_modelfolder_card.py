@@ -161,13 +161,13 @@ def failing(broken: float, kinds: str = "ab", rows: int = 100) -> Measured:
 
 def test_a_model_without_any_measurement_says_only_what_is_known(tiny_model: Model, tmp_path: Path) -> None:
     found = sections(rendered(tmp_path, tiny_model))
-    assert list(found) == ["Intended use", "Limits", "Where it comes from", "Use"]
+    assert list(found) == ["Intended use", "Limits", "Provenance", "Use"]
     assert found["Intended use"] == ["- labels: LABEL\\_0, LABEL\\_1, LABEL\\_2"]
     assert found["Limits"] == [
-        "- not measured: no figure of its quality, size or speed is recorded here",
-        "- what it was trained on is not recorded",
-        "- the language of its texts is unknown: no card told it",
-        "- uncertified: the folder holds no certificate of what it keeps and costs",
+        "- not measured: no quality, size or speed is recorded here",
+        "- the training data is not recorded",
+        "- the language is unknown: no model card names it",
+        "- uncertified: the folder contains no certificate",
     ]
 
 
@@ -185,21 +185,22 @@ def test_intended_use_training_data_and_limits_are_what_the_folder_holds(tiny_mo
     folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=known)
     found = sections((folder / "README.md").read_text())
     assert list(found) == [
-        "Intended use", "Measured", "Limits", "Training data", "Where it comes from", "Notes", "Use",
+        "Intended use", "Measured", "Limits", "Training data", "Provenance", "Notes", "Use",
     ]  # fmt: skip
     assert found["Intended use"] == [
         "- task: classification",
         "- labels: bad, mixed, good",
         "- trained on sequences of up to 24 tokens",
-        "- for texts like those of opinions",
+        "- for texts similar to opinions",
         "- made by: distilbert, from: bert-base (teacher)",
     ]
     assert found["Limits"] == [
-        "- measured on 900 rows of opinions/test only: nothing is known of texts of other domains",
-        "- not recorded: memory, the difference to a teacher, on which groups of rows it fails more than a parent",
-        "- the language of its texts is unknown: no card told it",
-        "- texts of more than 24 tokens are cut there",
-        "- uncertified: the folder holds no certificate of what it keeps and costs",
+        "- measured on 900 rows of opinions/test only: its quality on other domains is unknown",
+        "- not recorded: memory, the difference from a teacher, "
+        "groups of rows with a higher error rate than the parent's",
+        "- the language is unknown: no model card names it",
+        "- texts of more than 24 tokens are truncated",
+        "- uncertified: the folder contains no certificate",
     ]
     assert found["Training data"] == [
         "- name: opinions", "- rows: train 12,000, test 900", "- fingerprint: `efefefefefefefef`",
@@ -209,7 +210,7 @@ def test_intended_use_training_data_and_limits_are_what_the_folder_holds(tiny_mo
     chunked = known.model_copy(update={"task_settings": {"long_text": "chunk"}})
     annotate(folder, chunked, beside={CERTIFICATE: b"{}"})
     limits = sections((folder / "README.md").read_text())["Limits"]
-    assert limits[-1] == "- texts of more than 24 tokens are read in parts"
+    assert limits[-1] == "- texts of more than 24 tokens are split into parts"
 
 
 def test_simulated_figures_are_marked(tiny_model: Model, tmp_path: Path) -> None:
@@ -218,9 +219,8 @@ def test_simulated_figures_are_marked(tiny_model: Model, tmp_path: Path) -> None
     found = sections(rendered(tmp_path, tiny_model, measurement=measured.measurement))
     assert "| accuracy (simulated) | 0.9000 |" in found["Measured"]
     assert found["Limits"][:2] == [
-        "- figures marked as simulated come from integers that were computed in floats: they are not those of a "
-        "deployed file",
-        "- not recorded: size, latency, memory, on which groups of rows it fails more than a parent",
+        "- figures marked as simulated were computed in floating point with rounded values: a deployed file may differ",
+        "- not recorded: size, latency, memory, groups of rows with a higher error rate than the parent's",
     ]
 
 
@@ -270,9 +270,8 @@ def test_a_model_without_a_task_head_is_for_training() -> None:
     facts = card.Facts("m", 9, 5, 1, 8, heads=("mlm",), stock_class="BertForMaskedLM", objections={})
     found = sections(card.render(FolderMeta(data=DataNote(name="wiki", fingerprint="ab")), facts))
     assert found["Intended use"] == [
-        "- no task head: it gives hidden states and fills in masked words, and answers no task until it is trained for "
-        "one",
-        "- for texts like those of wiki",
+        "- no task head: it returns hidden states and masked-LM logits; fine-tune it before using it for a task",
+        "- for texts similar to wiki",
     ]
 
 
@@ -291,7 +290,7 @@ def test_the_language_is_that_of_the_card_that_came_with_the_model(
     tiny_model: Model, tmp_path: Path, head: str, codes: tuple[str, ...]
 ) -> None:
     folder = save_model(tmp_path / "foreign", tiny_model, tokenizer_files={})
-    assert "the language of its texts is unknown: no card told it" in (folder / "README.md").read_text()
+    assert "the language is unknown: no model card names it" in (folder / "README.md").read_text()
     (folder / "compress.json").unlink()
     (folder / "README.md").write_text(f"---\n{head}\n---\n# card\nlanguage: fr\n")
     loaded = load_model(folder)

@@ -118,12 +118,12 @@ def test_any_model_comes_back_bit_by_bit(model: Model, tmp_path: Path) -> None:
     ("changes", "objection"),
     [
         ({"layers": (LayerShape(2, 16, 40), LayerShape(2, 16, 24))}, "its layers differ in shape"),
-        ({"layers": (LayerShape(1, 16, 40),) * 2}, "its 1 heads of width 16 do not make up the hidden size 32"),
+        ({"layers": (LayerShape(1, 16, 40),) * 2}, "its 1 heads of width 16 do not add up to the hidden size 32"),
         ({"layer_groups": (0, 0)}, "its layers share parameters"),
-        ({"embedding": 8, "norm": "pre"}, "its embedding width 8 is not its hidden size 32"),
-        ({"norm": "pre"}, "it normalises before each block"),
+        ({"embedding": 8, "norm": "pre"}, "its embedding width 8 differs from its hidden size 32"),
+        ({"norm": "pre"}, "it has pre-layer normalization"),
         ({"position_offset": 2}, "its positions start at row 2"),
-        ({"windows": (2, None), "global_tokens": 1}, "its tokens see only a window of their sequence"),
+        ({"windows": (2, None), "global_tokens": 1}, "it has sliding-window attention"),
         ({"positions": "sinusoidal"}, "its positions are fixed sinusoids, not a learned table"),
     ],
 )
@@ -292,9 +292,9 @@ def test_a_new_head_is_asked_for_and_told(stock: Callable[..., tuple[Any, Path]]
     assert first.config.pooler
     assert first.notes == (
         "the folder has no tokenizer",
-        "new pooler, initialised from seed 3: the checkpoint has none",
-        "new 'task' head, initialised from seed 3",
-        "the checkpoint's 'mlm' head was left behind",
+        "new pooler, initialized from seed 3: the checkpoint has none",
+        "new 'task' head, initialized from seed 3",
+        "the checkpoint's 'mlm' head was removed",
     )
     equal(first.model, load_model(folder, keep=(), new_heads={"task": TASK}, seed=3).model)
     other = load_model(folder, keep=(), new_heads={"task": TASK}, seed=4).model
@@ -312,7 +312,7 @@ def test_a_new_head_replaces_the_checkpoints(stock: Callable[..., tuple[Any, Pat
     assert new.label_names == ()
     pooler = "encoder.pooler.dense.weight"
     assert torch.equal(new.model.get_parameter(pooler), old.model.get_parameter(pooler))
-    assert "new 'task' head, initialised from seed 0" in new.notes
+    assert "new 'task' head, initialized from seed 0" in new.notes
     assert "new pooler" not in " ".join(new.notes)
 
 
@@ -331,7 +331,7 @@ def test_keep_leaves_heads_behind(tiny_model: Model, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "all", tiny_model, tokenizer_files={})
     loaded = load_model(folder, keep={"mlm"})
     assert set(loaded.model.heads) == {"mlm"}
-    assert "the checkpoint's 'task' head was left behind" in loaded.notes
+    assert "the checkpoint's 'task' head was removed" in loaded.notes
 
 
 # --- what can be asked without loading ----------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_a_quantized_folder_is_the_familys_and_says_apart_what_is_quantized(
     torch.testing.assert_close(theirs, logits(floats), atol=1e-5, rtol=1e-5)
     assert not torch.equal(theirs, logits(made))
     card = (folder / "README.md").read_text()
-    assert "which **computes with the float weights that the integers were made of**" in card
+    assert "which **computes with the float weights behind the integers**" in card
     assert inspect(folder).stock_class == "BertForSequenceClassification"
 
 
@@ -112,14 +112,17 @@ def test_what_says_that_it_is_quantized_is_a_part_of_the_model(tmp_path: Path) -
 
     fewer = dict(list(values["quantization"].items())[1:])
     (folder / private.FILE).write_text(json.dumps(values | {"quantization": fewer}))
-    refused("compress_config.json is not what was written here")
+    refused("compress_config.json has changed since it was written")
     (folder / private.FILE).unlink()
     refused("compress_config.json is missing: manifest.json lists it; restore it")
     (folder / "manifest.json").unlink()
     for change, message in (
         ({"quantization": {}}, "compress_config.json: encoder.quantization: quantization must be an object of modules"),
         ({"quantisation": {}}, "compress_config.json: unknown key 'quantisation'; did you mean 'quantization'"),
-        ({"compress_version": 2}, "compress_config.json: written in format 2: this version reads 1; upgrade compress"),
+        (
+            {"compress_version": 2},
+            "compress_config.json: unsupported format version 2: this version of compress reads 1; upgrade compress",
+        ),
         ({"encoder": 3}, "encoder, heads and each head must be objects"),
     ):
         (folder / private.FILE).write_text(json.dumps(values | change))

@@ -43,13 +43,13 @@ def test_a_folder_that_says_nothing_means_the_mean(tmp_path: Path) -> None:
 POOLING, DENSE = "1_Pooling/config.json", "2_Dense/config.json"
 OTHER = {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}
 BAD = [
-    (MODULES, {1: {"type": "sentence_transformers.models.CNN"}}, "module CNN is not computed here"),
+    (MODULES, {1: {"type": "sentence_transformers.models.CNN"}}, "module CNN is not supported"),
     (MODULES, {1: {"path": "../elsewhere"}}, "path is '../elsewhere': allowed: the name of a folder beside"),
     (MODULES, {0: {"path": "0_Transformer"}}, "an empty path: the encoder in the folder itself"),
-    (POOLING, OTHER, "this pooling is not computed here: found pooling_mode_max_tokens"),
+    (POOLING, OTHER, "this pooling is not supported: found pooling_mode_max_tokens"),
     (POOLING, {"word_embedding_dimension": 5}, "word_embedding_dimension is 5: allowed: 6, the width of the encoder"),
-    (DENSE, {"in_features": 9}, "in_features is 9: allowed: 6, the width of what it reads"),
-    (DENSE, {"out_features": 9}, "other tensors than its config.json says"),
+    (DENSE, {"in_features": 9}, "in_features is 9: allowed: 6, the output width of the previous module"),
+    (DENSE, {"out_features": 9}, "the tensors do not match config.json"),
     (DENSE, {"activation_function": "torch.nn.GELU"}, "activation_function is 'torch.nn.GELU'"),
     ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0"),
 ]
@@ -71,7 +71,7 @@ def test_what_is_not_computed_here_is_refused(tmp_path: Path, file: str, change:
 
 def test_a_list_that_pools_nothing_or_is_no_list(tmp_path: Path) -> None:
     (tmp_path / MODULES).write_text('[{"type": "sentence_transformers.models.Transformer", "path": ""}]')
-    with pytest.raises(UserError, match="no module pools the tokens of a text; list a Pooling"):
+    with pytest.raises(UserError, match="no Pooling module; add a Pooling module"):
         read_parts(tmp_path, HIDDEN)
     for text, message in (("{}", "not a list of modules"), ("[", "not JSON")):
         (tmp_path / MODULES).write_text(text)

@@ -178,7 +178,7 @@ def test_decoupled_kd_reads_labelled_rows_of_one_class() -> None:
     assert part().count(batch) == 1
     both = F.kl_div((s[:1] / 4).log_softmax(1), (t[:1] / 4).log_softmax(1), log_target=True, reduction="sum") * 16
     torch.testing.assert_close(part()(*out, batch), both)  # two classes: the second part is zero
-    with pytest.raises(UserError, match="reads one class a row"):
+    with pytest.raises(UserError, match="needs one class per row"):
         part().count(replace(batch, labels=torch.tensor([0.5, 1.0])))
     with pytest.raises(UserError, match="alpha and beta are both 0"):
         part(alpha=0.0, beta=0.0)
@@ -199,7 +199,7 @@ def test_projections_train_and_start_as_a_change_of_basis() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "pair", "message"),
     [
-        ("hidden_mse", {"projection": "none"}, ModelPair(config(6, 2), config(12, 2), ((0, 0),)), "differ in width"),
+        ("hidden_mse", {"projection": "none"}, ModelPair(config(6, 2), config(12, 2), ((0, 0),)), "different widths"),
         (
             "attention_maps",
             {},
@@ -207,17 +207,17 @@ def test_projections_train_and_start_as_a_change_of_basis() -> None:
             "student layer 0 has 2 heads, teacher layer 0 has 3",
         ),
         ("minilm", {}, ModelPair(config(6, 2), config(6, 3), ((0, 0),)), "use minilmv2"),
-        ("minilm", {"teacher_layer": 4}, alike(), "no layer 4: legal: -1..0"),
+        ("minilm", {"teacher_layer": 4}, alike(), "layer 4 does not exist: allowed: -1..0"),
         ("minilmv2", {"relation_heads": 4}, alike(), "4 relation heads do not divide both attention widths"),
     ],
 )
 def test_models_that_cannot_be_compared(kind: str, options: dict[str, Any], pair: ModelPair, message: str) -> None:
     with pytest.raises(UserError) as caught:
         build(kind, pair, **options)
-    assert message.replace("legal: ", "") in str(caught.value).replace("legal: ", "")
+    assert message.replace("allowed: ", "") in str(caught.value).replace("allowed: ", "")
 
 
 def test_an_objective_that_was_not_bound_says_so() -> None:
     objective = load("compress.objectives", "similarity")()
-    with pytest.raises(UserError, match="was not told of the models"):
+    with pytest.raises(UserError, match=r"needs bind\(models\) first"):
         objective(hidden(0.5), hidden(2.0), WHOLE)

@@ -103,11 +103,11 @@ def test_a_temperature_that_was_not_kept_is_refused() -> None:
     with pytest.raises(UserError) as caught:
         divergence(ar((2, 6)), likeliest(ar((2, 6)), 2, 1.0, 2.0), None, 4.0)
     assert caught.value.line() == (
-        "the teacher's answers were kept for temperatures 1, 2, not 4; make the cache with this recipe, or keep all "
+        "the cached teacher outputs are for temperature 1, 2, not 4; rebuild the cache with this recipe, or cache all "
         "logits (cache.top_k: null)"
     )
 
 
 def test_other_vocabularies_are_refused() -> None:
-    with pytest.raises(UserError, match="differ in their vocabulary"):
+    with pytest.raises(UserError, match="have different vocabularies"):
         divergence(ar((2, 5)), likeliest(ar((2, 6)), 2, 1.0), None, 1.0)

@@ -284,9 +284,9 @@ def test_a_temperature_of_each_row_forgets_the_scale_of_its_logits() -> None:
     torch.testing.assert_close(objective(task(7 * s + 1), task(t), batch), objective(task(s), task(5 * t - 2), batch))
     z, y = ((x - x.mean(1, keepdim=True)) / x.std(1, correction=0, keepdim=True) for x in (s, t))
     torch.testing.assert_close(objective(task(s), task(t), batch), soft_targets.Objective()(task(z), task(y), batch))
-    with pytest.raises(UserError, match="needs three classes or more"):
+    with pytest.raises(UserError, match="needs at least three classes"):
         objective(task(s[:, :2]), task(t[:, :2]), batch)
-    with pytest.raises(UserError, match="divergence is of the task's answers"):
+    with pytest.raises(UserError, match="divergence only applies to task logits"):
         soft_targets.Objective(on="vocabulary", divergence="reverse")
 
 
@@ -332,13 +332,15 @@ def test_hard_labels_of_several_labels_is_binary_cross_entropy() -> None:
     assert objective.count(batch) == 2
     smooth = hard_labels.Objective(label_smoothing=0.2)(task(logits), None, batch)
     torch.testing.assert_close(smooth, F.binary_cross_entropy_with_logits(logits[at], labels[at].double() * 0.8 + 0.1))
-    with pytest.raises(UserError, match=r"do not fit together: logits are \(3, 2\), labels \(3, 4\)"):
+    with pytest.raises(UserError, match=r"do not match the labels: logits are \(3, 2\), labels \(3, 4\)"):
         objective(task(logits[:, :2]), None, batch)
 
 
 def test_scores_cannot_be_smoothed() -> None:
     batch = batch_of([3, 2], labels=torch.tensor([0.5, 1.0]))
-    with pytest.raises(UserError, match="label_smoothing: scores cannot be smoothed; leave it out, or give 0"):
+    with pytest.raises(
+        UserError, match="label_smoothing: label smoothing does not apply to regression; remove it, or set it to 0"
+    ):
         hard_labels.Objective(label_smoothing=0.1)(task(ar((2, 1))), None, batch)
 
 
@@ -379,15 +381,15 @@ def refusal(call: Any) -> str:
 def test_another_number_of_classes_is_refused_not_broadcast() -> None:
     line = refusal(lambda: soft_targets.Objective()(task(ar((2, 3))), task(ar((2, 1))), batch_of([3, 2])))
     assert line == (
-        "objective soft_targets: teacher and student differ in their classes: "
-        "the teacher gives (2, 1), the student (2, 3); use models with the same classes"
+        "objective soft_targets: teacher and student have different classes: "
+        "the teacher's shape is (2, 1), the student's (2, 3); use models with the same classes"
     )
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf])
 def test_a_temperature_must_be_a_positive_number(temperature: float) -> None:
     line = refusal(lambda: soft_targets.Objective(temperature=temperature))
-    assert line == f"objective soft_targets.temperature: temperature must be a number above 0: it is {temperature}"
+    assert line == f"objective soft_targets.temperature: temperature must be a number above 0: found {temperature}"
 
 
 def test_masked_positions_of_a_task_are_refused() -> None:
@@ -395,7 +397,7 @@ def test_masked_positions_of_a_task_are_refused() -> None:
 
 
 def test_smoothing_out_of_range_is_refused() -> None:
-    assert "label_smoothing must be from 0 up to 1: it is 1.5" in refusal(
+    assert "label_smoothing must be at least 0 and below 1: found 1.5" in refusal(
         lambda: hard_labels.Objective(label_smoothing=1.5)
     )
 
@@ -403,20 +405,23 @@ def test_smoothing_out_of_range_is_refused() -> None:
 def test_a_label_outside_the_classes_names_its_row() -> None:
     batch = batch_of([3, 2], labels=torch.tensor([2, 7]))
     line = refusal(lambda: hard_labels.Objective()(task(ar((2, 3))), None, batch))
-    assert line == "row 1: label 7 is outside the model's classes: legal: 0..2"
+    assert line == "row 1: label 7 is outside the model's classes: allowed: 0..2"
 
 
 def test_labels_that_do_not_fit_the_answers_are_refused() -> None:
     real, whole = torch.tensor([0.5, 0.1]), torch.tensor([1, 0, 1])
     for logits, labels in ((ar((2, 3)), real), (ar((2, 3)), whole)):
         line = refusal(lambda z=logits, y=labels: hard_labels.Objective()(task(z), None, batch_of([3, 2], labels=y)))
-        assert "the model's answers and the labels do not fit together" in line
+        assert "the model's outputs do not match the labels" in line
 
 
 def test_other_widths_are_refused() -> None:
     wide, narrow = EncoderOutput(ar((5, 8))), EncoderOutput(ar((5, 4)))
     line = refusal(lambda: cosine_hidden.Objective()(narrow, wide, batch_of([3, 2])))
-    assert "teacher and student differ in width: the teacher's hidden states are (5, 8), the student's (5, 4)" in line
+    assert (
+        "teacher and student have different widths: the teacher's hidden states are (5, 8), the student's (5, 4)"
+        in line
+    )
 
 
 def test_what_is_missing_is_named() -> None:
@@ -430,11 +435,11 @@ def test_what_is_missing_is_named() -> None:
     )
     assert "the student's output has no vocabulary logits" in refusal(lambda: masked_lm.Objective()(empty, None, FULL))
     assert "the student's output has no logits" in refusal(lambda: hard_labels.Objective()(empty, None, FULL))
-    assert "needs a teacher, and there is none" in refusal(lambda: cosine_hidden.Objective()(empty, None, FULL))
+    assert "needs a teacher, but none is given" in refusal(lambda: cosine_hidden.Objective()(empty, None, FULL))
 
 
 def test_a_masked_piece_outside_the_vocabulary_is_refused() -> None:
     batch = batch_of([3, 2], mlm_positions=torch.tensor([0]), mlm_labels=torch.tensor([6]))
     student, _ = output(batch, Needs(mlm="masked"), 0.1)
     line = refusal(lambda: masked_lm.Objective()(student, None, batch))
-    assert line.startswith("objective masked_lm: piece 6 is outside the student's vocabulary: legal: 0..5")
+    assert line.startswith("objective masked_lm: token id 6 is outside the student's vocabulary: allowed: 0..5")

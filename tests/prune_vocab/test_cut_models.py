@@ -158,12 +158,16 @@ def test_shared_factorized_and_uneven_models() -> None:
 
 
 def test_rows_that_cannot_be_taken(tiny_model: Model) -> None:
-    with pytest.raises(UserError, match="here: these are not distinct rows of the word table: it has 81 rows"):
+    with pytest.raises(
+        UserError, match="here: these are not distinct rows of the word embeddings: the model has 81 rows"
+    ):
         keep_rows(tiny_model, torch.tensor([0, 1, 1]), "here")
     with pytest.raises(UserError, match="not distinct rows"):
         keep_rows(tiny_model, torch.tensor([0, 10_000]), "here")
-    with pytest.raises(UserError, match="row 0 of the word table is the padding's; keep it"):
+    with pytest.raises(UserError, match="row 0 of the word embeddings is the padding token's; keep it"):
         keep_rows(tiny_model, torch.tensor([1, 2]), "here")
     made = quantized(tiny_model, planned(QuantizationSpec(scheme="per-token"), tiny_model))
-    with pytest.raises(UserError, match=r"quantized already, and taking rows out of its word table .* quantize last"):
+    with pytest.raises(
+        UserError, match=r"quantized already, and removing rows of its word embeddings .* quantize last"
+    ):
         keep_rows(made, torch.tensor([0, 1]), "here")

@@ -62,9 +62,9 @@ def test_the_last_rule_counts_and_nothing_is_matched_in_silence() -> None:
 def test_what_cannot_be_calibrated_names_the_module() -> None:
     model = small()
     whole = quantized(model, planned(QuantizationSpec(scheme="static"), model)).eval()
-    with pytest.raises(UserError, match=r"encoder\.layers\.0\.attention\.query: nothing was observed"):
+    with pytest.raises(UserError, match=r"encoder\.layers\.0\.attention\.query: no activations were observed"):
         calibrate(whole, [])
-    with pytest.raises(UserError, match="the model is quantized already, and quantizing it again reads float layers"):
+    with pytest.raises(UserError, match="the model is quantized already, and quantizing it again needs float weights"):
         quantized(made(), planned(QuantizationSpec(), model))
 
 
@@ -72,7 +72,10 @@ def test_what_cannot_be_calibrated_names_the_module() -> None:
     ("change", "message"),
     [
         ({"weight": 0.0, "bias": 0.0}, "its input is always 0 on the calibration rows; calibrate on real text"),
-        ({"bias": float("inf")}, "its input is not finite on the calibration rows; the model's weights are damaged"),
+        (
+            {"bias": float("inf")},
+            "its input contains NaN or infinity on the calibration rows; check the model's weights",
+        ),
     ],
 )
 @pytest.mark.parametrize("scheme", ["static", "static-ema", "lsq-plus"])

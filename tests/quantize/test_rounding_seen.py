@@ -117,6 +117,6 @@ def test_what_cannot_be_looked_at() -> None:
     assert caught.value.where == "here"
     with torch.no_grad():
         model.encoder.layers[1].feed_forward.up.weight[0] = float("nan")  # type: ignore[union-attr]
-    with pytest.raises(UserError, match="its input is not finite") as caught:
+    with pytest.raises(UserError, match="its input contains NaN or infinity") as caught:
         looked(model, fixed_batch(CONFIG, 1, 3))
     assert caught.value.where == "encoder.layers.1.feed_forward.down"

@@ -47,7 +47,7 @@ REFUSED = [
     (
         "a: 1\n  b: 2",
         "x.yaml:2:4: not valid YAML: mapping values are not allowed here; "
-        "quote text that holds ': ', and check the indentation",
+        "quote text that contains ': ', and check the indentation",
     ),
     ("a:\n\tb: 1", "x.yaml:2:1: a tab in the indentation; indent with spaces"),
     ("lr: 1\nb: 2\nlr: 3", "x.yaml:3:1: duplicate key 'lr': lines 1 and 3; keep one"),
@@ -67,8 +67,8 @@ REFUSED = [
     ("a: 1e999", "x.yaml:1:4: not a finite number: found 1e999"),
     ("a: " + "9" * 40, "x.yaml:1:4: the number is too long: 40 digits"),
     ("a: b\x07", "x.yaml:1:5: character U+0007 is not allowed in YAML"),
-    ('a: "\\0"', "x.yaml:1:4: NUL or half a character in a text"),
-    ('a: "\\uD800"', "x.yaml:1:4: NUL or half a character in a text"),
+    ('a: "\\0"', "x.yaml:1:4: a string contains NUL or a lone surrogate"),
+    ('a: "\\uD800"', "x.yaml:1:4: a string contains NUL or a lone surrogate"),
     ("[" * 2000, "x.yaml:1:21: nested too deep: more than 20 levels"),
     ("a: [" + "1," * 20_000 + "]", "x.yaml:1:20001: the recipe is too large: more than 10,000 values"),
 ]
@@ -88,7 +88,7 @@ FILES = [
     (b"hello\n", "x.yaml:1:1: a recipe must be a mapping of keys to values: found the text 'hello'"),
     ("seed: 1".encode("utf-16"), "x.yaml:1:1: the recipe is UTF-16; save it as UTF-8"),
     (b"a: 1\nb: \xe9t\xe9", "x.yaml:2:4: not UTF-8: byte 0xe9 at offset 8; save the recipe as UTF-8"),
-    (b"a: 1\nb: \0", "x.yaml:2:4: NUL byte; a recipe is text; is this the right file?"),
+    (b"a: 1\nb: \0", "x.yaml:2:4: NUL byte; a recipe is a text file; check the path"),
     (b"a: " + b"x" * MAX_BYTES, "x.yaml: the recipe is too large: over 1,000,000 bytes"),
 ]
 
@@ -104,7 +104,7 @@ def test_refused_files(raw: bytes, message: str, tmp_path: Path) -> None:
 
 
 def test_a_directory_and_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^d: is a directory; name a recipe file$"):
+    with pytest.raises(UserError, match=r"^d: is a directory; give a recipe file$"):
         read(tmp_path, "d")
     with pytest.raises(UserError, match=r"^x: no such file: searched from "):
         read(tmp_path / "x.yaml", "x")

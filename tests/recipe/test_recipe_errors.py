@@ -77,7 +77,7 @@ MISTAKES = [
     (
         "corpus: {source: opinions-corpus}",
         "",
-        "x.yaml:6:5: corpus: missing key: stages.0 (pretrain) reads it; add `corpus:`",
+        "x.yaml:6:5: corpus: missing key: stages.0 (pretrain) needs it; add `corpus:`",
     ),
     ("steps: 10", "", "x.yaml:8:5: stages.0.training: set exactly one of epochs and steps"),
     # wrong types
@@ -144,7 +144,7 @@ MISTAKES = [
     # extends
     ("name: x", "extends: [a]", "x.yaml:1:10: extends: must name one recipe: found a list"),
     ("name: x", "extends: smok", "x.yaml:1:10: extends: unknown recipe 'smok'; did you mean 'smoke'?"),
-    ("name: x", "extends: x.yaml", "x.yaml:1:10: extends: recipes extend each other in a circle: x → x"),
+    ("name: x", "extends: x.yaml", "x.yaml:1:10: extends: recipes extend each other in a cycle: x → x"),
     # more than one mistake
     ("seed: 1", "seed: -1\npaper: 3", "x.yaml:2:7: seed: found -1, allowed: >= 0; and 1 more problem"),
 ]  # fmt: skip
@@ -187,7 +187,7 @@ FLAGS = [
         "stages.distill.training.steps=1",
         "--set stages.distill.training.steps=1: stages.distill: 'distill' is not a list position; known: 0, 1",
     ),
-    ("stages.*.x.y=1", "--set stages.*.x.y=1: stages.*.x.y: nothing in the recipe has this path"),
+    ("stages.*.x.y=1", "--set stages.*.x.y=1: stages.*.x.y: this path does not exist in the recipe"),
     (
         "stages.*.training.precision=b16",
         "--set stages.*.training.precision=b16: stages.0.training.precision: "
@@ -233,7 +233,7 @@ def test_unknown_recipes(folder: Path) -> None:
         UserError, match=r"^no recipe file '\./mime\.yaml': looked for .*; did you mean 'mine\.yaml'\?$"
     ):
         load_recipe("./mime.yaml")
-    with pytest.raises(UserError, match=r"^not a recipe's name: found ' '$"):
+    with pytest.raises(UserError, match=r"^not a recipe name: found ' '$"):
         load_recipe(" ")
 
 

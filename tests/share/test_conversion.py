@@ -122,15 +122,18 @@ def test_layers_of_different_shapes_are_refused_with_the_shapes() -> None:
     model = parent(dataclasses.replace(CONFIG, layers=shapes))
     with pytest.raises(UserError) as error:
         convert(model, PAIRS, Mean())
-    assert "layers 0 and 1 share a group but not a shape: 4 heads of width 4 against 2 heads of width 4" in str(
-        error.value
+    assert (
+        "layers 0 and 1 are in one group but have different shapes: 4 heads of width 4 and 2 heads of width 4"
+        in str(error.value)
     )
-    with pytest.raises(UserError, match=r"layers 2 and 3 .* feed-forward width 24 against feed-forward width 20"):
+    with pytest.raises(UserError, match=r"layers 2 and 3 .* feed-forward width 24 and feed-forward width 20"):
         convert(model, LayerGroups((0, 1, 2, 3), (0, 0, 1, 1)), Mean())
 
 
 def test_a_rank_above_the_width_is_refused() -> None:
-    with pytest.raises(UserError, match="residuals of rank 17: the smallest matrix has rank 16; use at most 16"):
+    with pytest.raises(
+        UserError, match="residual rank 17 is too large: the smallest matrix has rank 16; use at most 16"
+    ):
         convert(parent(), PAIRS, Mean(), residual_rank=17)
 
 
@@ -169,7 +172,7 @@ def test_a_folder_holds_a_shared_tensor_once_and_gives_it_back_as_one(rank: int,
     for ours, theirs in zip(outputs(loaded.model), outputs(made), strict=True):
         assert torch.equal(ours, theirs)
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "its layers share matrices and keep norms and biases" in card
+    assert "its layers share matrices but have separate norms and biases" in card
     assert inspect(folder).stock_class is None
 
 
@@ -188,8 +191,8 @@ def test_tied_tensors_that_came_apart_are_told_on_load(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         load_model(folder)
     assert str(error.value) == (
-        f"{file}: '{name}' differs from 'encoder.layers.0.attention.query.weight': config.json says that these layers "
-        "share it: tied tensors came apart; restore the file that was written here"
+        f"{file}: '{name}' differs from 'encoder.layers.0.attention.query.weight': config.json ties these layers, but "
+        "their stored tensors differ; restore the original file"
     )
 
 
@@ -197,7 +200,7 @@ def test_tied_tensors_that_came_apart_are_told_on_save(tmp_path: Path) -> None:
     made = convert(parent(), PAIRS, Mean())
     layer: Any = made.encoder.layers[3]
     layer.feed_forward.up = torch.nn.Linear(16, 24)
-    with pytest.raises(UserError, match=r"'encoder.layers.3.feed_forward.up.weight' is a tensor of its own.*apart"):
+    with pytest.raises(UserError, match=r"'encoder.layers.3.feed_forward.up.weight' is not tied.*separate tensors"):
         saved(tmp_path / "m", made)
     assert not (tmp_path / "m").exists()
 

@@ -121,19 +121,19 @@ def test_the_cheapest_joins_are_made_one_after_the_other() -> None:
             "listed",
             {"groups": [[0, 1], [3]]},
             "pattern.groups: the groups do not cover layers 2, 4, 5: the model's layers are 0..5; "
-            "add [2], [4], [5] to leave them alone",
+            "add [2], [4], [5] to keep them unshared",
         ),
         (
             "listed",
             {"groups": [[0, 1, 2], [2, 3, 4, 5]]},
-            "pattern.groups: the groups overlap: layer 2 stands in two; name each layer once",
+            "pattern.groups: the groups overlap: layer 2 is in two; list each layer once",
         ),
         (
             "listed",
             {"groups": [[0, 1, 2, 2], [3, 4, 5]]},
-            "pattern.groups: layer 2 is named twice; name each layer once",
+            "pattern.groups: layer 2 is listed twice; list each layer once",
         ),
-        ("listed", {"groups": [[0, 1, 2, 6]]}, "pattern.groups: layer 6 does not exist: legal: 0..5"),
+        ("listed", {"groups": [[0, 1, 2, 6]]}, "pattern.groups: layer 6 does not exist: allowed: 0..5"),
     ],
 )
 def test_what_cannot_be(kind: str, options: dict[str, Any], message: str) -> None:

@@ -194,7 +194,7 @@ def test_a_folder_that_is_not_what_it_says_is_neither_written_nor_read(
     part = sparse_parts(made)["layer 1 feed_forward.up"]
     with torch.no_grad():
         part.weight[3, :4] = 1
-    with pytest.raises(UserError, match=r"layer 1 feed_forward.up is not 2:4 sparse, as the model's config says"):
+    with pytest.raises(UserError, match=r"layer 1 feed_forward.up is not 2:4 sparse, but the model's config says so"):
         save_model(tmp_path / "m", made, tokenizer_files=toy_tokenizer_files)
     assert not (tmp_path / "m").exists()
     plain = Model(dataclasses.replace(made.config, layers=CONFIG.layers), HEADS)
@@ -204,12 +204,12 @@ def test_a_folder_that_is_not_what_it_says_is_neither_written_nor_read(
     for said, message in (
         (
             {"pattern": "2:4", "layers": [[], ["feed_forward.up"]]},
-            r"layer 1 feed_forward.up is not 2:4 .* take 'compre",
+            r"layer 1 feed_forward.up is not 2:4 .* remove 'compre",
         ),
-        ({"pattern": "2:4", "layers": [["nothing"], []]}, "'nothing' is no matrix of a layer"),
-        ({"pattern": "2:4", "layers": [[]]}, "compress_sparsity speaks of 1 layers: the model has 2"),
-        ({"pattern": "4:8", "layers": [[], []]}, "compress_sparsity must say pattern 2:4 and layers"),
-        ({"pattern": "2:4", "layers": [["feed_forward.up", "feed_forward.up"], []]}, "named twice"),
+        ({"pattern": "2:4", "layers": [["nothing"], []]}, "'nothing' is not a matrix of a layer"),
+        ({"pattern": "2:4", "layers": [[]]}, "compress_sparsity lists 1 layers: the model has 2"),
+        ({"pattern": "4:8", "layers": [[], []]}, "compress_sparsity must have pattern 2:4 and layers"),
+        ({"pattern": "2:4", "layers": [["feed_forward.up", "feed_forward.up"], []]}, "listed twice"),
         ({"pattern": "2:4", "layers": [{}, []]}, "sparse must be a list of matrices"),
     ):
         values = json.loads((folder / "config.json").read_text()) | {SPARSITY: said}
@@ -299,9 +299,12 @@ def test_flags_are_overrides() -> None:
         (dataclasses.replace(CONFIG, layers=(LayerShape(1, 6, 10),) * 2), "no matrix of this model can be 2:4 sparse"),
         (
             dataclasses.replace(CONFIG, sharing=Sharing((0, 0), (0, 0))),
-            "share matrices and keep something of their own",
+            "share matrices and also have their own parameters",
         ),
-        (dataclasses.replace(CONFIG, layers=(LayerShape(2, 8, 32, (("feed_forward.up", 2),)),) * 2), "of low rank alr"),
+        (
+            dataclasses.replace(CONFIG, layers=(LayerShape(2, 8, 32, (("feed_forward.up", 2),)),) * 2),
+            "low-rank factors alr",
+        ),
         (sparse(parent()).config, "2:4 sparse, and cutting them again would break the pattern"),
     ],
 )
@@ -330,7 +333,7 @@ def test_the_predictor_holds_sparse_products_to_the_dense_answers(
     made = sparse(parent(dataclasses.replace(CONFIG, vocabulary=len(toy_vocabulary), initializer_range=0.3)))
     meta = FolderMeta(task="classification", label_names=("no", "yes"))
     folder = save_model(tmp_path / "m", made, tokenizer_files=toy_tokenizer_files, meta=meta)
-    with pytest.raises(UserError, match="this device has no sparse products"):
+    with pytest.raises(UserError, match="this device does not support sparse matrix products"):
         Predictor(folder, runtime="torch-sparse")
     monkeypatch.setattr(semistructured, "skips_zeros", lambda device: True)
     monkeypatch.setattr(semistructured, "packed", lambda weight: weight)
@@ -341,7 +344,7 @@ def test_the_predictor_holds_sparse_products_to_the_dense_answers(
     require_alike(predictor, rows, "random tokens")
     wrong = Predictor(folder, runtime="torch-sparse")
     monkeypatch.setattr(semistructured, "packed", lambda weight: -20 * weight)
-    with pytest.raises(UserError, match=r"torch-sparse is .*use --runtime torch"):
+    with pytest.raises(UserError, match=r"torch-sparse does not match the model.*use --runtime torch"):
         require_alike(wrong, rows, "random tokens")
 
 
@@ -349,10 +352,10 @@ def test_the_runtime_is_refused_where_nothing_skips_zeros() -> None:
     with pytest.raises(UserError) as caught:
         prepare_sparse(sparse(parent()))
     assert caught.value.line() == (
-        "--runtime torch-sparse: this device has no sparse products: they need CUDA capability 8.0 or more, this is a "
-        "CPU; use --runtime torch, which is as fast as for any dense model"
+        "--runtime torch-sparse: this device does not support sparse matrix products: they need CUDA capability 8.0 or "
+        "more, this is a CPU; use --runtime torch, which computes all weights as in a dense model"
     )
-    with pytest.raises(UserError, match="no matrix of the model is 2:4 sparse; compress sparsify it first"):
+    with pytest.raises(UserError, match="no matrix of the model is 2:4 sparse; sparsify it first: compress sparsify"):
         prepare_sparse(parent())
 
 
@@ -393,5 +396,7 @@ def test_sparse_products_answer_as_dense_ones(monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(run(batch).last_hidden, dense(batch).last_hidden, rtol=0.05, atol=0.05)
     assert rows
     assert all(number % 8 == 0 for number in rows)
-    with pytest.raises(UserError, match=r"takes none of the model's matrices as sparse: Both dimensions"):
+    with pytest.raises(
+        UserError, match=r"does not support sparse products for any matrix of this model: Both dimensions"
+    ):
         prepare_sparse(sparse(parent()))

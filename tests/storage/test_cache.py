@@ -101,9 +101,9 @@ def test_a_folder_for_one_user(cache: Path, tmp_path: Path, monkeypatch: pytest.
     (cache / "models").mkdir(mode=0o755)
     assert stat.S_IMODE(private_folder("models").stat().st_mode) == 0o700
     (cache / "link").symlink_to(tmp_path)
-    with pytest.raises(UserError, match="link: is not a folder of yours; set COMPRESS_CACHE to a folder of your own"):
+    with pytest.raises(UserError, match="link: is not a folder that belongs to you; set COMPRESS_CACHE"):
         private_folder("link")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(UserError, match="is not a folder of yours") as caught:
+    with pytest.raises(UserError, match="is not a folder that belongs to you") as caught:
         private_folder("models")
     assert caught.value.code == 6

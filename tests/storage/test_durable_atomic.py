@@ -101,10 +101,10 @@ def test_paths_that_cannot_be_written_are_told_in_one_line(tmp_path: Path) -> No
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir()
     cases = [
-        (tmp_path / "file" / "below", "exists already as something else"),
+        (tmp_path / "file" / "below", "exists already, as another type of file"),
         (tmp_path / "folder", "is a folder, not a file"),
         (tmp_path / ("x" * 300), "the name is too long"),
-        (tmp_path / "a\0b", "a path cannot hold a NUL character"),
+        (tmp_path / "a\0b", "a path cannot contain a NUL character"),
     ]
     for path, message in cases:
         target = path if "\0" not in str(path) else path / "x"
@@ -117,7 +117,7 @@ def test_paths_that_cannot_be_written_are_told_in_one_line(tmp_path: Path) -> No
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_no_right_to_write_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(UserError, match="no right to write here; choose another path"):
+    with pytest.raises(UserError, match="permission denied; choose another path"):
         atomic.write_text(tmp_path / "x", "x")
     tmp_path.chmod(0o700)
 
@@ -188,10 +188,10 @@ def test_what_we_did_not_write_is_never_replaced_or_removed(tmp_path: Path) -> N
     folder_at(tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     cases = {
-        "theirs": "it has no manifest of ours",
+        "theirs": "it has no manifest.json that compress wrote",
         "file": "it is not a folder",
-        "mixed": "somebody put files into it: sub/notes.txt",
-        "link": "it is a link",
+        "mixed": "it contains other files: sub/notes.txt",
+        "link": "it is a symbolic link",
     }
     before = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*"))
     for name, why in cases.items():
@@ -235,7 +235,7 @@ def test_only_plain_files_and_no_manifest_of_theirs(tmp_path: Path) -> None:
 
 def test_without_parents_a_vanished_folder_is_not_made_anew(tmp_path: Path) -> None:
     with (
-        pytest.raises(UserError, match="the folder to write into is gone") as caught,
+        pytest.raises(UserError, match="the folder to write to no longer exists") as caught,
         atomic.new_folder(tmp_path / "gone" / "x", parents=False),
     ):
         pytest.fail("the block must not run")
@@ -377,16 +377,18 @@ def test_verify_says_what_is_wrong(tmp_path: Path) -> None:
     (folder / "a.txt").unlink()
     (folder / "a.txt").mkdir()
     assert atomic.verify_folder(folder) == ["a.txt: not a file", "sub/b.bin: missing"]
-    assert atomic.verify_folder(tmp_path / "nowhere") == ["has no manifest.json: it is unfinished, or not ours"]
+    assert atomic.verify_folder(tmp_path / "nowhere") == [
+        "has no manifest.json: it is incomplete, or was not written by compress"
+    ]
     (folder / "manifest.json").write_text("{")
-    assert atomic.verify_folder(folder) == ["manifest.json is damaged: its text is not what we wrote"]
+    assert atomic.verify_folder(folder) == ["manifest.json is damaged: its content has changed"]
 
 
 def test_a_manifest_of_a_newer_version_is_named(tmp_path: Path) -> None:
     folder = folder_at(tmp_path / "x")
     path = folder / "manifest.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(UserError, match="it is version 2, this program reads up to 1: update it"):
+    with pytest.raises(UserError, match="its version is 2, this program supports up to 1: upgrade compress"):
         atomic.read_manifest(folder)
     assert not atomic.is_ours(folder)
 
@@ -394,7 +396,7 @@ def test_a_manifest_of_a_newer_version_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "", "."])
 def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
     (tmp_path / "manifest.json").write_bytes(manifest.encode({name: atomic.FileRecord("0" * 64, 1)}))
-    assert atomic.verify_folder(tmp_path) == ["manifest.json is damaged: its text is not what we wrote"]
+    assert atomic.verify_folder(tmp_path) == ["manifest.json is damaged: its content has changed"]
 
 
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
@@ -431,7 +433,7 @@ def test_the_newest_valid_wins_and_says_what_it_passed_over(tmp_path: Path) -> N
     assert found == tmp_path / "step-10"
     assert passed_over == [
         (tmp_path / "step-1000", ["a.txt: content changed (sha256 differs)"]),
-        (tmp_path / "step-100", ["has no manifest.json: it is unfinished, or not ours"]),
+        (tmp_path / "step-100", ["has no manifest.json: it is incomplete, or was not written by compress"]),
     ]
     shutil.rmtree(tmp_path / "step-9")
     shutil.rmtree(tmp_path / "step-10")

@@ -212,6 +212,6 @@ def test_after_close_nothing_is_appended(tmp_path: Path) -> None:
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("x")
     (tmp_path / "j").symlink_to(tmp_path / "victim")
-    with pytest.raises(UserError, match="loop of links"):
+    with pytest.raises(UserError, match="loop of symbolic links"):
         Journal(tmp_path / "j")
     assert (tmp_path / "victim").read_text() == "x"

@@ -39,24 +39,24 @@ BAD = {
     "two documents": ('{"a": 1}\n{"b": 2}', ":2:1: not valid JSON: Extra data, found '{\"b\": 2}'"),
     "duplicate": (
         '{"x": {"a": "{\\"a\\": 0}", "é": 1,\n "b": [{"a": 1}],  "a": 2}}',
-        ":2:20: the key 'a' is there twice: first on line 1, column 8",
+        ":2:20: duplicate key 'a': first on line 1, column 8",
     ),
     "duplicate written otherwise": (
         '{"a": 1, "\\u0061": 2}',
-        ":1:10: the key 'a' is there twice: first on line 1, column 2",
+        ":1:10: duplicate key 'a': first on line 1, column 2",
     ),
-    "nan": ('{"a": "NaN",\n "b": NaN}', ":2:7: NaN is not a number that JSON or a float can say"),
-    "infinity": ('{"a": -Infinity}', ":1:7: -Infinity is not a number that JSON or a float can say"),
-    "too great": ('{"a": [1, 1e999]}', ":1:11: 1e999 is not a number that JSON or a float can say"),
+    "nan": ('{"a": "NaN",\n "b": NaN}', ":2:7: NaN is not a valid number"),
+    "infinity": ('{"a": -Infinity}', ":1:7: -Infinity is not a valid number"),
+    "too great": ('{"a": [1, 1e999]}', ":1:11: 1e999 is not a valid number"),
     "endless digits": ('{"a": ' + "9" * 5000 + "}", ": not readable JSON: Exceeds the limit (4300 digits)"),
     "a list": ("[1, 2]", ": not a JSON object: found a list; expected { … }"),
     "a string": ('"text"', ": not a JSON object: found a string; expected { … }"),
     "null": ("null", ": not a JSON object: found a null; expected { … }"),
     "UTF-16": ('{"a": 1}'.encode("utf-16"), ": the text is UTF-16; save it as UTF-8"),
     "Latin-1": (b'{"a": 1,\n "b\xe4r": 2}', ":2:4: not valid UTF-8: byte 0xe4 at offset 12"),
-    "half a character": (
+    "lone surrogate": (
         '{"ok": "\\ud83d\\ude00", "a": "\\ud800"}',
-        ":1:30: a string holds half a character (a lone surrogate)",
+        ":1:30: a string contains a lone surrogate",
     ),
     "NUL": ('{"a": 1\0}', ":1:8: not valid JSON: Expecting ',' delimiter, found '\\x00}'"),
     "control character": (
@@ -69,7 +69,7 @@ BAD = {
     ),
     "a page": (
         "\n<!DOCTYPE html><html></html>",
-        ": not a JSON file: it looks like an HTML page; download the file itself, not its page",
+        ": not a JSON file: it looks like an HTML page; download the raw file, not the web page",
     ),
 }
 
@@ -134,7 +134,7 @@ def test_files_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "confg.json": "no such file; did you mean 'config.json'?",
         "zzz": "no such file",
         "": "is a folder, not a file",
-        "pipe": "is not a plain file",
+        "pipe": "is not a regular file",
         "config.json/x": "cannot be opened: Not a directory",
     }
     for name, message in cases.items():

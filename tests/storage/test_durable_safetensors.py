@@ -160,7 +160,7 @@ def test_numbers_that_are_not_finite_name_their_tensor(tmp_path: Path, value: fl
     bad[77] = value
     atomic.write_safetensors(tmp_path / "x", {"good": torch.ones(3), "layers.0.query": bad, "ids": torch.ones(2).int()})
     assert len(safe.load_safetensors(tmp_path / "x")) == 3
-    with pytest.raises(UserError, match=r"holds NaN or infinite numbers: in layers\.0\.query;") as caught:
+    with pytest.raises(UserError, match=r"contains NaN or infinity: in layers\.0\.query;") as caught:
         safe.load_safetensors(tmp_path / "x", finite=True)
     assert caught.value.code == 4
 
@@ -176,7 +176,7 @@ def test_many_bad_tensors_are_counted() -> None:
 A = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 B = {"dtype": "F32", "shape": [1], "data_offsets": [8, 12]}
 DAMAGED = ": damaged safetensors header: "
-CONVERT = "; pickles can run code and are never loaded here: convert it to safetensors in a sandbox"
+CONVERT = "; loading a pickle can run code, so pickles are not supported: convert it to safetensors in a sandbox"
 
 
 def torch_zip() -> bytes:
@@ -207,11 +207,11 @@ BAD: dict[str, tuple[bytes, str]] = {
     "trailing bytes": (pack({"a": A}, bytes(11)), ": damaged safetensors file: 3 bytes follow the last tensor"),
     "hole": (
         pack({"a": A, "b": B | {"data_offsets": [10, 14]}}, bytes(14)),
-        ": damaged safetensors file: tensor 'a' and tensor 'b' have a hole between them",
+        ": damaged safetensors file: tensor 'a' and tensor 'b' have a gap between them",
     ),
     "hole at the start": (
         pack({"a": A | {"data_offsets": [4, 12]}}, bytes(12)),
-        ": damaged safetensors file: the header and tensor 'a' have a hole between them",
+        ": damaged safetensors file: the header and tensor 'a' have a gap between them",
     ),
     "overlap": (
         pack({"a": A, "b": B | {"data_offsets": [4, 8]}}, bytes(8)),
@@ -232,19 +232,19 @@ BAD: dict[str, tuple[bytes, str]] = {
     ),
     "dtype is a list": (
         pack({"a": A | {"dtype": []}}, bytes(8)),
-        DAMAGED + "tensor 'a' has no proper dtype, shape and data_offsets",
+        DAMAGED + "tensor 'a' has no valid dtype, shape and data_offsets",
     ),
     "duplicate key": (
         pack(b'{"a": %s, "a": %s}' % (json.dumps(A).encode(), json.dumps(A).encode()), bytes(8)),
-        " (header):1:63: the key 'a' is there twice: first on line 1, column 2",
+        " (header):1:63: duplicate key 'a': first on line 1, column 2",
     ),
     "negative shape": (
         pack({"a": A | {"shape": [-2]}}, bytes(8)),
-        DAMAGED + "tensor 'a' has no proper dtype, shape and data_offsets",
+        DAMAGED + "tensor 'a' has no valid dtype, shape and data_offsets",
     ),
     "boolean shape": (
         pack({"a": A | {"shape": [True, 2]}}, bytes(8)),
-        DAMAGED + "tensor 'a' has no proper dtype, shape and data_offsets",
+        DAMAGED + "tensor 'a' has no valid dtype, shape and data_offsets",
     ),
     "offsets reversed": (
         pack({"a": A | {"data_offsets": [8, 0]}}, bytes(8)),
@@ -252,15 +252,15 @@ BAD: dict[str, tuple[bytes, str]] = {
     ),
     "a key missing": (
         pack({"a": {"dtype": "F32", "shape": [2]}}, bytes(8)),
-        DAMAGED + "tensor 'a' has no proper dtype, shape and data_offsets",
+        DAMAGED + "tensor 'a' has no valid dtype, shape and data_offsets",
     ),
     "a key more": (
         pack({"a": A | {"evil": 1}}, bytes(8)),
-        DAMAGED + "tensor 'a' has no proper dtype, shape and data_offsets",
+        DAMAGED + "tensor 'a' has no valid dtype, shape and data_offsets",
     ),
     "not a mapping": (
         pack({"a": 5}, bytes(8)),
-        DAMAGED + "tensor 'a' has no proper dtype, shape and data_offsets",
+        DAMAGED + "tensor 'a' has no valid dtype, shape and data_offsets",
     ),
     "huge empty shape": (
         pack({"a": {"dtype": "F32", "shape": [0, 2**40, 2**40], "data_offsets": [0, 0]}}, b""),
@@ -300,7 +300,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     ),
     "a page": (
         b"<!doctype html>\n<html><body>Not found</body></html>",
-        ": not a safetensors file: it looks like an HTML page; download the file itself, not its page",
+        ": not a safetensors file: it looks like an HTML page; download the raw file, not the web page",
     ),
     "git-lfs": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
@@ -363,7 +363,7 @@ def test_a_file_that_becomes_shorter_is_noticed(tmp_path: Path, monkeypatch: pyt
         os.truncate(path, 500)
 
     monkeypatch.setattr(tensorfile, "_check_offsets", shorten)
-    with pytest.raises(UserError, match="changed while it was read: it became shorter"):
+    with pytest.raises(UserError, match="changed while it was read: the file was truncated"):
         safe.load_safetensors(path)
 
 

@@ -131,7 +131,7 @@ def test_the_second_signal_leaves_at_once_with_75(number: signal.Signals) -> Non
         process.send_signal(number)
         assert process.wait(50) == 75, "it sleeps for a minute otherwise"
         assert process.stderr is not None
-        assert process.stderr.read() == "\nstopped at once; the last checkpoint stands\n"
+        assert process.stderr.read() == "\nstopped immediately; the last checkpoint is kept\n"
 
 
 def test_it_leaves_even_out_of_a_long_computation() -> None:

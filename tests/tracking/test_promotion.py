@@ -195,9 +195,9 @@ def test_a_pyfunc_folder_is_not_written_over(made: Maker, tmp_path: Path) -> Non
 def test_rows_of_a_service(made: Maker) -> None:
     service = Service(made("student"))
     assert service.answer(["good", "bad"]) == service.answer([{"text": "good"}, {"sentence": "bad", "text_pair": None}])
-    with pytest.raises(UserError, match="row 1: has no text 'text'; did you mean 'txt'"):
+    with pytest.raises(UserError, match="row 1: text 'text' is missing; did you mean 'txt'"):
         service.answer([{"text": "good"}, {"txt": "bad"}])
-    with pytest.raises(UserError, match="row 0: is neither a text nor a row of named texts"):
+    with pytest.raises(UserError, match="row 0: expected a text, or a row with named texts"):
         service.answer([7])
 
 

@@ -107,7 +107,7 @@ def test_a_process_that_is_killed_ends_the_others(at_rank: int, server: Server, 
     codes, said = server.ask(tmp_path / "x", 2, happens="SIGKILL", at_rank=at_rank, at_step=4)
     assert codes[at_rank] == -9
     assert codes[1 - at_rank] == 75
-    assert "another process of this run died; the last checkpoint stands" in said
+    assert "another process of this run died; the last checkpoint is kept" in said
     assert server.ask(tmp_path / "x", 2, resume=True) == ([0, 0], "")
     assert server.ask(tmp_path / "whole", 2) == ([0, 0], "")
     np.testing.assert_array_equal(weights(tmp_path / "x"), weights(tmp_path / "whole"))
@@ -116,14 +116,14 @@ def test_a_process_that_is_killed_ends_the_others(at_rank: int, server: Server, 
 def test_other_data_on_another_machine_is_refused(server: Server, tmp_path: Path) -> None:
     codes, said = server.ask(tmp_path / "x", 2, other_data=1)
     assert codes == [2, 2]
-    assert "process 1 does not have the data of the first process: other against" in said
+    assert "data of process 1 differs from the first process: other and" in said
     assert not list((tmp_path / "x" / "checkpoints").glob("step-*"))
 
 
 def test_fewer_rows_a_step_than_processes_are_refused(server: Server, tmp_path: Path) -> None:
     codes, said = server.ask(tmp_path / "x", BATCH + 1)
     assert codes == [2] * (BATCH + 1)
-    assert f"training.batch_rows: {BATCH} rows a step cannot be shared by {BATCH + 1} processes" in said
+    assert f"training.batch_rows: {BATCH} rows per step cannot be divided among {BATCH + 1} processes" in said
     assert ROWS > BATCH + 1
 
 

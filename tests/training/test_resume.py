@@ -120,7 +120,7 @@ def test_a_validation_that_stops_is_repeated_on_resume(tmp_path: Path, whole: di
         flag.requested = "SIGHUP"
         raise Stopped("asked to")
 
-    with pytest.raises(Stopped, match="stopped by SIGHUP while validating after step 4"):
+    with pytest.raises(Stopped, match="stopped by SIGHUP during validation after step 4"):
         run(tmp_path, validate=interrupted, stop=flag)
     _, module = run(tmp_path, resume=True)
     assert prints(tmp_path, module) == whole
@@ -268,7 +268,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     _, module = run(tmp_path, resume=True)
     assert prints(tmp_path, module) == whole
     assert "checkpoint step-00000008 is damaged (" in caplog.text
-    assert "going back to step-00000006" in caplog.text
+    assert "continuing from step-00000006" in caplog.text
 
 
 def test_damaged_best_weights_spoil_the_checkpoints_that_name_them(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_another_run_is_refused_with_a_diff(change: dict[str, Any], said: str, t
     with pytest.raises(UserError) as caught:
         run(tmp_path, resume=True, **change)
     assert caught.value.code == ExitCode.REFUSED
-    assert "cannot resume: the run that was saved is another one" in caught.value.line()
+    assert "cannot resume: the saved run has different settings" in caught.value.line()
     assert said in caught.value.line()
 
 
@@ -335,7 +335,9 @@ def test_another_environment_is_allowed_and_told_once(tmp_path: Path, caplog: py
 
 def test_checkpoints_of_an_earlier_run_are_not_overwritten(tmp_path: Path) -> None:
     stopped_run(tmp_path, 4)
-    with pytest.raises(UserError, match="checkpoints of an earlier run are there; continue it with --resume") as caught:
+    with pytest.raises(
+        UserError, match="the folder contains checkpoints of an earlier run; continue it with --resume"
+    ) as caught:
         run(tmp_path)
     assert caught.value.code == ExitCode.REFUSED
 
@@ -345,16 +347,14 @@ def test_resuming_where_nothing_was_saved_starts_and_says_so(
 ) -> None:
     _, module = run(tmp_path, resume=True)
     assert prints(tmp_path, module) == whole
-    assert "no checkpoint was written yet, starting at the beginning" in caplog.text
+    assert "no checkpoint was written yet, starting from step 0" in caplog.text
 
 
 def test_a_model_of_another_shape_is_refused(tmp_path: Path) -> None:
     stopped_run(tmp_path, 4)
     module = toy_module()
     module.student.extra = torch.nn.Parameter(torch.zeros(3))
-    with pytest.raises(
-        UserError, match=r"weights do not belong to this model: 'student\.extra' is missing on one side"
-    ):
+    with pytest.raises(UserError, match=r"weights do not match this model: 'student\.extra' is missing on one side"):
         run(tmp_path, resume=True, module=module)
 
 

@@ -190,8 +190,9 @@ def test_too_many_bad_steps_in_a_row_stop_the_run(tmp_path: Path) -> None:
     rows = [int(row) for batch in Source().step(1, 4) for row in batch.row_ids]
     listed = ", ".join(map(str, rows))
     assert error.line() == (
-        f"step 10: the numbers went bad: hard_labels is nan, loss is nan, 3 such steps in a row; rows {listed}; "
-        f"lower the learning rate or look at these rows; last good checkpoint: {tmp_path}/checkpoints/step-00000009"
+        f"step 10: training produced non-finite values: hard_labels is nan, loss is nan, 3 such steps in a row; rows "
+        f"{listed}; lower the learning rate or check these rows; "
+        f"last good checkpoint: {tmp_path}/checkpoints/step-00000009"
     )
     saved = checkpoint.Checkpoints(tmp_path / "checkpoints", 2).newest()
     assert saved is not None
@@ -284,7 +285,7 @@ def test_a_metric_that_is_not_finite_never_wins(tmp_path: Path) -> None:
 
 def test_selecting_by_an_unknown_metric_is_refused(tmp_path: Path) -> None:
     error = refusal(lambda: run(tmp_path, select=("f1", "max")))
-    assert error.line() == "no metric 'f1' to select by: validation gives early, loss"
+    assert error.line() == "unknown metric 'f1' to select by: validation reports early, loss"
 
 
 # --- log and progress -------------------------------------------------------------------------------------------
@@ -410,7 +411,7 @@ def test_a_disk_that_stays_full_ends_the_run_with_the_old_checkpoint_whole(
     assert error.code == ExitCode.RESOURCES
     assert "the disk is full" in error.line()
     assert "3 checkpoints in a row failed" in error.line()
-    assert error.line().endswith("then --resume")
+    assert error.line().endswith("then use --resume")
     assert all(not atomic.verify_folder(tmp_path / "checkpoints" / name) for name in names(tmp_path))
 
 
@@ -420,7 +421,7 @@ def test_stopping_on_a_full_disk_says_where_it_will_continue(tmp_path: Path) -> 
     with faults.armed("checkpoint.after_files", "enospc", nth=2), pytest.raises(Stopped) as caught:
         run(tmp_path, stop=flag, source=source)
     assert str(caught.value) == (
-        "stopped by SIGTERM after step 5 of 12; the state could not be saved, so it continues from step-00000003"
+        "stopped by SIGTERM after step 5 of 12; the state could not be saved, training will continue from step-00000003"
     )
 
 
@@ -438,7 +439,7 @@ def test_a_vanished_folder_does_not_come_back_as_another(tmp_path: Path, caplog:
     error = refusal(lambda: run(folder, source=source, plan={"checkpoint_every": 1, "keep_best": False}))
     assert error.code == ExitCode.RESOURCES
     assert not folder.exists()
-    assert "the folder to write into is gone" in caplog.text
+    assert "the folder to write to no longer exists" in caplog.text
 
 
 # --- memory, precision, length ----------------------------------------------------------------------------------
@@ -521,7 +522,7 @@ def test_epochs_and_their_parts_make_steps(tmp_path: Path) -> None:
 def test_data_without_a_step_are_refused(tmp_path: Path) -> None:
     error = refusal(lambda: run(tmp_path, source=Source(per_epoch=0)))
     assert error.code == ExitCode.DATA
-    assert "the training data give not a single step" in error.line()
+    assert "the training data is too small for one step" in error.line()
 
 
 def test_nothing_to_train_is_refused(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class _Ordered:
     ) -> None:
         assert 0 <= rank < world, (rank, world)
         if rows < 1:
-            raise UserError("there is no row to train on")
+            raise UserError("there are no rows to train on")
         if rows_per_step < 1 or max_tokens < 1:
             raise UserError("batch_rows and max_tokens must be 1 or more", why=f"found {rows_per_step}, {max_tokens}")
         self.rows, self.rows_per_step, self.max_tokens = rows, rows_per_step, max_tokens
@@ -195,7 +195,7 @@ class CorpusBatches(_Ordered):
         _check(masking, choice, pairs, rate, shares, across_documents)
         if tokens.stored and masking == "static":
             raise UserError(
-                "static masking keeps every hidden piece in memory, and this corpus is on the disk",
+                "static masking keeps every masked token in memory, but this corpus is read from disk",
                 do="use dynamic masking, or stream: false",
             )
         if across_documents:
@@ -239,7 +239,7 @@ class CorpusBatches(_Ordered):
             return None
         keep = pairs.divisible(self._tokens, self.blocks)
         if not keep.any():
-            raise UserError("no text of this corpus can be cut into two segments", do="use pairs: none")
+            raise UserError("no text of this corpus can be split into two segments", do="use pairs: none")
         self.blocks = Blocks(self.blocks.starts[keep], self.blocks.ends[keep], self.blocks.documents[keep])
         return pairs.Pairer(self._tokens, self.blocks, kind, block_length - self._special_count)
 
@@ -393,12 +393,15 @@ def _check(mode: str, choice: str, kind: str, rate: float, shares: tuple[float, 
         if value not in known:
             raise UserError(f"unknown {what} '{value}'", do=did_you_mean(value, known))
     if not 0 < rate < 1:
-        raise UserError(f"a masking rate of {rate} is not possible", why="allowed: above 0, below 1")
+        raise UserError(f"invalid masking rate {rate}", why="allowed: above 0, below 1")
     if min(shares) < 0 or sum(shares) > 1:
         raise UserError(
-            f"shares of [MASK] and random tokens of {shares} are not possible", why="each 0 or more, 1 in all"
+            f"invalid shares of [MASK] and random tokens {shares}",
+            why="each must be 0 or more, and their sum at most 1",
         )
     if mode == "static" and choice == "distilbert":
-        raise UserError("distilbert's choice is drawn over a batch, so it cannot be static", do="use dynamic masking")
+        raise UserError(
+            "choice distilbert samples tokens over a whole batch, so it needs dynamic masking", do="use dynamic masking"
+        )
     if across and kind != "none":
         raise UserError("sentence pairs need blocks that end with their document", do="set across_documents to false")

@@ -121,7 +121,7 @@ def examples_of(
     """What the tokenizer made of consecutive rows (`Encoded` parts), with labels by row, or by token where `words` come
     with them. beside: words, places, notes of the Examples. Raises UserError when there is no row."""
     if not len(numbers):
-        raise UserError("there is no row to encode")
+        raise UserError("there are no rows to encode")
     check_length(max_length)
     starts = np.cumsum([0, *(len(p.ids) for p in parts)])
     ids = np.concatenate([p.ids for p in parts])

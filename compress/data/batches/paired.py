@@ -80,9 +80,7 @@ class PairedRows:
 
     def __post_init__(self) -> None:
         if not np.array_equal(self.student.numbers, self.teacher.numbers):
-            raise UserError(
-                "two tokenizers cut these texts into different rows", do="use data.long_text: cut, and one row a text"
-            )
+            raise UserError("the two tokenizers split these texts into different rows", do="use data.long_text: cut")
 
     @property
     def fingerprint(self) -> str:

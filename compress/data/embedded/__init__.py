@@ -38,7 +38,12 @@ class _Set:
 _SETS = {
     "opinions": _Set(
         opinions.opinions,
-        Description("classification", ("text", "label"), opinions.LABELS, "which opinion does the text leave standing"),
+        Description(
+            "classification",
+            ("text", "label"),
+            opinions.LABELS,
+            "the final opinion of a text with negations and contrasts",
+        ),
     ),
     "opinions-pairs": _Set(
         relations.pairs,
@@ -51,15 +56,17 @@ _SETS = {
     ),
     "opinions-similarity": _Set(
         relations.similarity,
-        Description("regression", ("sentence1", "sentence2", "score"), (), "how near in meaning, from 0 to 5"),
+        Description("regression", ("sentence1", "sentence2", "score"), (), "similarity in meaning, from 0 to 5"),
     ),
     "opinions-claims": _Set(
         claims.claims,
-        Description("multi-label", ("text", "labels"), claims.LABELS, "praise, complaints, things named in passing"),
+        Description(
+            "multi-label", ("text", "labels"), claims.LABELS, "aspects that are praised, criticized or only mentioned"
+        ),
     ),
     "opinions-tags": _Set(
         spans.tags,
-        Description("token-classification", ("tokens", "labels"), spans.TAGS, "what is judged, and the judging words"),
+        Description("token-classification", ("tokens", "labels"), spans.TAGS, "aspects and opinion words"),
     ),
     "opinions-qa": _Set(
         spans.questions,
@@ -67,11 +74,11 @@ _SETS = {
             "extractive-qa",
             ("context", "question", "answers", "answer_starts"),
             (),
-            "who thinks what about what, answered by a span of the context",
+            "who has which opinion of what; the answer is a span of the context",
         ),
     ),
     "opinions-corpus": _Set(
-        opinions.corpus, Description("corpus", ("text",), (), "documents of several sentences, one a line")
+        opinions.corpus, Description("corpus", ("text",), (), "documents of several sentences, one sentence per line")
     ),
 }
 NAMES = tuple(_SETS)
@@ -95,5 +102,5 @@ def fingerprint(name: str, seed: int = 0) -> str:
 
 def _find(name: str) -> _Set:
     if name not in _SETS:
-        raise UserError(f"there is no embedded data set '{name}'", do=did_you_mean(name, NAMES))
+        raise UserError(f"unknown embedded data set '{name}'", do=did_you_mean(name, NAMES))
     return _SETS[name]

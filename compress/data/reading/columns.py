@@ -107,7 +107,7 @@ def roles(frame: Frame, wanted: Wanted, asked: Asked, where: str) -> tuple[dict[
             found["label"] = name
     if len(set(found.values())) < len(found):
         shown = ", ".join(f"{role} = '{name}'" for role, name in found.items())
-        raise UserError("one column is named for two things", where=where, why=printable(shown), do=listed(frame))
+        raise UserError("the same column is given twice", where=where, why=printable(shown), do=listed(frame))
     return found, notes
 
 
@@ -127,7 +127,7 @@ def _named(frame: Frame, name: str, role: str, where: str) -> str:
         return name
     near = did_you_mean(name, frame.columns)
     do = f"{near} ({listed(frame)})" if near.startswith("did") else listed(frame)
-    raise UserError(f"there is no column '{printable(name, 60)}' for the {role.replace('_', ' ')}", where=where, do=do)
+    raise UserError(f"{role.replace('_', ' ')} column '{printable(name, 60)}' not found", where=where, do=do)
 
 
 def _usual(frame: Frame, names: Sequence[str]) -> str | None:
@@ -149,19 +149,21 @@ def _find_pair(frame: Frame, found: dict[str, str], where: str) -> None:
         have, miss = ("text", "text_pair") if "text" in found else ("text_pair", "text")
         partner = _usual(frame, [pairs.get(found[have].lower(), "")])
         if partner is None:
-            raise UserError(f"which column is the {miss.replace('_', ' ')}?", where=where, do=listed(frame))
+            raise UserError(f"cannot infer the {miss.replace('_', ' ')} column", where=where, do=listed(frame))
         found[miss] = partner
         return
     usual = _usual_pair(frame)
     if usual is None:
-        raise UserError("no two columns look like a pair of texts", where=where, do=f"name both; {listed(frame)}")
+        raise UserError("cannot infer the two text columns", where=where, do=f"name both; {listed(frame)}")
     found["text"], found["text_pair"] = usual
 
 
 def _find_usual(frame: Frame, role: str, names: Sequence[str], where: str) -> str:
     name = _usual(frame, names)
     if name is None:
-        raise UserError(f"which column is the {role.replace('_', ' ')}?", where=where, do=f"name it; {listed(frame)}")
+        raise UserError(
+            f"cannot infer the {role.replace('_', ' ')} column", where=where, do=f"name it; {listed(frame)}"
+        )
     return name
 
 
@@ -172,9 +174,9 @@ def _find_text(frame: Frame, where: str, notes: list[str], labels: Sequence[str]
     label = _usual(frame, labels)
     texts = [name for name, column in frame.columns.items() if name != label and is_text(column)]
     if len(texts) == 1:
-        notes.append(f"the text is column '{printable(texts[0], 60)}', the only one that holds text")
+        notes.append(f"text column: '{printable(texts[0], 60)}', the only column that contains text")
         return texts[0]
-    raise UserError("which column is the text?", where=where, do=f"name it; {listed(frame)}")
+    raise UserError("cannot infer the text column", where=where, do=f"name it; {listed(frame)}")
 
 
 def is_text(column: Column) -> bool:
@@ -203,7 +205,7 @@ def others(frames: Mapping[str, Frame], chosen: Mapping[str, str], asked: Sequen
         if name not in known:
             near = did_you_mean(name, known)
             shown = printable(name, 60)
-            raise UserError(f"there is no column '{shown}' in {where}", where=f"--slice {shown}", do=near)
+            raise UserError(f"column '{shown}' not found in {where}", where=f"--slice {shown}", do=near)
     folded = {name.lower(): name for name in known if name not in chosen.values()}
     usual = next((folded[name] for name in SOURCE if name in folded), None)
     return list(dict.fromkeys([*asked, *([] if usual is None else [usual])]))

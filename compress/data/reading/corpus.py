@@ -66,7 +66,7 @@ def open_corpus(
         rows = _documents(frame, roles["text"], f"{name}: {split}", notes)
         splits[split] = rows if limit is None else rows.take(np.arange(min(limit, len(rows))))
     if "train" not in splits:
-        raise UserError("there is no train split", where=name, why="found " + ", ".join(splits))
+        raise UserError("no train split", where=name, why="found " + ", ".join(splits))
     if "validation" not in splits:
         splits = _with_validation(splits, seed, name, notes)
     digest = hashlib.sha256(b"corpus-1")
@@ -154,19 +154,19 @@ def _documents(frame: Frame, column: str, where: str, notes: list[str]) -> Rows:
     values, missing = texts.read_text(frame.columns[column], f"{where}: column '{column}'")
     rows = Rows({"text": values}, np.full(frame.rows, -100), np.arange(1, frame.rows + 1))
     if missing.any():
-        notes.append(f"{where}: {int(missing.sum()):,} rows without a text are left out")
+        notes.append(f"{where}: {int(missing.sum()):,} rows without text are skipped")
         rows = rows.take(np.flatnonzero(~missing))
     if not len(rows):
-        raise UserError("no row has a text", where=where)
+        raise UserError("no row has text", where=where)
     return rows
 
 
 def _with_validation(splits: dict[str, Rows], seed: int, name: str, notes: list[str]) -> dict[str, Rows]:
     if len(splits["train"]) < splitting.SMALLEST:
-        notes.append("too few documents to cut a validation split from: the train text stands in for it")
+        notes.append("too few documents for a validation split: the train text is used instead")
         return {**splits, "validation": splits["train"]}
     parts = splitting.cut(splits["train"], {"train": 0.95, "validation": 0.05}, seed, name)
-    notes.append(f"no validation split: {len(parts['validation']):,} documents cut from train (seed {seed})")
+    notes.append(f"no validation split: {len(parts['validation']):,} documents of train are held out (seed {seed})")
     return {**splits, **parts}
 
 
@@ -191,7 +191,7 @@ def with_task_texts(corpus: Corpus, rows: Rows) -> Corpus:
     digest = hashlib.sha256(f"{corpus.fingerprint} with task texts".encode())
     for text in found:
         digest.update(json.dumps(text).encode())
-    note = f"the corpus also holds {len(found):,} texts of the labelled data"
+    note = f"the corpus also contains {len(found):,} texts of the labelled data"
     return Corpus({**corpus.splits, "train": both}, corpus.name, digest.hexdigest(), (*corpus.notes, note))
 
 

@@ -93,8 +93,10 @@ def open_corpus(
     if source is not None and (stream or source.size >= LARGE):
         return open_files(name, source, text_column=text_column, limit=limit)
     if stream and not places.is_elsewhere(name) and not places.is_saved(places.path_of(name)):
-        why = "found no train files, or others than " + ", ".join(s for s, k in files.SUFFIXES.items() if k in KINDS)
-        raise UserError("this cannot be read document by document", where=name, why=why, do="write it as .jsonl")
+        why = "streaming needs train files of these types: " + ", ".join(
+            s for s, k in files.SUFFIXES.items() if k in KINDS
+        )
+        raise UserError("this corpus cannot be streamed", where=name, why=why, do="convert it to .jsonl")
     return replace(corpora.open_corpus(name, text_column=text_column, limit=limit), stored=bool(stream))
 
 
@@ -138,12 +140,12 @@ def open_files(name: str, source: Source, *, text_column: str | None = None, lim
     made = FileCorpus({}, name, digest.hexdigest(), (), True, source.splits, column, limit, cut)
     if cut and next(made.texts("validation"), None) is None:
         made = FileCorpus({}, name, digest.hexdigest(), (), True, source.splits, column, limit)
-        notes.append("too few documents to cut a validation split from: the train text stands in for it")
+        notes.append("too few documents for a validation split: the train text is used instead")
     elif cut:
         notes.append(f"no validation split: up to {HELD_OUT:,} documents are held out of train")
     elif sum(path.stat().st_size for path in source.splits["validation"]) > MUCH:
-        notes.append(f"of the validation split only the first {HELD_OUT:,} documents are read")
-    notes.append(f"read from its files as it is needed ({source.size / 1e6:,.0f} MB), tokens kept on the disk")
+        notes.append(f"only the first {HELD_OUT:,} documents of the validation split are used")
+    notes.append(f"streamed from its files ({source.size / 1e6:,.0f} MB); tokens are cached on disk")
     return FileCorpus({}, name, made.fingerprint, tuple(notes), True, source.splits, column, limit, made.cut)
 
 
@@ -157,7 +159,7 @@ def documents(path: Path, column: str | None) -> Iterator[str]:
     for number, value in enumerate(_values(path, kind, column), 1):
         if value is not None and not isinstance(value, str):
             raise UserError(
-                "the text column holds values that are not text",
+                "the text column contains values that are not text",
                 where=f"{path}: column '{column}'",
                 why=f"row {number} is {printable(repr(value), 60)}",
                 do="write them as strings, or name another text column",
@@ -198,7 +200,9 @@ def _column(name: str, source: Source, asked: str | None, notes: list[str]) -> s
     tables = [path for paths in source.splits.values() for path in paths if _kind(path) != "text"]
     if not tables:
         if asked is not None:
-            raise UserError("plain text has no columns", where="corpus.text_column", why=f"'{asked}' was asked for")
+            raise UserError(
+                "plain text has no columns", where="corpus.text_column", why=f"column '{asked}' was requested"
+            )
         return None
     roles, more = columns.roles(_sample(tables[0]), Wanted(), Asked(text=asked), name)
     notes += more

@@ -70,7 +70,7 @@ def look(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise missing(path) from error
     except IsADirectoryError as error:
-        raise UserError("this is a folder, a file was expected", where=str(path)) from error
+        raise UserError("expected a file, found a folder", where=str(path)) from error
     except OSError as error:
         raise UserError("cannot read the file", where=str(path), why=error.strerror or str(error)) from error
     if not head:
@@ -84,7 +84,7 @@ def look(path: Path) -> bytes:
             "this is an HTML page, not data",
             where=str(path),
             why=f"it starts with {printable(start.decode('utf-8', 'replace'), 40)!r}",
-            do="download the raw file instead of the page that shows it",
+            do="download the raw file, not the web page that displays it",
         )
     if SUFFIXES.get(path.suffix.lower()) not in ("parquet", "arrow"):
         _refuse_utf16_without_mark(path, head)
@@ -102,7 +102,7 @@ def missing(path: Path) -> UserError:
     if near is not None:
         do = f"did you mean '{parent / near}'?"
     elif names:
-        do = "it holds: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+        do = "it contains: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
     else:
         do = "that folder is empty"
     return UserError(f"no such file or folder: '{path}'", why=where, do=do)
@@ -141,10 +141,10 @@ def _read_binary(path: Path, kind: str, head: bytes) -> Frame:
 def damaged(path: Path, kind: str | None, error: Exception) -> UserError:
     """What is said of a parquet or Arrow file that its library could not read."""
     return UserError(
-        f"cannot read this {kind} file, it is damaged or cut",
+        f"cannot read this {kind} file, it is damaged or truncated",
         where=str(path),
         why=printable(str(error).splitlines()[0] if str(error) else type(error).__name__, 160),
-        do="fetch or write it again",
+        do="download or write it again",
     )
 
 
@@ -155,8 +155,8 @@ def _check_parquet(path: Path, head: bytes) -> None:
         file.seek(max(0, path.stat().st_size - 4))
         if file.read(4) != b"PAR1":
             raise UserError(
-                "the parquet file is cut",
+                "the parquet file is truncated",
                 where=str(path),
-                why=f"{path.stat().st_size:,} bytes, without the end mark",
-                do="fetch or write it again",
+                why=f"{path.stat().st_size:,} bytes, without the end marker",
+                do="download or write it again",
             )

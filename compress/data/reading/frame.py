@@ -109,7 +109,7 @@ class FrameBuilder:
         except UnicodeEncodeError as error:
             row = next(i for i, value in enumerate(values) if _is_torn(value))
             raise UserError(
-                f"the text in column '{name}' holds half a surrogate pair",
+                f"the text in column '{name}' contains half a surrogate pair",
                 where=self._where or None,
                 why=f"row {sum(self._sizes) + row + 1}",
                 do="write the character as a whole \\u pair or as UTF-8",

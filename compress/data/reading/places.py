@@ -66,12 +66,12 @@ def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None) -> S
 def path_of(name: str) -> Path:
     """`name` as a path, `~` resolved. Raises UserError for what no path can be."""
     if not name.strip():
-        raise UserError("no data is named", do="give a file, a folder, hf:name or an embedded set")
+        raise UserError("no data given", do="give a file, a folder, hf:name or an embedded set")
     try:
         path = Path(name).expanduser()
         path.exists()
         if "\x00" in name:
-            raise ValueError("it holds a NUL")
+            raise ValueError("it contains a NUL byte")
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UserError(f"'{printable(name, 80)}' is not a path", why=printable(why, 120)) from error
@@ -148,8 +148,8 @@ def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None) -> S
         raise UserError(
             "the folder has no train, validation or test file",
             where=str(path),
-            why=f"it holds {shown}" if names else "it is empty",
-            do=f"name one file, or call them train, validation, test with one of {', '.join(files.TABLES)}",
+            why=f"it contains {shown}" if names else "it is empty",
+            do=f"give one file, or name the files train, validation, test with one of {', '.join(files.TABLES)}",
         )
     frames = {split: files.read_file(by_stem[stem], notes) for split, stem in chosen.items()}
     return Source(frames, str(path), _info(path))
@@ -184,7 +184,7 @@ def _match(names: Sequence[str], splits: Mapping[str, str] | None, where: str) -
         if split not in SPLITS:
             raise UserError(f"unknown split '{split}'", do=did_you_mean(split, SPLITS))
         if wanted not in names:
-            raise UserError(f"there is no split '{printable(wanted, 60)}'", where=where, do=did_you_mean(wanted, names))
+            raise UserError(f"split '{printable(wanted, 60)}' not found", where=where, do=did_you_mean(wanted, names))
     folded = {name.lower(): name for name in names}
     for split, aliases in SPLITS.items():
         hit = next((folded[alias] for alias in aliases if alias in folded), None)
@@ -196,7 +196,7 @@ def _match(names: Sequence[str], splits: Mapping[str, str] | None, where: str) -
 def _choose(frames: Mapping[str, Frame], splits: Mapping[str, str] | None, where: str) -> dict[str, Frame]:
     chosen = _match(list(frames), splits, where)
     if not chosen:
-        raise UserError("there is no train, validation or test split", where=where, why="found " + ", ".join(frames))
+        raise UserError("no train, validation or test split", where=where, why="found " + ", ".join(frames))
     return {split: frames[source] for split, source in chosen.items()}
 
 

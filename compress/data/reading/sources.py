@@ -67,13 +67,13 @@ def open_table(
         raise UserError(
             f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(expect_head).kind}",
             where=source.name,
-            do="use data or a model of the other kind, or say what the data is for with --task",
+            do="use data for the same task as the model, or set the task of the data with --task",
         )
     wanted = Wanted(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
     roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
     if "label" not in roles and not bare and set(source.frames) != {"unlabelled"}:
-        raise UserError("which column is the label?", where=source.name, do=f"name it; {columns.listed(first)}")
+        raise UserError("cannot infer the label column", where=source.name, do=f"name it; {columns.listed(first)}")
     columns.same_columns(source.frames, roles, source.name)
     told_apart = columns.others(source.frames, roles, others, source.name)
     names = labels or _said_names(source, first, roles)
@@ -97,7 +97,7 @@ def open_table(
     texts.note_repeats(rows, notes)
     if limit is not None:
         rows = {split: _limited(part, limit, seed) for split, part in rows.items()}
-        notes.append(f"limited to {limit:,} rows a split: " + ", ".join(f"{len(r):,} {s}" for s, r in rows.items()))
+        notes.append(f"limited to {limit:,} rows per split: " + ", ".join(f"{len(r):,} {s}" for s, r in rows.items()))
     digest = table.fingerprint(rows, kind.kind, read.names)
     chosen = kind.settings_of(rows.get("train"), settings or {})
     return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen)
@@ -154,7 +154,7 @@ def _rows(
 ) -> Rows:
     """One split with its texts and labels; rows that lack either are refused or dropped."""
     if bad_rows not in ("refuse", "drop"):
-        raise UserError(f"unknown choice for bad rows '{bad_rows}'", do="known: refuse, drop")
+        raise UserError(f"unknown value '{bad_rows}' of bad_rows", do="allowed: refuse, drop")
     bad = {} if labels is None else {("without a label", roles["label"]): task.without_label(labels)}
     made = {}
     for role in [r for r in roles if r != "label"]:
@@ -178,14 +178,14 @@ def _rows(
             notes.append(f"{where}: {told}, dropped")
     lost = np.logical_or.reduce(list(bad.values()))
     if lost.all():
-        raise UserError("no row is left", where=where)
+        raise UserError("no rows are left", where=where)
     return rows.take(np.flatnonzero(~lost)) if lost.any() else rows
 
 
 def _limited(rows: Rows, limit: int, seed: int) -> Rows:
     """At most `limit` rows: the same ones every time, from all over the split, in their order."""
     if limit < 1:
-        raise UserError(f"a limit of {limit} rows leaves nothing", do="give 1 or more")
+        raise UserError(f"invalid limit of {limit} rows", do="give 1 or more")
     if len(rows) <= limit:
         return rows
     return rows.take(np.sort(order(len(rows), "limit", seed)[:limit]))

@@ -128,7 +128,7 @@ class _Pairs(list):
         row = {key: _plain(value) for key, value in self}
         if len(row) != len(self):
             twice = next(key for key, n in Counter(key for key, _ in self).items() if n > 1)
-            raise UserError(f"key {show(twice)} stands twice in one object", where=where, do="keep one of them")
+            raise UserError(f"duplicate key {show(twice)} in an object", where=where, do="keep one of them")
         return row
 
 
@@ -140,7 +140,7 @@ def _object(where: str, line: str) -> dict[str, Any]:
     except (RecursionError, ValueError) as error:
         raise UserError("bad JSON", where=where, why=f"{_limit(error)}: {show(line)}") from error
     if not isinstance(row, _Pairs):
-        raise UserError("not a JSON object", where=where, why=f"found {show(line)}", do="give one object a line")
+        raise UserError("not a JSON object", where=where, why=f"found {show(line)}", do="write one object per line")
     return row.checked(where)
 
 
@@ -149,7 +149,7 @@ def _reason(error: json.JSONDecodeError) -> str:
 
 
 def _limit(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number with thousands of digits"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number has thousands of digits"
 
 
 def _plain(value: Any) -> Any:
@@ -172,13 +172,13 @@ def read_csv(path: Path, notes: list[str]) -> Frame:
             return _cells(path, "\t", True)
         except UserError:
             frame = _cells(path, "\t", False)
-            notes.append(f"{path.name}: quotes are read as text (they do not pair up as quotes around cells)")
+            notes.append(f"{path.name}: quotes are read as text because they are not balanced around cells")
             return frame
     with closing(lines(path)) as found:
         header = next(found)[1]
     separator = max(",;\t", key=header.count)  # the first of them when none occurs
     if separator != ",":
-        notes.append(f"{path.name}: read with {separator!r} between cells")
+        notes.append(f"{path.name}: the separator is {separator!r}")
     return _cells(path, separator, True)
 
 
@@ -205,14 +205,14 @@ def _cells(path: Path, separator: str, quoted: bool) -> Frame:
                     continue
                 if len(cells) != len(header):
                     raise UserError(
-                        f"{len(cells)} cells where the header has {len(header)}",
+                        f"the row has {len(cells)} cells, the header has {len(header)}",
                         where=f"{path}:{number}",
                         why=show(separator.join(cells)),
-                        do="put quotes around cells that hold the separator",
+                        do="put quotes around cells that contain the separator",
                     )
                 builder.add(dict(zip(header, cells, strict=True)))
         except csv.Error as error:
-            what = "a quote is opened and never closed" if "unexpected end" in str(error) else f"bad CSV ({error})"
+            what = "a quote is not closed" if "unexpected end" in str(error) else f"bad CSV ({error})"
             raise UserError(what, where=f"{path}:{start}", why=f"the row starts {show(_line(path, start))}") from error
     return builder.finish() if builder.rows else Frame({name: [] for name in header or ()}, 0)
 
@@ -225,5 +225,5 @@ def _line(path: Path, wanted: int) -> str:
 def _header(path: Path, cells: list[str]) -> list[str]:
     twice = [name for name, n in Counter(cells).items() if n > 1]
     if twice:
-        raise UserError(f"column {show(twice[0])} stands twice in the header", where=f"{path}:1", do="rename one")
+        raise UserError(f"duplicate column {show(twice[0])} in the header", where=f"{path}:1", do="rename one")
     return cells

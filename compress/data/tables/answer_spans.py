@@ -63,13 +63,15 @@ def decode_spans(
     """
     if logits.shape != (len(windows.ids), 2):
         raise UserError(
-            "the model's answers and the windows do not fit", why=f"{logits.shape} for {len(windows.ids)} tokens"
+            "the model's outputs do not match the windows", why=f"shape {logits.shape} for {len(windows.ids)} tokens"
         )
     if not np.isfinite(logits).all():
         at = int(np.flatnonzero(~np.isfinite(logits).all(1))[0])
         window = int(np.searchsorted(windows.offsets, at, side="right")) - 1
         question = int(windows.questions[window])
-        raise UserError("the model's output is not finite", where=f"row {question + 1}", do="its weights are damaged")
+        raise UserError(
+            "the model's output contains NaN or infinity", where=f"row {question + 1}", do="check its weights"
+        )
     found: list[dict[tuple[int, int], float]] = [{} for _ in contexts]
     nothing = np.full(len(contexts), np.inf)
     for w, question in enumerate(windows.questions.tolist()):

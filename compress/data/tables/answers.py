@@ -108,7 +108,7 @@ def mismatch(text: Any, start: Any, context: str) -> str | None:
     if not isinstance(text, str):
         return f"the answer is {type(text).__name__}, not text"
     if not text.strip():
-        return "the answer is empty (an empty list says that there is none)"
+        return "the answer is empty (for a question without an answer, write an empty list)"
     if isinstance(start, bool) or not isinstance(start, int):
         return f"the offset of {_shown(text)} is {_named(start)}, not a whole number"
     if start >= 0 and context[start : start + len(text)] == text:
@@ -124,15 +124,15 @@ def _elsewhere(text: str, start: int, context: str) -> str:
     """Where the answer does stand, nearest first, and what that says about how offsets were counted."""
     place = context.find(text)
     if place < 0:
-        return ", and the answer is nowhere in it"
+        return ", and the answer does not occur in it"
     nearest = place
     while place >= 0:
         if abs(place - start) < abs(nearest - start):
             nearest = place
         place = context.find(text, place + 1)
     if len(context[:nearest].encode()) == start:
-        return f"; it stands at {nearest}, and {start} is its place in UTF-8 bytes: count characters"
-    return f"; it stands at {nearest}"
+        return f"; it starts at {nearest}, and {start} is its offset in UTF-8 bytes: count characters"
+    return f"; it starts at {nearest}"
 
 
 def _pairs(value: Any, own: Any) -> list[tuple[Any, Any]] | str:
@@ -140,7 +140,7 @@ def _pairs(value: Any, own: Any) -> list[tuple[Any, Any]] | str:
     if isinstance(value, Mapping):
         texts, starts = value.get("text"), value.get("answer_start", own)
         if "text" not in value:
-            return f"the answers have no 'text' but {', '.join(map(str, value))}"
+            return f"the answers have no key 'text', found: {', '.join(map(str, value))}"
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         texts, starts = [i.get("text") for i in value], [i.get("answer_start") for i in value]
     else:

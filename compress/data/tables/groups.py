@@ -39,14 +39,14 @@ def groups(task: Task, rows: Rows, label_names: Sequence[str], asked: Sequence[s
             found += task.groups(rows, label_names)
         elif name not in rows.others:
             do = listed_names([LENGTH, LABEL, *rows.others])
-            raise UserError("these rows have no such column", where=f"--slice {printable(name, 60)}", do=do)
+            raise UserError("column not found", where=f"--slice {printable(name, 60)}", do=do)
         else:
             made = _by_column(name, rows)
             if made is None and asked is not None:
                 raise UserError(
                     f"the column has more than {MOST} different values",
                     where=f"--slice {printable(name, 60)}",
-                    do="name one that tells groups of rows apart",
+                    do="use a column with fewer different values",
                 )
             found += made or []
     return found

@@ -34,7 +34,7 @@ def lists(column: Column, where: str, what: str) -> tuple[Column, np.ndarray, np
     """
     if not is_list(column):
         kind = "several types" if isinstance(column, list) else str(column.type)
-        raise UserError(f"a list of {what} a row is needed", where=where, why=f"the column holds {kind}")
+        raise UserError(f"each row needs a list of {what}", where=where, why=f"the column contains {kind}")
     if isinstance(column, list):
         missing = np.array([value is None for value in column], dtype=bool)
         items: Column = [item for value in column for item in value or ()]
@@ -111,7 +111,7 @@ def _legal(tags: Ragged, out: Labels, where: str, bad_tags: BadTags, fixed: bool
             if name not in out.names:
                 if fixed:
                     raise UserError(
-                        f"a repair needs the tag '{printable(name, 40)}', which is not known",
+                        f"repairing needs the tag '{printable(name, 40)}', which is not among the labels",
                         where=f"{where}: row {row + 1}",
                         why=f"known: {show_names(out.names)}",
                     )

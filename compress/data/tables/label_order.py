@@ -35,14 +35,14 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
         highest = max((int(n.max()) for n in _flat(out).values() if len(n)), default=0)
         if len(found) == len(wanted) or (unnamed_data and highest < len(wanted)):
             named = wanted if unnamed_data else found
-            out.notes.append(f"labels are matched by number, one side has no names: {show_names(named)}")
+            out.notes.append(f"labels are matched by id because one side has no names: {show_names(named)}")
             return named
     if not set(found) <= set(wanted):
         raise UserError(
             "the labels of the data and of the model differ",
             where=where,
             why=_difference(found, wanted),
-            do="use the data the model was made for, or name the labels as the model does",
+            do="use data with the model's labels, or rename the labels as in the model",
         )
     order = np.array([wanted.index(name) for name in found])
     for split, numbers in _flat(out).items():
@@ -73,7 +73,7 @@ def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
 
 def show_names(names: Sequence[str], limit: int = 8) -> str:
     shown = ", ".join(printable(str(name), 40) for name in names[:limit])
-    return shown + (f" … ({len(names)} in all)" if len(names) > limit else "")
+    return shown + (f" … ({len(names)} in total)" if len(names) > limit else "")
 
 
 def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:
@@ -85,9 +85,9 @@ def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str)
         return list(range(len(wanted)))
     if sorted(found) != sorted(wanted):
         raise UserError(
-            "the teachers answer different labels",
+            "the teachers have different labels",
             where=where,
             why=f"{show_names(found)} against {show_names(wanted)}",
-            do="use teachers of one task, with the same label names",
+            do="use teachers for the same task, with the same label names",
         )
     return [list(found).index(name) for name in wanted]

@@ -87,7 +87,7 @@ def distinct_values(column: Column, where: str) -> Values:
         raise _mixed(column, where)
     kind = column.type
     if pa.types.is_nested(kind) and not pa.types.is_dictionary(kind):
-        raise UserError("the labels are lists or objects, one label a row is needed", where=where, why=str(kind))
+        raise UserError("the labels are lists or objects, but each row needs one label", where=where, why=str(kind))
     encoded = column.combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):  # what older pyarrow returns
         encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], kind)
@@ -115,8 +115,8 @@ def _mixed(column: Sequence[Any], where: str) -> UserError:
             rows.setdefault(type(value).__name__, []).append(number)
     kinds = ", ".join(f"{len(at):,} {kind} ({first_rows(at)})" for kind, at in sorted(rows.items()))
     if len(rows) == 1:  # numbers above 64 bits, or lists of this and that
-        return UserError("these values are no labels", where=where, why=kinds, do="name another label column")
-    return UserError("the labels have mixed types", where=where, why=kinds, do="write all of them one way")
+        return UserError("these values cannot be labels", where=where, why=kinds, do="name another label column")
+    return UserError("the labels have mixed types", where=where, why=kinds, do="write all labels in the same form")
 
 
 def _harmonise(values: Mapping[str, Values], known: Sequence[str], where: str, out: Labels) -> None:
@@ -129,8 +129,8 @@ def _harmonise(values: Mapping[str, Values], known: Sequence[str], where: str, o
             raise UserError(
                 f"label {value} is not a class",
                 where=f"{where}: {split}",
-                why=f"{first_rows(values[split].rows_of(value))}; scores are a regression task",
-                do="say so with --task regression, or name another label column",
+                why=f"{first_rows(values[split].rows_of(value))}; scores belong to a regression task",
+                do="use --task regression, or name another label column",
             )
         out.notes.append("the labels were written as 0.0, 1.0 …; read as whole numbers")
         _convert(values, lambda v: int(v) if isinstance(v, float) else v)
@@ -183,9 +183,7 @@ def _names(
     """The label names in the order of their ids, as the data means them."""
     if names is not None:
         if len(set(names)) != len(names) or len(names) < 2:
-            raise UserError(
-                "the label names must be at least two and all different", where=where, why=show_names(names)
-            )
+            raise UserError("there must be at least two label names, all different", where=where, why=show_names(names))
         return list(names)
     source = values.get("train")
     seen = source.distinct if source else list({v: None for c in values.values() for v in c.distinct})
@@ -202,8 +200,8 @@ def _names(
         raise UserError(
             f"label {bad[0]} in {counted(len(source.rows_of(bad[0])))}",
             where=f"{where}: train",
-            why=f"{first_rows(source.rows_of(bad[0]))}; ids run from 0, and -1 usually hides a label",
-            do="leave these rows out, or name the labels in order",
+            why=f"{first_rows(source.rows_of(bad[0]))}; ids start at 0, and -1 usually marks a withheld label",
+            do="remove these rows, or name the labels in order",
         )
     count = max(seen) + 1
     if source and len(seen) < count:
@@ -252,14 +250,14 @@ def _unknown(
         parts.append(f"'{printable(str(value), 40)}' in {counted(len(rows))} ({first_rows(rows)}{hint})")
     more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
     ids = all(isinstance(v, int) for v in unknown)
-    what = "label ids outside the range" if ids else "labels that are not known"
+    what = "label ids outside the range" if ids else "unknown labels"
     if judged_by_train and not ids:
         what = "labels that do not occur in train"
     return UserError(
         what,
         where=where,
         why="; ".join(parts) + more,
-        do=f"ids run from 0 to {len(names) - 1} ({show_names(names)})" if ids else f"known: {show_names(names)}",
+        do=f"ids are 0 to {len(names) - 1} ({show_names(names)})" if ids else f"known: {show_names(names)}",
     )
 
 
@@ -272,8 +270,10 @@ def _note_balance(out: Labels, train: np.ndarray, lists: str | None) -> None:
     most, rows = counts.most_common(1)[0]
     if rows > 0.9 * total and lists is None:
         name = printable(out.names[most], 40)
-        out.notes.append(f"{100 * rows / total:.1f} % of the train rows are '{name}': always saying so scores as much")
+        out.notes.append(
+            f"{100 * rows / total:.1f} % of the train rows are '{name}': always predicting it is as accurate"
+        )
     empty = [name for i, name in enumerate(out.names) if i not in counts]
     if empty:
-        place = "no train row has the label" if lists is None else f"nowhere {lists} stands the label"
+        place = "no train row has the label" if lists is None else f"these labels do not occur {lists}:"
         out.notes.append(f"{place} {show_names(empty)}")

@@ -28,7 +28,7 @@ def read_scores(
     numbers, for infinities, and when all train scores are the same.
     """
     if names is not None and len(names) != 1:
-        raise UserError("a score has one name", where=where, why=f"found {len(names)}", do="name no labels")
+        raise UserError("regression has no label names", where=where, why=f"found {len(names)}", do="remove them")
     one = expected if expected is not None and len(expected) == 1 else names
     out = Labels({}, list(one or [NAME]))
     for split, column in columns.items():
@@ -53,13 +53,13 @@ def _read(column: Column, where: str) -> np.ndarray:
             continue
         try:
             if isinstance(value, bool) or not isinstance(value, int | float | str):
-                raise ValueError("no number")
+                raise ValueError("not a number")
             scores[i] = float(value)
         except (ValueError, OverflowError):
             wrong.append(i)
     if wrong:
         raise UserError(
-            f"{counted(len(wrong))} with a score that is no number ({first_rows([i + 1 for i in wrong])})",
+            f"{counted(len(wrong))} with a score that is not a number ({first_rows([i + 1 for i in wrong])})",
             where=where,
             why=f"the first is {printable(repr(values[wrong[0]]), 60)}",
             do="write scores as numbers, or name another label column",
@@ -67,7 +67,7 @@ def _read(column: Column, where: str) -> np.ndarray:
     beyond = np.flatnonzero(np.abs(scores) > np.finfo(np.float32).max)
     if len(beyond):
         raise UserError(
-            f"{counted(len(beyond))} with a score too large to compute with ({first_rows(beyond + 1)})",
+            f"{counted(len(beyond))} with a score too large for fp32 ({first_rows(beyond + 1)})",
             where=where,
             why=f"the first is {scores[beyond[0]]:g}",
         )

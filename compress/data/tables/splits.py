@@ -39,7 +39,7 @@ def cut(rows: Rows, shares: Mapping[str, float], seed: int, where: str) -> dict[
     distinct = np.unique(place)
     if len(rows) < SMALLEST or len(distinct) < len(shares):
         raise UserError(
-            f"too few rows to cut {len(shares)} splits from",
+            f"too few rows for {len(shares)} splits",
             where=where,
             why=f"{counted(len(rows))}, {len(distinct)} of them different",
             do=f"at least {SMALLEST} are needed, or give the splits as files",
@@ -61,10 +61,10 @@ def complete(
     have = dict(splits)
     if "train" in needed and "train" not in have:
         raise UserError(
-            "there is no train split",
+            "no train split",
             where=where,
             why="found " + ", ".join(have),
-            do="add train.jsonl (or .csv, .parquet), or say which split to use as train",
+            do="add train.jsonl (or .csv, .parquet), or choose the split to use as train",
         )
     wants = [name for name in ("validation", "test") if name in needed and name not in have]
     if not wants:
@@ -73,15 +73,17 @@ def complete(
         # all three, whatever is needed now: a later evaluation must find the rows that training did not see
         parts = cut(have["train"], SHARES, seed, where)
         sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
-        notes.append(f"no splits given: cut by content into {sizes} (seed {seed})")
+        notes.append(f"no splits given: split by content into {sizes} (seed {seed})")
         return {**have, **parts}
     if "validation" in wants and "train" in have:
         parts = cut(have["train"], {"train": 0.9, "validation": 0.1}, seed, where)
-        notes.append(f"no validation split: {counted(len(parts['validation']))} cut from train (seed {seed})")
+        notes.append(f"no validation split: {counted(len(parts['validation']))} held out from train (seed {seed})")
         return {**have, **parts}
     lender = "validation" if "test" in wants else "test"
     if lender not in have:
-        raise UserError(f"there is no {wants[0]} split", where=where, why="found " + ", ".join(have))
+        raise UserError(f"no {wants[0]} split", where=where, why="found " + ", ".join(have))
     have[wants[0]] = have[lender]
-    notes.append(f"no {wants[0]} split: the {lender} rows stand in for it, so its figures are not of unseen rows")
+    notes.append(
+        f"no {wants[0]} split: the {lender} rows are used instead, so its metrics are not measured on unseen rows"
+    )
     return have

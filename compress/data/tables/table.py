@@ -93,7 +93,7 @@ class Table:
     def split(self, name: str) -> Rows:
         """The rows of one split; UserError naming the splits there are."""
         if name not in self.splits:
-            raise UserError(f"there is no split '{name}'", where=self.name, do=did_you_mean(name, self.splits))
+            raise UserError(f"split '{name}' not found", where=self.name, do=did_you_mean(name, self.splits))
         return self.splits[name]
 
     def noted(self, *notes: str) -> Table:

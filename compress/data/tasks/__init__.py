@@ -37,9 +37,7 @@ def named(name: str, where: str) -> Task:
         task = task_of(kind)
         if name in (kind, kind.replace("-", "_"), *task.aliases):
             return task
-    raise UserError(
-        f"this data is for the task '{printable(name, 60)}'", where=where, do="known: " + ", ".join(kinds())
-    )
+    raise UserError(f"unknown task '{printable(name, 60)}'", where=where, do="known: " + ", ".join(kinds()))
 
 
 def choose(frame: Frame, asked: Asked, head: tuple[str, str] | None = None) -> Task:
@@ -54,5 +52,5 @@ def for_head(head: tuple[str, str], *, paired: bool = False) -> Task:
     """The task of a model that says nothing but its head's kind and problem. paired: it is given two texts."""
     fitting = [task for task in map(task_of, kinds()) if task.head == head]
     if not fitting:
-        raise UserError(f"there is no task for a head of kind {head[0]}, {head[1]}")
+        raise UserError(f"no task matches a head of type {head[0]}, {head[1]}")
     return next((task for task in fitting if ("text_pair" in task.text_roles) == paired), fitting[0])

@@ -63,12 +63,18 @@ class Task(task.Task):
         self, *, long_text: str = "cut", stride: int | None = None, pooling: str = "mean", temperature: float = 1.0
     ) -> None:
         if not (isinstance(temperature, int | float) and 0 < temperature < float("inf")):
-            raise UserError("not a temperature", where="task_settings.temperature", why=f"found {temperature!r}")
+            raise UserError(
+                "the temperature must be a positive number",
+                where="task_settings.temperature",
+                why=f"found {temperature!r}",
+            )
         self.temperature = float(temperature)
         self.chunked, self.stride, self.pooling = long_text == "chunk", stride, pooling
         if self.chunked and "text_pair" in self.text_roles:
             raise UserError(
-                "pairs of texts cannot be read in chunks", where="data.long_text", do="use cut, and a larger max_length"
+                "chunking is not supported for pairs of texts",
+                where="data.long_text",
+                do="use cut, and a larger max_length",
             )
 
     def settings_of(self, train: Rows | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,9 +82,9 @@ class Task(task.Task):
         unread = next((name for name in ("stride", "pooling") if name in asked), None)
         if unread is not None and not self.chunked:
             raise UserError(
-                f"{unread} says how chunks are read, and long texts are cut",
+                f"{unread} only applies to chunks, but long texts are truncated",
                 where=f"data.{unread}",
-                do="set data.long_text: chunk, or leave it out",
+                do=f"set data.long_text: chunk, or remove {unread}",
             )
         return dict(asked)
 

@@ -13,7 +13,7 @@ class Task(classification.Task):
     """As classification, with a second text in segment 1."""
 
     kind: ClassVar[str] = "pair-classification"
-    example: ClassVar[str] = '"a text to judge" --pair "the text beside it"'
+    example: ClassVar[str] = '"some text" --pair "another text"'
     text_roles: ClassVar[tuple[str, ...]] = ("text", "text_pair")
 
     def claims(self, frame: Frame, asked: Asked) -> int:

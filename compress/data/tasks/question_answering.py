@@ -115,7 +115,7 @@ class Task(task.Task):
                     "no question has an answer",
                     where=f"{where}: {split}",
                     why=f"{counted(len(unknown))}, and every list of answers is empty or missing",
-                    do="training needs answers; name the column that holds them with --label-column",
+                    do="training needs answers; name their column with --label-column",
                 )
             out.numbers[split] = found.spans
         return out
@@ -169,8 +169,8 @@ class Task(task.Task):
         """Raise UserError when there is no context."""
         if pairs is None:
             raise UserError(
-                f"a model for {self.kind} answers questions about a context",
-                do="give --question and --context, or --file with JSON lines that hold both",
+                f"a model for {self.kind} needs a question and a context",
+                do="give --question and --context, or --file with JSON lines that contain both",
             )
 
     def _encoded(
@@ -183,7 +183,7 @@ class Task(task.Task):
         max_length: int,
     ) -> Examples:
         if not len(questions):
-            raise UserError("there is no row to encode")
+            raise UserError("there are no rows to encode")
         windows = encode_windows(
             tokenizer, questions, contexts, max_length=max_length, stride=self.stride, numbers=numbers
         )
@@ -201,15 +201,15 @@ class Task(task.Task):
         if several:
             shared = overlap(self.stride, max_length)
             notes.append(
-                f"{several:,} of {len(spans):,} contexts do not fit into {max_length} tokens and are read in windows "
-                f"that share {shared}"
+                f"{several:,} of {len(spans):,} contexts are longer than {max_length} tokens and are split into "
+                f"windows that overlap by {shared}"
             )
         torn = np.unique(windows.questions[gold[:, 0] == UNLABELLED])
         torn = torn[~self.without_label(spans)[torn]]
         if len(torn):
             notes.append(
-                f"{counted(len(torn))} with an answer that is longer than what windows share "
-                f"({first_rows(numbers[torn])}): nothing is learned from them"
+                f"{counted(len(torn))} with an answer that is longer than the overlap of the windows "
+                f"({first_rows(numbers[torn])}): not used for training"
             )
         return tuple(notes)
 
@@ -228,7 +228,7 @@ class Task(task.Task):
         return [Answer(reply) for reply in self._replies(logits, examples, pairs, bool(self.no_answer))]
 
     def _replies(self, logits: np.ndarray, examples: Examples, contexts: Sequence[str], no_answer: bool) -> list[Reply]:
-        check_outputs(logits, len(OUTPUTS), "of start and end")
+        check_outputs(logits, len(OUTPUTS), "expected (start and end)")
         return decode_spans(_windows(examples), logits, contexts, no_answer=no_answer, threshold=self.threshold)
 
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:

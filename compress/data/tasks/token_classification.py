@@ -104,7 +104,7 @@ class Task(task.Task):
     def misfits(self, rows: Rows) -> Mapping[str, np.ndarray]:
         """Rows that have more or fewer tags than words."""
         assert isinstance(rows.labels, Ragged)
-        return {"with another number of tags than words": _counts(rows.columns["words"]) != rows.labels.lengths}
+        return {"with a different number of tags than words": _counts(rows.columns["words"]) != rows.labels.lengths}
 
     # --- encoding ---------------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ def _encoded(
     max_length: int,
 ) -> Examples:
     if not len(texts):
-        raise UserError("there is no row to encode")
+        raise UserError("there are no rows to encode")
     made = words.encode_places(tokenizer, texts, places, max_length=max_length)
     owners = np.repeat(made.owners, np.diff(made.offsets))
     labels = np.full(len(made.words), UNLABELLED, dtype=np.int64)

@@ -51,8 +51,8 @@ def encode_chunks(
     notes = []
     if several.any():
         notes.append(
-            f"{counted(int(several.sum()), 'text')} of {len(chunks):,} longer than {max_length} tokens in "
-            f"{int(chunks[several].sum()):,} chunks that share {shared} tokens"
+            f"{counted(int(several.sum()), 'text')} of {len(chunks):,} longer than {max_length} tokens, split into "
+            f"{int(chunks[several].sum()):,} chunks that overlap by {shared} tokens"
         )
     repeated = np.repeat(numbers, chunks)
     return examples_of(tokenizer, parts, np.repeat(labels, chunks, 0), repeated, max_length, notes=tuple(notes))

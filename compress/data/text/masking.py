@@ -135,7 +135,7 @@ def choose_rare(ids: np.ndarray, special: np.ndarray, rule: Rule, random: np.ran
     has the distribution of drawing one after the other without replacement.
     """
     if rule.counts is None:
-        raise ValueError("the distilbert choice needs token counts")
+        raise ValueError("choice distilbert needs token counts")
     ordinary = np.flatnonzero(~special)
     wanted = min(int(np.ceil(rule.rate * len(ids))), len(ordinary))
     weight = np.maximum(rule.counts[ids[ordinary]], 1).astype(np.float64) ** -rule.rarity

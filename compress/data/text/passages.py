@@ -48,9 +48,9 @@ def overlap(stride: int | None, max_length: int) -> int:
         return max_length // DEFAULT_SHARE
     if not 0 <= stride < max_length - 3:  # [CLS], [SEP], [SEP]
         raise UserError(
-            f"a stride of {stride} tokens does not fit windows of {max_length}",
+            f"a stride of {stride} tokens is not possible for windows of {max_length}",
             where="data.stride",
-            why="neighbouring windows share that many tokens of the context, and a window has room for fewer"
+            why="neighbouring windows overlap by the stride, and a window has room for fewer tokens"
             if stride >= 0
             else "it cannot be negative",
             do=f"give less than {max_length - 3}, e.g. {max_length // DEFAULT_SHARE}",
@@ -154,7 +154,7 @@ def _check_texts(questions: Sequence[str], contexts: Sequence[str], numbers: Seq
     for what, texts in (("question", questions), ("context", contexts)):
         for row, text in enumerate(texts):
             if not text.strip():
-                raise UserError(f"the {what} is empty", where=f"row {numbers[row]}", do="fill it in, or drop the row")
+                raise UserError(f"the {what} is empty", where=f"row {numbers[row]}", do="fill it in, or remove the row")
 
 
 def _check_lengths(
@@ -171,9 +171,9 @@ def _check_lengths(
     longest = int(np.argmin(room)) if len(room) else 0
     if len(room) and room[longest] <= shared:
         raise UserError(
-            f"the question takes {lengths[longest]:,} of the window's {max_length} tokens",
+            f"the question is too long: it takes {lengths[longest]:,} of the window's {max_length} tokens",
             where=f"row {numbers[longest]}",
             why=f"'{printable(questions[longest], 60)}' leaves {max(0, int(room[longest]))} for the context, and "
-            f"windows share {shared}",
-            do="shorten it, or give windows more tokens (data.max_length) or a smaller stride (data.stride)",
+            f"windows overlap by {shared}",
+            do="shorten it, raise data.max_length, or lower data.stride",
         )

@@ -54,7 +54,7 @@ class Segmenter:
             solid = ["".join(word.split()) for word in words]
         except Exception as error:  # the user's function may raise anything, or return anything
             why = f"{type(error).__name__}: {printable(str(error), 120)}, at {text_files.show(text)}"
-            raise UserError("the segmenter broke on a text", where=self.where, why=why) from error
+            raise UserError("the segmenter failed on a text", where=self.where, why=why) from error
         at = np.array([i for i, c in enumerate(text) if not c.isspace()], dtype=np.int64)
         given, got = "".join(text.split()), "".join(solid)
         if got != given:
@@ -67,10 +67,10 @@ class Segmenter:
         start = max(0, place - _SHOWN // 2)
         ours, theirs = (f"'{printable(text[start : start + _SHOWN])}'" for text in (given, got))
         return UserError(
-            "the segmenter returns other characters than it was given",
+            "the segmenter changed the text",
             where=self.where,
             why=f"given {ours}, returned {theirs}",
-            do="it must only cut: every character of the text, in order, white space apart",
+            do="it must return every character of the text in order, except white space",
         )
 
 
@@ -117,11 +117,13 @@ def _word_list(path: Path, changed: int, size: int) -> Segmenter:
         word = line.strip()
         if len(word.split()) > 1:
             why = f"found {text_files.show(word)}"
-            raise UserError("a word with white space in it", where=f"{path}:{number}", why=why, do="one word a line")
+            raise UserError(
+                "a word contains white space", where=f"{path}:{number}", why=why, do="write one word per line"
+            )
         if word:
             words.add(word)
     if not words:
-        raise UserError("the word list is empty", where=str(path), why="blank lines only", do="one word a line")
+        raise UserError("the word list is empty", where=str(path), why="blank lines only", do="write one word per line")
     digest = hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()
     return Segmenter(_Longest(words), str(path), f"words {digest}")
 

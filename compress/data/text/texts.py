@@ -31,7 +31,7 @@ def read_text(column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
         kinds = ", ".join(f"{counted(len(at), kind + ' value')} ({first_rows(at)})" for kind, at in rows.items())
         first = next(v for v in values if v is not None and not isinstance(v, str))
         raise UserError(
-            "the text column holds values that are not text",
+            "the text column contains values that are not text",
             where=where,
             why=f"{kinds}, the first is {printable(repr(first), 60)}",
             do="write them as strings, or name another text column",
@@ -66,7 +66,7 @@ def note_oddities(splits: Mapping[str, Rows], notes: list[str]) -> None:
             if long:
                 notes.append(
                     f"{split}: {counted(len(long))} with a {_name(role)} above {LONG:,} characters "
-                    f"({first_rows(rows.numbers[long])}, longest {longest:,}), cut before tokenizing"
+                    f"({first_rows(rows.numbers[long])}, longest {longest:,}), truncated before tokenization"
                 )
 
 
@@ -80,8 +80,8 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
     if repeats:
         labels = marks(train.labels)
         conflicts = int((labels != labels[first][group]).sum())
-        also = f", {counted(conflicts)} of them with another label" if conflicts else ""
-        notes.append(f"train: {counted(repeats)} repeat an earlier one{also}")
+        also = f", {counted(conflicts)} of them with a different label" if conflicts else ""
+        notes.append(f"train: {counted(repeats)} repeat an earlier row{also}")
     for split in ("validation", "test"):
         rows = splits.get(split)
         if rows is None:
@@ -90,8 +90,8 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
         if again.any():
             share = 100 * again.mean()
             notes.append(
-                f"{split}: {counted(int(again.sum()))} of {len(rows):,} ({share:.1f} %) also stand in train "
-                f"({first_rows(rows.numbers[again])}): its figures flatter"
+                f"{split}: {counted(int(again.sum()))} of {len(rows):,} ({share:.1f} %) also occur in train "
+                f"({first_rows(rows.numbers[again])}): metrics on this split are too optimistic"
             )
 
 

@@ -108,9 +108,9 @@ def _there(place: Path, say: Callable[[str], None]) -> tuple[list[Path], int, bo
     read, done = 0, False
     found = sorted(place.glob("shard-*")) if place.is_dir() else []
     for number, shard in enumerate(found):
-        problems = atomic.verify_folder(shard) if shard.name == _name(number) else ["one before it is missing"]
+        problems = atomic.verify_folder(shard) if shard.name == _name(number) else ["an earlier shard is missing"]
         if problems:
-            say(f"{shard} is damaged ({problems[0]}); it and those after it are made again")
+            say(f"{shard} is damaged ({problems[0]}); this shard and the later ones are rebuilt")
             for bad in reversed(found[number:]):
                 atomic.remove_folder(bad)
             break
@@ -136,7 +136,7 @@ def _make(
     if made:
         tokens = _last(made, "sentences")
         sentences = _last(made, "documents")
-        say(f"{split}: tokenizing goes on after {tokens:,} tokens")
+        say(f"{split}: resuming tokenization after {tokens:,} tokens")
     texts = islice(corpus.texts(split), read, None)
     for parts, count, last in _shards(tokenized(texts, tokenizer, segmenter)):
         read += count
@@ -160,7 +160,7 @@ def _make(
                 atomic.write_bytes(temp / f"{name}.bin", array.astype(FILES[name]).tobytes())
             atomic.write_json(temp / NOTE, {"format": FORMAT, "read": read, "last": last})
         made.append(shard)
-        say(f"{split}: {tokens:,} tokens of {read:,} documents on the disk" + (", all" if last else ""))
+        say(f"{split}: {tokens:,} tokens of {read:,} documents on disk" + (", complete" if last else ""))
     return made
 
 

@@ -161,10 +161,10 @@ class Tokenizer:
         """Raise UserError when the model has fewer embeddings than the vocabulary has ids."""
         if self.vocabulary_size > embedding_rows:
             raise UserError(
-                "the tokenizer does not fit the model",
+                "the tokenizer does not match the model",
                 where=where or self.where,
                 why=f"ids go to {self.vocabulary_size - 1:,}, the model has {embedding_rows:,} embeddings",
-                do="use the tokenizer the model was made with",
+                do="use the tokenizer that belongs to this model",
             )
 
     def check_same_vocabulary(self, other: Tokenizer, ours: str = "student", theirs: str = "teacher") -> None:
@@ -177,8 +177,10 @@ class Tokenizer:
         else:
             first = min(i for i in a.keys() | b.keys() if a.get(i) != b.get(i))
             one, two = (printable(repr(v.get(first)), 40) for v in (a, b))
-            why = f"id {first} is {one} in one, {two} in the other"
-        raise UserError(f"{ours} and {theirs} have different vocabularies", why=why, do="use one tokenizer for both")
+            why = f"id {first} is {one} in the {ours}, {two} in the {theirs}"
+        raise UserError(
+            f"{ours} and {theirs} have different vocabularies", why=why, do="use the same tokenizer for both"
+        )
 
     # --- encoding -------------------------------------------------------------------------------------------
 
@@ -291,10 +293,10 @@ def _guarded(
         raise
     except BaseException as error:
         raise UserError(
-            "the tokenizer broke on these texts",
+            "the tokenizer failed on these texts",
             where=where,
             why=printable(str(error), 120) or type(error).__name__,
-            do="the tokenizer's files are damaged or made to break",
+            do="check the tokenizer's files, they may be damaged",
         ) from error
 
 
@@ -302,13 +304,13 @@ def check_length(max_length: int, positions: int | None = None, *, where: str | 
     """Raise UserError for a maximal length below 3, or above what the model has positions for."""
     if not SHORTEST <= max_length <= MAX_LENGTH:
         raise UserError(
-            f"a maximal length of {max_length} tokens is not possible",
+            f"invalid maximum length of {max_length} tokens",
             where=where,
             why=f"allowed: {SHORTEST} ([CLS], one token, [SEP]) to {positions or MAX_LENGTH}",
         )
     if positions is not None and max_length > positions:
         raise UserError(
-            f"a maximal length of {max_length} tokens is above the model's {positions} positions",
+            f"a maximum length of {max_length} tokens is above the model's {positions} positions",
             where=where,
             do=f"give {positions} or less",
         )

@@ -33,10 +33,10 @@ def read_folder(folder: Path) -> dict[str, bytes]:
             found[name] = path.read_bytes()
     if not found.keys() & {"tokenizer.json", "vocab.txt", *BPE, *SENTENCE_PIECE}:
         raise UserError(
-            "there is no tokenizer here",
+            "no tokenizer found",
             where=str(folder),
             why="looked for tokenizer.json and vocab.txt" if folder.is_dir() else "no such folder",
-            do="save the tokenizer beside the model",
+            do="save the tokenizer in the model folder",
         )
     return found
 
@@ -77,12 +77,12 @@ def from_vocabulary(files: Mapping[str, bytes], where: str) -> bytes:
         if name in files:
             line = f"t.AutoTokenizer.from_pretrained('{where}').save_pretrained('{where}')"
             raise UserError(
-                f"the tokenizer is {name} alone",
+                f"the only tokenizer file is {name}",
                 where=where,
-                why="a SentencePiece model is read as tokenizer.json only",
+                why="SentencePiece models are supported only as tokenizer.json",
                 do=f'convert it with transformers and sentencepiece: python -c "import transformers as t; {line}"',
             )
-    raise UserError("there is no tokenizer", where=where, why="neither tokenizer.json nor vocab.txt")
+    raise UserError("no tokenizer found", where=where, why="neither tokenizer.json nor vocab.txt")
 
 
 def from_merges(files: Mapping[str, bytes], where: str) -> bytes:
@@ -91,14 +91,16 @@ def from_merges(files: Mapping[str, bytes], where: str) -> bytes:
 
     vocabulary = parse(files["vocab.json"], f"{where}: vocab.json")
     if not vocabulary or not all(isinstance(i, int) and not isinstance(i, bool) for i in vocabulary.values()):
-        raise UserError("this does not map tokens to ids", where=f"{where}: vocab.json")
+        raise UserError("the file does not map tokens to ids", where=f"{where}: vocab.json")
     lines = _text(files["merges.txt"], f"{where}: merges.txt").splitlines()
     merges: list[tuple[str, str]] = []
     for line in lines:
         if line.strip() and not line.startswith("#version"):
             first, _, second = line.partition(" ")
             if not second or " " in second:
-                raise UserError("this is not a list of pairs", where=f"{where}: merges.txt", why=printable(line, 60))
+                raise UserError(
+                    "the file is not a list of pairs", where=f"{where}: merges.txt", why=printable(line, 60)
+                )
             merges.append((first, second))
     told = settings(files, where)
     names = {role: _named(told, role, vocabulary) for role in SPECIAL_TOKENS}
@@ -124,7 +126,7 @@ def from_wordpieces(files: Mapping[str, bytes], where: str) -> bytes:
     twice = len(tokens) - len(set(tokens))
     missing = [names[0] for names in SPECIAL_TOKENS.values() if names[0] not in tokens]
     if twice or missing:
-        why = f"{twice} tokens stand twice" if twice else "missing: " + ", ".join(missing)
+        why = f"number of duplicate tokens: {twice}" if twice else "missing: " + ", ".join(missing)
         raise UserError("this is not a BERT vocabulary", where=f"{where}: vocab.txt", why=why)
     told = settings(files, where)
     made = wordpiece(

@@ -38,7 +38,7 @@ def train(
         )
     lines = [text[i : i + LINE] for text in texts for i in range(0, len(text), LINE) if text]
     if not any(line.strip() for line in lines):
-        raise UserError("there is no text to learn a vocabulary from")
+        raise UserError("there is no text to train a tokenizer on")
     if kind == "wordpiece":
         made = _wordpiece(lines, vocabulary_size, lowercase, min_frequency, tokenize_chinese_chars)
     else:
@@ -75,8 +75,8 @@ def _wordpiece(
     pieces = [f"##{c}" for c in alphabet if inner[c]]
     if len(_SPECIALS) + len(alphabet) + len(pieces) > size:
         raise UserError(
-            f"a vocabulary of {size:,} cannot hold the characters of this text",
-            why=f"{len(alphabet):,} characters, {len(pieces):,} inside of words",
+            f"a vocabulary of {size:,} is too small for the characters of this text",
+            why=f"{len(alphabet):,} characters, {len(pieces):,} of them also inside words",
             do=f"give {len(_SPECIALS) + len(alphabet) + len(pieces) + 100:,} or more",
         )
     trainer = trainers.WordPieceTrainer(

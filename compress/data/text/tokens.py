@@ -153,7 +153,7 @@ def with_separators(tokens: Tokens, separator: int) -> Tokens:
     """
     if tokens.stored:
         raise UserError(
-            "blocks of a corpus on the disk end with their document", do="set across_documents: false, or stream: false"
+            "a corpus on disk cannot have blocks across documents", do="set across_documents: false, or stream: false"
         )
     after = tokens.sentences[tokens.documents[1:-1]]  # the token before which each goes
     ids = np.insert(tokens.ids[:], after, separator).astype(np.int32)

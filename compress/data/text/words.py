@@ -33,7 +33,7 @@ def read_words(column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]
     """(lists of strings, (N,) bool: rows without words). Raises UserError when values are no lists of text."""
     if not is_list(column):
         kind = "several types" if isinstance(column, list) else str(column.type)
-        raise UserError("a list of words a row is needed", where=where, why=f"the column holds {kind}")
+        raise UserError("each row needs a list of words", where=where, why=f"the column contains {kind}")
     items, bounds, missing = lists(column, where, "words")
     plain = items if isinstance(items, list) else items.to_pylist()
     wrong = [i for i, word in enumerate(plain) if not isinstance(word, str)]
@@ -158,15 +158,15 @@ def notes(made: Encoded, counts: np.ndarray, numbers: np.ndarray, max_length: in
     several = int((np.bincount(made.owners) > 1).sum())
     if several:
         told.append(
-            f"{several:,} of {len(counts):,} texts do not fit into {max_length} tokens and are read in windows that "
-            "overlap"
+            f"{several:,} of {len(counts):,} texts are longer than {max_length} tokens and are split into overlapping "
+            "windows"
         )
     answered = np.bincount(np.repeat(made.owners, np.diff(made.offsets))[made.words >= 0], minlength=len(counts))
     rows = np.flatnonzero(answered < counts)
     if len(rows):
         lost, where = counted(int((counts - answered).sum()), "word"), first_rows(numbers[rows])
         told.append(
-            f"nothing to the tokenizer: {lost} in {counted(len(rows))} ({where}); no answer to them is learned, and in "
-            "measuring they count as O, or as wrong"
+            f"no tokens for {lost} in {counted(len(rows))} ({where}): not used for training, and counted as O, or as "
+            "wrong, in evaluation"
         )
     return tuple(told)

@@ -160,7 +160,7 @@ class EncoderConfig:
         total = self.count_parameters()
         if total > MAX_PARAMETERS:
             raise UserError(
-                f"an encoder of {total:,} parameters",
+                f"the encoder is too large: {total:,} parameters",
                 where="encoder",
                 why=f"at most {MAX_PARAMETERS:,} are allowed",
                 do="check vocabulary, hidden and layers",
@@ -288,7 +288,7 @@ def _check_sizes(config: EncoderConfig) -> None:
         raise UserError(
             f"pad_id {config.pad_id} is outside the vocabulary",
             where="encoder.pad_id",
-            why=f"legal: 0..{config.vocabulary - 1}",
+            why=f"allowed: 0..{config.vocabulary - 1}",
         )
     if not config.layers:
         raise UserError("an encoder needs at least one layer", where="encoder.layers")

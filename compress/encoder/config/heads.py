@@ -78,11 +78,15 @@ class HeadConfig:
         if self.activation is not None:
             checks.choice("activation", self.activation, get_args(Activation), where)
         if self.pooling == "mean" and (self.kind != "classification" or self.style != "modernbert"):
-            raise UserError("only a modernbert classification reads the mean", where="head.pooling", do="use first")
+            raise UserError(
+                "only a modernbert classification head supports mean pooling", where="head.pooling", do="use first"
+            )
         if self.problem == "regression" and self.labels != 1:
-            raise UserError("a regression has one output", where="head.labels", why=f"found {self.labels}", do="use 1")
+            raise UserError(
+                "a regression head has one output", where="head.labels", why=f"found {self.labels}", do="use 1"
+            )
         if self.kind == "sentence_pair" and self.labels != 2:
-            raise UserError("a sentence-pair head has two answers", where="head.labels", why=f"found {self.labels}")
+            raise UserError("a sentence-pair head has two outputs", where="head.labels", why=f"found {self.labels}")
         if self.kind == "question_answering" and self.labels != 2:
             raise UserError(
                 "a question-answering head has two outputs, start and end",

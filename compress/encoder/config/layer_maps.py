@@ -41,7 +41,7 @@ def _tinybert(student: int, teacher: int) -> Pairs:
         raise UserError(
             f"map tinybert: {student} student layers do not divide {teacher} teacher layers",
             where="layer_map",
-            why="g(m) = m·N/M must be whole",
+            why="g(m) = m·N/M must be an integer",
             do=f"use uniform, or a student of {fitting} layers",
         )
     return _spread(student, teacher)
@@ -50,7 +50,7 @@ def _tinybert(student: int, teacher: int) -> Pairs:
 def _every_other(student: int, teacher: int) -> Pairs:
     if 2 * student - 1 > teacher:
         raise UserError(
-            f"map every-other reaches layer {2 * student - 2}",
+            f"map every-other needs teacher layer {2 * student - 2}",
             where="layer_map",
             why=f"the teacher's layers are 0..{teacher - 1}",
             do=f"use uniform, or a student of at most {(teacher + 1) // 2} layers",
@@ -61,7 +61,9 @@ def _every_other(student: int, teacher: int) -> Pairs:
 def _pkd(rule: str, pairs: Pairs) -> Pairs:
     if len(pairs) < 2:
         raise UserError(
-            f"map {rule} leaves out the last layer, and the student has one layer", where="layer_map", do="use uniform"
+            f"map {rule} skips the last student layer, but the student has only one",
+            where="layer_map",
+            do="use uniform",
         )
     return pairs[:-1]
 
@@ -93,7 +95,7 @@ def resolve(name: str, student: int, teacher: int) -> Pairs:
         raise UserError(
             f"the student has {student} layers, the teacher {teacher}",
             where="layer_map",
-            why=f"map {name} gives each student layer a teacher layer of its own",
+            why=f"map {name} assigns a different teacher layer to each student layer",
             do=f"list the pairs: student 0..{student - 1}, teacher 0..{teacher - 1}",
         )
     return RULES[name](student, teacher)
@@ -101,14 +103,14 @@ def resolve(name: str, student: int, teacher: int) -> Pairs:
 
 def check(pairs: Sequence[tuple[int, int]], student: int, teacher: int) -> Pairs:
     """`pairs` when every layer exists and no student layer is named twice. Raises UserError with the legal ranges."""
-    legal = f"legal: student 0..{student - 1}, teacher 0..{teacher - 1}"
+    legal = f"allowed: student 0..{student - 1}, teacher 0..{teacher - 1}"
     if not pairs:
         raise UserError("the layer map is empty", where="layer_map", why=legal)
     for index, (ours, theirs) in enumerate(pairs):
         if not (0 <= ours < student and 0 <= theirs < teacher):
-            raise UserError(f"no such layers: [{ours}, {theirs}]", where=f"layer_map.{index}", why=legal)
+            raise UserError(f"layers [{ours}, {theirs}] do not exist", where=f"layer_map.{index}", why=legal)
     seen = [ours for ours, _ in pairs]
     twice = next((s for s in seen if seen.count(s) > 1), None)
     if twice is not None:
-        raise UserError(f"student layer {twice} is named twice", where="layer_map", do="give it one teacher layer")
+        raise UserError(f"student layer {twice} is listed twice", where="layer_map", do="map it to one teacher layer")
     return tuple((s, t) for s, t in pairs)

@@ -29,9 +29,9 @@ def refuse_low_rank(config: EncoderConfig, doing: str, where: str, do: str = "")
     """Raise UserError for a model whose matrices are products, by an operation that reads whole ones."""
     if is_low_rank(config):
         raise UserError(
-            f"the model's matrices are of low rank already, and {doing} reads whole ones",
+            f"the model has low-rank factors already, and {doing} needs full matrices",
             where=where,
-            do=do or "do it with the model that it was made of, and factorize afterwards",
+            do=do or "start from its parent model, and factorize last",
         )
 
 
@@ -48,22 +48,22 @@ def check_ranks(config: EncoderConfig, layer: int) -> None:
             raise UserError("each entry is a matrix and its rank", where=where)
         name, rank = row
         if name not in sizes:
-            raise UserError(f"'{name}' is no matrix of a layer", where=where, why=f"known: {', '.join(sizes)}")
+            raise UserError(f"'{name}' is not a matrix of a layer", where=where, why=f"known: {', '.join(sizes)}")
         if name in seen:
-            raise UserError(f"'{name}' is named twice", where=where)
+            raise UserError(f"'{name}' is listed twice", where=where)
         seen.add(name)
         checks.positive(name, rank, where=where)
         if rank >= min(sizes[name]):
             out, inputs = sizes[name]
             raise UserError(
-                f"{name} of rank {rank}",
+                f"rank {rank} of {name} is too large",
                 where=where,
                 why=f"it is {out} x {inputs}",
                 do=f"use 1..{min(out, inputs) - 1}",
             )
     if seen and config.sharing is not None:
         raise UserError(
-            "layers that share matrices apart cannot be of low rank as well",
+            "layers that share only some of their parameters cannot have low-rank factors",
             where=where,
-            do="share whole layers, norms and biases too, or leave one of both out",
+            do="share whole layers with their norms and biases, or use only one of the two",
         )

@@ -67,7 +67,7 @@ class Quantization:
         for name, part in values.items():
             at = f"{where}.{name}"
             if not isinstance(part, Mapping) or "weight" not in part or not set(part) <= {"weight", "input"}:
-                raise UserError("each module has weight and maybe input", where=at)
+                raise UserError("each module must have weight and may have input", where=at)
             rows = {key: _row(row, f"{at}.{key}") for key, row in part.items()}
             found.append((str(name), PartQuantization(**rows)))
         return cls(tuple(found))
@@ -75,7 +75,7 @@ class Quantization:
 
 def _row(values: object, where: str) -> PartRow:
     if not isinstance(values, Mapping) or not isinstance(values.get("kind"), str):
-        raise UserError("a quantizer is an object with its kind", where=where)
+        raise UserError("a quantizer must be an object with a kind", where=where)
     try:
         return registry.schema(PACKAGE, values["kind"]).model_validate(dict(values))
     except ValidationError as error:
@@ -87,7 +87,7 @@ def refuse_quantized(config: EncoderConfig, doing: str, where: str) -> None:
     """Raise UserError for a quantized model, whose layers can be trained on but not taken apart."""
     if config.quantization is not None:
         raise UserError(
-            f"the model is quantized already, and {doing} reads float layers",
+            f"the model is quantized already, and {doing} needs float weights",
             where=where,
-            do="start from the float model that it was made of, and quantize last",
+            do="start from its float parent model, and quantize last",
         )

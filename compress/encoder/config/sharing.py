@@ -89,13 +89,13 @@ def listed(depth: int, groups: Sequence[Sequence[int]], where: str = "groups") -
     for number, layers in enumerate(groups):
         for layer in layers:
             if not 0 <= layer < depth:
-                raise UserError(f"layer {layer} does not exist", where=where, why=f"legal: 0..{depth - 1}")
+                raise UserError(f"layer {layer} does not exist", where=where, why=f"allowed: 0..{depth - 1}")
             if layer in found:
                 raise UserError(
-                    f"the groups overlap: layer {layer} stands in two" if found[layer] != number
-                    else f"layer {layer} is named twice",
+                    f"the groups overlap: layer {layer} is in two" if found[layer] != number
+                    else f"layer {layer} is listed twice",
                     where=where,
-                    do="name each layer once",
+                    do="list each layer once",
                 )  # fmt: skip
             found[layer] = number
     missing = [str(layer) for layer in range(depth) if layer not in found]
@@ -104,7 +104,7 @@ def listed(depth: int, groups: Sequence[Sequence[int]], where: str = "groups") -
             f"the groups do not cover layer{'s' * (len(missing) > 1)} {', '.join(missing)}",
             where=where,
             why=f"the model's layers are 0..{depth - 1}",
-            do=f"add {', '.join(f'[{layer}]' for layer in missing)} to leave them alone",
+            do=f"add {', '.join(f'[{layer}]' for layer in missing)} to keep them unshared",
         )
     return tuple(found[layer] for layer in range(depth))
 
@@ -116,7 +116,7 @@ def check_sharing(config: EncoderConfig) -> None:
         return
     where = "encoder.sharing"
     if config.layer_groups is not None:
-        raise UserError("sharing and layer_groups both say what is shared", where=where, do="leave one of both out")
+        raise UserError("sharing and layer_groups cannot be used together", where=where, do="remove one of them")
     if not isinstance(sharing.own_vectors, bool):
         raise UserError(f"own_vectors must be true or false, not {sharing.own_vectors!r}", where=where)
     for part in PARTS:
@@ -126,9 +126,9 @@ def check_sharing(config: EncoderConfig) -> None:
     check_rank(sharing.residual_rank, config, f"{where}.residual_rank")
     if not config.first_norm and not sharing.own_vectors and sharing.owner("attention", 0) is not None:
         raise UserError(
-            "layer 0 has no norm before its attention, the layers that it would share with have one",
+            "layer 0 has no norm before its attention, but the layers that it would share parameters with have one",
             where=where,
-            do="let layers keep their own norms and biases, or leave layer 0 alone",
+            do="let layers keep their own norms and biases, or do not share layer 0",
         )
 
 
@@ -160,7 +160,7 @@ def check_rank(rank: int, config: EncoderConfig, where: str) -> None:
     widest = min((min(config.hidden, s.attention_width, s.feed_forward) for s in shapes), default=rank)
     if rank > widest:
         raise UserError(
-            f"residuals of rank {rank}",
+            f"residual rank {rank} is too large",
             where=where,
             why=f"the smallest matrix has rank {widest}",
             do=f"use at most {widest}",
@@ -172,10 +172,10 @@ def refuse_apart(config: EncoderConfig, where: str, why: str, verb: str) -> None
     verb: what the command of that operation does."""
     if config.sharing is not None:
         raise UserError(
-            "this model's layers share matrices and keep something of their own",
+            "this model's layers share matrices and also have their own parameters",
             where=where,
             why=why,
-            do=f"{verb} the model first and leave its layers apart, or share whole layers (--shared-vectors)",
+            do=f"{verb} the model before sharing its layers, or share whole layers (--share-norms-and-biases)",
         )
 
 
@@ -186,10 +186,10 @@ def check_shapes(layers: Sequence[LayerShape], groups: Sequence[int], part: str,
         ours, theirs = (_shape(layers[i], part) for i in (first, layer))
         if ours != theirs:
             raise UserError(
-                f"layers {first} and {layer} share a group but not a shape",
+                f"layers {first} and {layer} are in one group but have different shapes",
                 where=where,
-                why=f"{ours} against {theirs}",
-                do="share layers of one shape alone, or do not share",
+                why=f"{ours} and {theirs}",
+                do="share only layers of the same shape",
             )
 
 

@@ -51,7 +51,7 @@ def refuse_sparse(config: EncoderConfig, doing: str, where: str, do: str = "") -
         raise UserError(
             f"the model's matrices are {PATTERN} sparse, and {doing} would break the pattern",
             where=where,
-            do=do or "do it with the model that it was made of, and sparsify afterwards",
+            do=do or "start from its parent model, and sparsify last",
         )
 
 
@@ -64,18 +64,18 @@ def check_sparse(config: EncoderConfig, layer: int) -> None:
     sizes, low = shape.sizes(config.hidden, gated=config.gated), dict(shape.ranks)
     for place, name in enumerate(shape.sparse):
         if name not in sizes:
-            raise UserError(f"'{name}' is no matrix of a layer", where=where, why=f"known: {', '.join(sizes)}")
+            raise UserError(f"'{name}' is not a matrix of a layer", where=where, why=f"known: {', '.join(sizes)}")
         if name in shape.sparse[:place]:
-            raise UserError(f"'{name}' is named twice", where=where)
+            raise UserError(f"'{name}' is listed twice", where=where)
         if name in low:
-            raise UserError(f"{name} is a product of two matrices, and cannot be {PATTERN} sparse", where=where)
+            raise UserError(f"{name} has low-rank factors and cannot be {PATTERN} sparse", where=where)
         if sizes[name][1] % OF:
             raise UserError(f"the {sizes[name][1]} inputs of {name} are not divisible by {OF}", where=where)
     if shape.sparse and config.sharing is not None:
         raise UserError(
-            f"layers that share matrices apart cannot be {PATTERN} sparse as well",
+            f"layers that share only some of their parameters cannot be {PATTERN} sparse",
             where=where,
-            do="share whole layers, norms and biases too, or leave one of both out",
+            do="share whole layers with their norms and biases, or use only one of the two",
         )
 
 
@@ -88,9 +88,9 @@ def with_values(config: EncoderConfig, values: object, where: str) -> EncoderCon
     """The inverse: the config of a stock class with what `to_values` gave. Raises UserError for anything else."""
     rows = values.get("layers") if isinstance(values, Mapping) else None
     if not isinstance(values, Mapping) or values.get("pattern") != PATTERN or not checks.is_list(rows):
-        raise UserError(f"{SPARSITY} must say pattern {PATTERN} and layers", where=where)
+        raise UserError(f"{SPARSITY} must have pattern {PATTERN} and layers", where=where)
     assert isinstance(rows, Sequence)
     if len(rows) != config.depth:
-        raise UserError(f"{SPARSITY} speaks of {len(rows)} layers", where=where, why=f"the model has {config.depth}")
+        raise UserError(f"{SPARSITY} lists {len(rows)} layers", where=where, why=f"the model has {config.depth}")
     layers = (dataclasses.replace(shape, sparse=row) for shape, row in zip(config.layers, rows, strict=True))
     return dataclasses.replace(config, layers=tuple(layers))

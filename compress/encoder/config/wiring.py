@@ -24,25 +24,25 @@ def check_rotary(config: EncoderConfig) -> None:
         raise UserError(
             "first_norm is false",
             where="encoder.first_norm",
-            why="only a first layer of its own that normalises before its attention can go without",
-            do="use norm: pre, and a group for the first layer alone",
+            why="only an unshared first layer with pre-layer normalization can omit its first norm",
+            do="use norm: pre, and do not share the first layer",
         )
     where, bases = "encoder.rotary_bases", config.rotary_bases
     if (config.positions == "rotary") != (bases is not None):
-        raise UserError("rotary_bases and positions: rotary belong together", where=where)
+        raise UserError("rotary_bases and positions: rotary must be set together", where=where)
     if bases is None:
         return
     if not checks.is_list(bases) or len(bases) != config.depth:
         raise UserError(f"rotary_bases must list a number for each of {config.depth} layers", where=where)
     for base in bases:
         if isinstance(base, bool) or not isinstance(base, int | float) or not 1 < base < float("inf"):
-            raise UserError(f"a base of {base!r}", where=where, why="it must be a number above 1")
+            raise UserError(f"invalid rotary base {base!r}", where=where, why="it must be a number above 1")
     for index, shape in enumerate(config.layers):
         if shape.head_width % 2:
             raise UserError(
                 f"a head width of {shape.head_width} is odd",
                 where=f"encoder.layers.{index}",
-                why="rotary positions turn pairs of dimensions",
+                why="rotary positions rotate pairs of dimensions",
             )
 
 
@@ -57,7 +57,7 @@ def check_groups(config: EncoderConfig) -> None:
         first = groups.index(group)
         if config.layers[layer] != config.layers[first]:
             raise UserError(
-                f"layers {first} and {layer} share a group but not a shape",
+                f"layers {first} and {layer} are in one group but have different shapes",
                 where=where,
-                why=f"{config.layers[first]} against {config.layers[layer]}",
+                why=f"{config.layers[first]} and {config.layers[layer]}",
             )

@@ -86,7 +86,7 @@ def require_compiler(device: torch.device, where: str) -> None:
             "torch.compile does not work on this machine",
             where=where,
             why=printable(str(error).strip().partition("\n")[0], 160),
-            do="install a C++ compiler" if device.type == "cpu" else "install the triton of this torch",
+            do="install a C++ compiler" if device.type == "cpu" else "install the triton version of this torch",
             code=ExitCode.ENVIRONMENT,
         ) from error
 
@@ -126,11 +126,11 @@ def _torchao() -> Any:
 
 def _require_fp8(twin: Model, device: torch.device, where: str) -> None:
     if twin.config.quantization is not None:
-        raise UserError("the model is quantized to integers", where=where, do="use the model it was made from")
+        raise UserError("the model is quantized to integers", where=where, do="use its parent model")
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
         found = f"capability {torch.cuda.get_device_capability(device)}" if device.type == "cuda" else "a CPU"
         raise UserError(
-            "this device has no fp8 products",
+            "this device does not support fp8 matrix products",
             where=where,
             why=f"they need CUDA capability 8.9 or more, this is {found}",
             do="use torchao-int8 or torch-compile",
@@ -148,10 +148,10 @@ def _plain_matrices(twin: Model, where: str) -> None:
                 matrix, read = child.weight_quantizer.scheme, child.input_quantizer
                 if not (matrix.per == "row" and matrix.bits == 8 and read is not None and read.scheme.dynamic):
                     raise UserError(
-                        "the quantized model has other integers than torchao multiplies",
+                        "torchao does not support the quantization scheme of this model",
                         where=where,
-                        why="those have a scale for each output channel and for each token",
-                        do="use --runtime torch-compile, which simulates it, or its file",
+                        why="supported: int8 with one scale per output channel and per token",
+                        do="use --runtime torch-compile, which simulates the integers, or the ONNX file",
                     )
                 plain = nn.Linear(child.in_features, child.out_features, child.bias is not None, device="meta")
                 plain.weight = nn.Parameter(child.weight_quantizer(child.weight.detach()), requires_grad=False)

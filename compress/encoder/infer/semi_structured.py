@@ -54,10 +54,14 @@ def prepare_sparse(model: Model) -> SparseModel:
     matrix has a sparse product.
     """
     if not is_sparse(model.config):
-        raise UserError(f"no matrix of the model is {PATTERN} sparse", where=WHERE, do="compress sparsify it first")
+        raise UserError(
+            f"no matrix of the model is {PATTERN} sparse", where=WHERE, do="sparsify it first: compress sparsify"
+        )
     if model.config.quantization is not None:
         raise UserError(
-            "the model is quantized, and sparse products here are of floats", where=WHERE, do="use its file, or torch"
+            "sparse matrix products do not support a quantized model",
+            where=WHERE,
+            do="use its ONNX file, or --runtime torch",
         )
     require_device(model.encoder.embeddings.word.weight.device)
     require_pattern(model, WHERE)
@@ -72,7 +76,7 @@ def prepare_sparse(model: Model) -> SparseModel:
             refused = refused or printable(str(error).strip().partition("\n")[0], 160)
     if not able:
         raise UserError(
-            "this torch takes none of the model's matrices as sparse", where=WHERE, why=refused,
+            "this torch does not support sparse products for any matrix of this model", where=WHERE, why=refused,
             do="use --runtime torch", code=ExitCode.ENVIRONMENT,
         )  # fmt: skip
     return SparseModel(twin.requires_grad_(False).eval(), able, len(parts))
@@ -84,10 +88,10 @@ def require_device(device: torch.device) -> None:
         return
     found = "a CPU" if device.type != "cuda" else f"capability {torch.cuda.get_device_capability(device)}"
     raise UserError(
-        "this device has no sparse products",
+        "this device does not support sparse matrix products",
         where=WHERE,
         why=f"they need CUDA capability 8.0 or more, this is {found}",
-        do="use --runtime torch, which is as fast as for any dense model",
+        do="use --runtime torch, which computes all weights as in a dense model",
         code=ExitCode.ENVIRONMENT,
     )
 

@@ -148,7 +148,7 @@ def fisher(model: Model, objective: Objective, rows: Iterable[Batch]) -> dict[nn
                 sums[parameter] += gradient.double().square().cpu()
         used += 1
     if not used:
-        raise UserError("no row has a label", where="data", why="Fisher information is of the loss on labels")
+        raise UserError("no row has a label", where="data", why="Fisher information needs labelled rows")
     return {parameter: total / used for parameter, total in sums.items()}
 
 

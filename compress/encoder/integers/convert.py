@@ -37,17 +37,15 @@ def planned(spec: QuantizationSpec, model: nn.Module, where: str = "rules") -> Q
             raise _nothing(rule.pattern, known, f"{where}.{place}.pattern")
         if rule.input is not None and all(use(known[name]) == "table" for name in names):
             raise UserError(
-                "a table reads ids, and has no input to quantize",
+                "an embedding table has no input to quantize",
                 where=f"{where}.{place}.input",
-                why=f"'{printable(rule.pattern, 60)}' matches tables alone",
-                do="leave input out",
+                why=f"'{printable(rule.pattern, 60)}' matches only tables",
+                do="remove input",
             )
         chosen.update(dict.fromkeys(names, rule))
     parts = tuple((name, _part(chosen[name], known[name])) for name in known if _quantizes(chosen.get(name)))
     if not parts:
-        raise UserError(
-            "no module is left to quantize", where=where, do="quantize at least one of the model's matrices"
-        )
+        raise UserError("no module to quantize", where=where, do="quantize at least one of the model's matrices")
     return Quantization(parts)
 
 
@@ -68,7 +66,7 @@ def _nothing(pattern: str, known: Mapping[str, nn.Module], where: str) -> UserEr
     hint = did_you_mean(pattern.replace("*", ""), known)
     if not hint.startswith("did"):
         shown = list(known)
-        hint = "known: " + ", ".join(shown[:MORE]) + (f" … ({len(shown)} in all)" if len(shown) > MORE else "")
+        hint = "known: " + ", ".join(shown[:MORE]) + (f" … ({len(shown)} in total)" if len(shown) > MORE else "")
     return UserError(f"'{printable(pattern, 80)}' matches no matrix or table of the model", where=where, do=hint)
 
 

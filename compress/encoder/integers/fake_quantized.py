@@ -162,7 +162,7 @@ def _attach(module: Any, part: PartQuantization, name: str) -> None:
     weight = _built(part.weight, shape, use(module), name)
     given = None if part.input is None else _built(part.input, None, "input", name)
     if use(module) == "table" and given is not None:
-        raise UserError("a table reads ids, and has no input to quantize", where=name)
+        raise UserError("an embedding table has no input to quantize", where=name)
     module.__class__ = KINDS[type(module)]
     module.weight_quantizer, module.mode = weight, "quantized"
     if use(module) == "weight":
@@ -177,7 +177,7 @@ def _built(row: PartRow, shape: tuple[int, int] | None, on: str, name: str) -> Q
     fits = registry.load(PACKAGE, row.kind).fits
     if on not in fits:
         legal = [kind for kind in registry.parts(PACKAGE) if on in registry.load(PACKAGE, kind).fits]
-        raise UserError(f"{row.kind} is no quantizer for a {on}", where=name, why=f"known: {', '.join(legal)}")
+        raise UserError(f"{row.kind} is not a quantizer for a {on}", where=name, why=f"known: {', '.join(legal)}")
     return registry.build(PACKAGE, row, shape)
 
 

@@ -56,13 +56,13 @@ def prepare_integers(model: Model) -> PreparedModel:
     if model.config.quantization is None:
         raise UserError("the model is not quantized", where=WHERE, do="quantize it first: compress quantize")
     if model.encoder.embeddings.word.weight.device.type != "cpu":
-        raise UserError("integer products in torch are for the CPU", where=WHERE, do="use --device cpu")
+        raise UserError("torch's integer products only run on the CPU", where=WHERE, do="use --device cpu")
     able, total = products(model)
     if not able:
         raise UserError(
-            "no matrix of this model has an integer product",
+            "torch does not support integer products for any matrix of this model",
             where=WHERE,
-            why="they have a scale for each group, or float inputs" if total else "only its tables are quantized",
+            why="the matrices have one scale per group, or float inputs" if total else "only its tables are quantized",
             do="use --runtime torch",
         )
     _require_kernel()
@@ -91,9 +91,9 @@ def _has_product(part: object) -> bool:
 def _require_kernel() -> None:
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.onednn, "qlinear_pointwise"):
         raise UserError(
-            "this torch has no integer products for this processor",
+            "this torch does not support integer products on this processor",
             where=WHERE,
-            why=f"torch {torch.__version__} without oneDNN's",
+            why=f"torch {torch.__version__} without oneDNN's integer products",
             do="use --runtime torch",
             code=ExitCode.ENVIRONMENT,
         )

@@ -52,9 +52,9 @@ def require_pattern(model: Model, where: str) -> None:
     for name, part in sparse_parts(model).items():
         if not follows(part.weight.detach()):
             raise UserError(
-                f"{name} is not {PATTERN} sparse, as the model's config says",
+                f"{name} is not {PATTERN} sparse, but the model's config says so",
                 where=where,
-                why=f"of some four neighbouring weights more than {KEPT} are not zero",
-                do=f"sparsify it again (compress sparsify), or take '{SPARSITY}' out of compress_config.json",
+                why=f"some groups of four neighbouring weights have more than {KEPT} nonzero weights",
+                do=f"sparsify it again (compress sparsify), or remove '{SPARSITY}' from compress_config.json",
                 code=ExitCode.DATA,
             )

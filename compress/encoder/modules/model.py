@@ -100,8 +100,8 @@ class Encoder(nn.Module):
             if low < 0 or high >= rows:
                 found = low if low < 0 else high
                 do = "use the tokenizer that belongs to this model"
-                return UserError(f"{name} {found} is outside the model's table", why=f"legal: 0..{rows - 1}", do=do)
-        return UserError("a position is outside the model's table", why=f"legal: 0..{self.config.max_positions - 1}")
+                return UserError(f"{name} {found} is outside the model's table", why=f"allowed: 0..{rows - 1}", do=do)
+        return UserError("a position is outside the model's table", why=f"allowed: 0..{self.config.max_positions - 1}")
 
 
 def _collect(output: EncoderOutput, traces: list[LayerTrace], needs: Needs) -> None:
@@ -155,7 +155,7 @@ class Model(nn.Module):
         if batch.max_length > self.config.max_positions:
             raise self._too_long(batch)
         if needs.mlm == "masked" and batch.mlm_positions is None:
-            raise UserError("vocabulary logits at masked positions were asked for, but the batch has none masked")
+            raise UserError("vocabulary logits at masked positions were requested, but the batch has no masked tokens")
         layout = PackedLayout(batch.cu_seqlens, batch.max_length)
         output = self.encoder(batch.input_ids, batch.position_ids, batch.segment_ids, layout, needs)
         return self.apply_heads(output, layout, needs, batch.mlm_positions)
@@ -177,7 +177,8 @@ class Model(nn.Module):
         length = input_ids.shape[1]
         if length > self.config.max_positions:
             raise UserError(
-                f"a sequence of {length} tokens", why=f"this model has {self.config.max_positions} positions"
+                f"a sequence of {length} tokens is too long",
+                why=f"this model has {self.config.max_positions} positions",
             )
         positions = torch.arange(length, device=input_ids.device)[None, :]
         layout = PaddedLayout(mask)
@@ -235,10 +236,10 @@ class Model(nn.Module):
         lengths = batch.cu_seqlens.diff()
         row = int(batch.row_ids[int(lengths.argmax())])
         return UserError(
-            f"a sequence of {int(lengths.max())} tokens",
+            f"a sequence of {int(lengths.max())} tokens is too long",
             where=f"row {row}",
             why=f"this model has {self.config.max_positions} positions",
-            do="encode with a smaller maximum length",
+            do="use a smaller max_length",
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> EncoderOutput:
@@ -248,10 +249,10 @@ class Model(nn.Module):
 def _check_heads(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None:
     for name, head in heads.items():
         if name != head.name:
-            raise UserError(f"a {head.kind} head is called '{head.name}'", where=f"heads.{name}")
+            raise UserError(f"a {head.kind} head must be named '{head.name}'", where=f"heads.{name}")
         if head.needs_pooler and not config.pooler:
             raise UserError(
-                f"the {head.kind} head reads the pooler, and this encoder has none",
+                f"the {head.kind} head needs the pooler, and this encoder has none",
                 where=f"heads.{name}",
                 do="use pooler: true, or style: distilbert" if head.kind == "classification" else "use pooler: true",
             )
@@ -264,8 +265,8 @@ def _check_memory(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> Non
     total = psutil.virtual_memory().total
     if torch.get_default_device().type == "cpu" and needed > total:
         raise UserError(
-            f"a model of {count:,} parameters",
-            why=f"it takes {needed / 1e9:.1f} GB, and this machine has {total / 1e9:.1f} GB",
+            f"not enough memory for a model of {count:,} parameters",
+            why=f"it needs {needed / 1e9:.1f} GB, this machine has {total / 1e9:.1f} GB",
             do="check vocabulary, hidden and layers",
             code=ExitCode.RESOURCES,
         )

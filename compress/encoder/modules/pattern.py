@@ -39,7 +39,7 @@ def check_windows(windows: Sequence[int | None] | None, global_tokens: object, d
             raise UserError(
                 f"global_tokens is {global_tokens}, but no layer has a window",
                 where="encoder.global_tokens",
-                why="with full attention every token sees all others already",
+                why="with full attention every token already attends to all others",
                 do="set windows, or global_tokens 0",
             )
         return

@@ -145,12 +145,12 @@ def check_tied(model: nn.Module, expected: nn.Module, where: str) -> None:
     apart = sorted(ours.keys() - wanted.keys())
     if apart:
         raise UserError(
-            f"'{apart[0]}' is a tensor of its own",
+            f"'{apart[0]}' is not tied",
             where=where,
-            why="the config says that several layers share it: tied tensors came apart"
+            why="the config shares this tensor between layers, but the model has separate tensors"
             + (f", {len(apart)} of them" if len(apart) > 1 else ""),
-            do="build the model from its config and load the weights into it",
+            do="create the model from its config and load the weights into it",
         )
     missing = sorted(wanted.keys() - ours.keys())
     if missing:
-        raise UserError(f"'{missing[0]}' is missing", where=where, why="the config says that the model has it")
+        raise UserError(f"'{missing[0]}' is missing", where=where, why="the config requires it")

@@ -68,9 +68,9 @@ class Kept:
             for unit, kept, every in zip(units(config, part), ours, theirs, strict=True):
                 where = f"layer {unit[0]}"
                 if not kept:
-                    raise UserError(f"no {what} would stay", where=where, do="keep one, or drop the layer")
+                    raise UserError(f"no {what} would be kept", where=where, do="keep one, or drop the layer")
                 if list(kept) != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= len(every):
-                    why = f"legal: 0..{len(every) - 1}, each once, ascending"
+                    why = f"allowed: 0..{len(every) - 1}, each once, in ascending order"
                     raise UserError(f"{what}s {list(kept)} cannot be kept", where=where, why=why)
 
 

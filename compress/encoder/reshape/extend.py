@@ -26,22 +26,22 @@ def extended_config(
     """
     if config.positions not in ("learned", "sinusoidal", "sinusoidal_start"):
         raise UserError(
-            f"the model's positions are {config.positions}",
+            f"{config.positions} positions cannot be extended",
             where="encoder.positions",
-            why="they are relative, computed from distances, so there is no table to extend",
+            why="they are computed from distances, so there is no table to extend",
         )
     where = "--max-positions"
     if max_positions < config.max_positions:
         raise UserError(
             f"{max_positions:,} positions are fewer than the model's {config.max_positions:,}",
             where=where,
-            do="use --max-length where you only want shorter texts",
+            do="use --max-length if you only need shorter texts",
         )
     if window is not None and window >= max_positions - 1:
         raise UserError(
-            f"a window of {window:,} tokens to each side",
+            f"a window of {window:,} tokens to each side is too large",
             where="--window",
-            why=f"of {max_positions:,} positions every token sees all others without it",
+            why=f"with {max_positions:,} positions every token already attends to all others",
             do="use a smaller window, or none",
         )
     windows = config.windows if window is None else (window,) * config.depth
@@ -49,15 +49,15 @@ def extended_config(
         global_tokens = config.global_tokens or (1 if windows and not config.windows else 0)
     elif windows is None and global_tokens:
         raise UserError(
-            f"{global_tokens} global tokens",
+            f"{global_tokens} global tokens need a window",
             where="--global-tokens",
-            why="without a window every token sees all others already",
-            do="give --window",
+            why="without a window every token already attends to all others",
+            do="add --window",
         )
     made = dataclasses.replace(config, max_positions=max_positions, windows=windows, global_tokens=global_tokens)
     if made == config:
         raise UserError(
-            f"the model has {max_positions:,} positions already", where=where, do="give more, or another --window"
+            f"the model has {max_positions:,} positions already", where=where, do="give more, or change --window"
         )
     return made
 

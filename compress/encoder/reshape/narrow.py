@@ -82,8 +82,8 @@ def check_narrowable(config: EncoderConfig) -> None:
         raise UserError(
             "this model's layers share matrices",
             where="student",
-            why="what is narrowed here are layers of their own",
-            do="narrow it first and share it then, or use init: random",
+            why="only layers with their own matrices can be narrowed",
+            do="narrow it before sharing its layers, or use init: random",
         )
 
 
@@ -100,13 +100,13 @@ def check_narrower(ours: EncoderConfig, wanted: EncoderConfig) -> None:
     for key, what, new, old in found:
         if new <= old:
             continue
-        advice = f"use {old} or less, init: random, or a wider checkpoint of your own as model"
+        advice = f"use {old} or less, init: random, or a wider checkpoint as model"
         if what.startswith("the width of a head"):
-            advice = f"use more heads; or list the heads of each layer, whose width then stays {old}"
+            advice = f"use more heads; or list the heads of each layer, whose width then remains {old}"
         raise UserError(
-            f"{what} would be {new}, and the weights are taken from one of {old}",
+            f"{what} would be {new}, but the weights are copied from one of {old}",
             where=f"student.{key}",
-            why="weights can be left out, not made up",
+            why="a student cannot be wider than the model that initializes it",
             do=advice,
         )
 

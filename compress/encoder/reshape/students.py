@@ -56,7 +56,7 @@ def take_layers(
 
 def check_layer_map(keep: Sequence[int], depth: int) -> None:
     """Raise UserError unless `keep` names layers of a `depth`-layer model, each once, in ascending order."""
-    where, legal = "layers", f"legal: 0..{depth - 1}"
+    where, legal = "layers", f"allowed: 0..{depth - 1}"
     if not keep:
         raise UserError("no layer is kept", where=where, why=legal)
     for index in keep:
@@ -64,7 +64,7 @@ def check_layer_map(keep: Sequence[int], depth: int) -> None:
             raise UserError(f"layer {index!r} does not exist", where=where, why=legal)
     repeated = sorted({i for i in keep if list(keep).count(i) > 1})
     if repeated:
-        raise UserError(f"layer {repeated[0]} is named twice", where=where, why=legal, do=f"use {sorted(set(keep))}")
+        raise UserError(f"layer {repeated[0]} is listed twice", where=where, why=legal, do=f"use {sorted(set(keep))}")
     if list(keep) != sorted(keep):
         raise UserError(f"layers {list(keep)} are out of order", where=where, why=legal, do=f"use {sorted(keep)}")
 
@@ -93,7 +93,9 @@ def _student_config(
         renumbered.append(source.index(group))
     shared = len(source) < len(renumbered)
     if segments == "fold" and config.positions in ("sinusoidal", "rotary") and config.segments:
-        raise UserError("fixed positions cannot take up the segment row", where="segments", do="use keep or drop")
+        raise UserError(
+            "the segment embedding cannot be folded into fixed positions", where="segments", do="use keep or drop"
+        )
     windows = tuple(config.windows[i] for i in keep) if config.windows else None
     local = windows is not None and any(window is not None for window in windows)
     return dataclasses.replace(

@@ -23,15 +23,17 @@ def keep_rows(model: Model, rows: Tensor, where: str = "the model") -> Model:
     row of `pad_id` would be lost.
     """
     config = model.config
-    refuse_quantized(config, "taking rows out of its word table", where)
+    refuse_quantized(config, "removing rows of its word embeddings", where)
     rows = rows.cpu()
     if not len(rows) or int(rows.min()) < 0 or int(rows.max()) >= config.vocabulary or len(rows.unique()) != len(rows):
         raise UserError(
-            "these are not distinct rows of the word table", where=where, why=f"it has {config.vocabulary:,} rows"
+            "these are not distinct rows of the word embeddings",
+            where=where,
+            why=f"the model has {config.vocabulary:,} rows",
         )
     pad = (rows == config.pad_id).nonzero()
     if not len(pad):
-        raise UserError(f"row {config.pad_id} of the word table is the padding's", where=where, do="keep it")
+        raise UserError(f"row {config.pad_id} of the word embeddings is the padding token's", where=where, do="keep it")
     small = dataclasses.replace(config, vocabulary=len(rows), pad_id=int(pad))
     with torch.device("meta"):
         made = Model(small, model.head_configs)

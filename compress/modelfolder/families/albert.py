@@ -97,13 +97,13 @@ class Family(Stock):
             raise UserError(
                 f"num_hidden_groups {groups} is above num_hidden_layers {layers}",
                 where=fields.where,
-                why="groups that no layer uses would be left over",
+                why="some groups would not be used by any layer",
             )
         if width == values["hidden"]:
             raise UserError(
                 f"embedding_size {width} equal to hidden_size is not supported in an ALBERT",
                 where=fields.where,
-                why="its projection would stand between two widths that are one",
+                why="the embedding projection would have equal input and output widths",
             )
         return values | {
             "layers": values["layers"][:1] * (layers * inner),
@@ -136,7 +136,7 @@ class Family(Stock):
         if config.width == config.hidden:
             return "its embeddings are not projected"
         if layout(config) is None:
-            return "its layers share parameters in another order than ALBERT's groups"
+            return "the order in which its layers share parameters is not ALBERT's"
         return super().objection(config, heads)
 
     def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:

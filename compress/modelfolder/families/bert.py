@@ -58,7 +58,7 @@ class Family(Stock):
             raise UserError(
                 f"embedding_size {printable(repr(size), 40)} is not supported in a BERT",
                 where=fields.where,
-                why="its embeddings are as wide as hidden_size",
+                why="BERT's embeddings have width hidden_size",
             )
         return super().encoder_values(fields)
 

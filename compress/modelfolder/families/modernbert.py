@@ -105,7 +105,7 @@ class Family(Stock):
     def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
         """Heads with the activation and the pooling that the config names for them."""
         if "mlm" in (found := super().read_heads(fields, shapes)):
-            fields.refuse("decoder_bias", (True,), "the vocabulary matrix has one")
+            fields.refuse("decoder_bias", (True,), "a ModernBERT masked-LM decoder has a bias")
         return {name: self.adapt(head, fields) for name, head in found.items()}
 
     def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
@@ -129,7 +129,7 @@ class Family(Stock):
         dropouts = {name: fields.number(name, least=0, below=1, default=0.0) for name in DROPOUTS}
         if len(set(dropouts.values())) > 1:
             told = ", ".join(f"{name} {value:g}" for name, value in dropouts.items())
-            raise UserError(f"{told} are not supported", where=fields.where, why="one dropout holds for both")
+            raise UserError(f"{told} are not supported", where=fields.where, why="both must have the same dropout")
         return values | {
             "norm": "pre",
             "first_norm": False,
@@ -152,21 +152,21 @@ class Family(Stock):
         if config.segments or config.pooler:
             return "it has segment embeddings or a pooler"
         if config.global_tokens or len({window for window in config.windows or () if window is not None}) > 1:
-            return "its windows are not all of one width without global tokens"
+            return "its attention windows have different widths or global tokens"
         if len(set(_typed_bases(config))) > len(set(_types(config))):
-            return "its layers of one kind turn by different angles"
+            return "its layers of one type have different rotary bases"
         return uneven(config, self.expresses) or self.head_objection(config, heads)
 
     def head_objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
         if len(heads) > 1:
-            return "its heads would be stored under one name"
+            return "a ModernBERT class has a single head"
         for head in heads.values():
             if head.kind not in self.heads:
                 return f"no {self.classes} class has a {WORDS[head.kind]} head"
             if head.kind != "masked_lm" and head.style != self.style:
                 return f"its task head is {head.style}'s"
             if head.feature_norm_eps not in (None, config.norm_eps):
-                return "its head has a norm epsilon of its own"
+                return "its head has another norm epsilon than its encoder"
         return None
 
     def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _layer_types(fields: Fields, layers: int) -> list[str]:
 
 def _base(fields: Fields, kind: str) -> float:
     """θ of the layers of one kind, in the new or the old spelling."""
-    fields.refuse("rope_scaling", (), "angles that do not grow evenly with the position are not")
+    fields.refuse("rope_scaling", (), "only default rotary positions are supported")
     told: Any = fields.values.get("rope_parameters")
     if told is None:
         old = OLD_BASES[kind] if fields.values.get(OLD_BASES[kind]) is not None else OLD_BASES[GLOBAL]
@@ -211,7 +211,7 @@ def _base(fields: Fields, kind: str) -> float:
     if not isinstance(row, dict):
         raise fields.wrong("rope_parameters", f"an object with {GLOBAL} and {LOCAL}")
     inner = Fields(row, f"{fields.where}: rope_parameters.{kind}")
-    inner.refuse("rope_type", ("default",), "angles that do not grow evenly with the position are not")
+    inner.refuse("rope_type", ("default",), "only default rotary positions are supported")
     if extra := sorted(set(row) - {"rope_type", "rope_theta"}):
         raise UserError(f"{printable(extra[0], 60)} is not supported", where=inner.where)
     return inner.number("rope_theta", least=1.0001, below=1e30, default=BASES[kind])

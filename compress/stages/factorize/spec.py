@@ -30,10 +30,10 @@ class Spec(StageSpec):
     forms: ClassVar[tuple[Form, ...]] = ("low_rank",)
     rejected: ClassVar[tuple[Rejection, ...]] = (
         rejects_quantized("factorizing it"),
-        rejects_sparse("factorizing it", "use one of both"),
+        rejects_sparse("factorizing it", "use only one of the two"),
         rejects_low_rank("factorizing it"),
         rejects_partly_shared(
-            "which products cannot stand for",
+            "which low-rank factors do not support",
             "factorize alone, or share whole layers (share_norms_and_biases: true, residual_rank: 0)",
         ),
     )

@@ -98,5 +98,5 @@ class Spec(StageSpec):
     def rejects(self) -> tuple[Rejection, ...]:
         if not (self.hidden or self.head_width):
             return self.rejected
-        narrower = rejects_partly_shared("so channels cannot go", "make it narrower first and share it then")
+        narrower = rejects_partly_shared("so channels cannot be removed", "reduce its width before sharing its layers")
         return (*self.rejected, narrower)

@@ -76,7 +76,7 @@ class Spec(StageSpec):
             found += [rejects_sparse(doing), rejects_low_rank(doing)]
         if self.embedding is not None:
             why = "its embeddings are factorized already"
-            found.append(Rejection("factorized_embeddings", why, "leave embedding out"))
+            found.append(Rejection("factorized_embeddings", why, "remove embedding"))
         if not self.reuse_input:
             why = "its layers already share parameters"
             found.append(Rejection("shared", why, "set reuse_input: true to merge its groups further"))

@@ -38,9 +38,9 @@ def refuse(config: EncoderConfig, where: str) -> None:
     """Raise UserError for a model whose matrices cannot be made 2:4, or are already."""
     doing = "making them sparse"
     refuse_quantized(config, doing, where)
-    refuse_low_rank(config, doing, where, "sparsify the model that it was made of: a product's thin matrices hold less")
-    refuse_sparse(config, "cutting them again", where, "train it on, or start from the model that it was made of")
-    refuse_apart(config, where, "what they share would be sparse, and what is their own not", "sparsify")
+    refuse_low_rank(config, doing, where, "sparsify its parent model instead of the low-rank factors")
+    refuse_sparse(config, "cutting them again", where, "continue training it, or start from its parent model")
+    refuse_apart(config, where, "only what they share would be sparse", "sparsify")
     if not any(fitting(shape, config.hidden, gated=config.gated) for shape in config.layers):
         sizes = sorted({size for shape in config.layers for size in _sizes(config, shape).values()})
         raise UserError(
