@@ -82,7 +82,7 @@ def test_a_dry_run_writes_nothing(short: Path, tmp_path: Path, capsys: pytest.Ca
     ("args", "message"),
     [
         (["--max-positions", "16"], "16 positions are fewer than the model's 32"),
-        (["--max-positions", "64"], "where does the result go?; give --output FOLDER"),
+        (["--max-positions", "64"], "an output folder is required; add --output FOLDER"),
         (["--max-positions", "64", "--window", "0"], "0 is not in the range"),
         (["--max-positions", "64", "--global-tokens", "1"], "give --window"),
         (["--window", "8"], "missing option '--max-positions'"),

@@ -38,7 +38,7 @@ def test_finetune(classifier: Model, splits: Any, capsys: pytest.CaptureFixture[
     assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
     record = json.loads(Path("tuned", "compress-run.json").read_text())
     assert record["command"].startswith("compress finetune --")
-    with pytest.raises(compress.UserError, match="holds a run already"):
+    with pytest.raises(compress.UserError, match="already contains a run"):
         compress.finetune(classifier, splits, training=SHORT, output="tuned", **HOW)
 
 

@@ -345,7 +345,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "teacher misspelt": (
         ("distill", "--recipe", "./task.yaml", "--teacher", "smoke-techer", "--data", "data", *TO),
-        "--teacher: there is no teacher 'smoke-techer'; did you mean 'smoke-teacher'?",
+        "--teacher: no such teacher 'smoke-techer'; did you mean 'smoke-teacher'?",
     ),
     "teacher a run's folder": (
         ("distill", "--recipe", "./task.yaml", "--teacher", "runs/teacher", "--data", "data", *TO),
@@ -358,8 +358,8 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "corpus recipe, teacher without a masked-LM head": (
         (*SMOKE, "--teacher", TEACHER),
-        f"--teacher {TEACHER}: recipe smoke starts on a corpus, which needs a teacher with a masked-LM head: "
-        "this one has none; add --general-teacher FOLDER, or use --recipe distilbert-task",
+        f"--teacher {TEACHER}: recipe smoke first trains on a corpus, which needs a teacher with a masked-LM head: "
+        "this teacher has none; add --general-teacher FOLDER, or use --recipe distilbert-task",
     ),
     "general teacher without one": (
         (*SMOKE, "--teacher", TEACHER, "--general-teacher", TEACHER),
@@ -418,12 +418,12 @@ def test_bad_request(case: tuple[Args, str], here: Path, compress: Cli) -> None:
 @pytest.mark.parametrize(
     ("output", "line"),
     [
-        ("data", "--output data: the output folder exists and is not a run of ours; name a new folder"),
+        ("data", "--output data: the output folder exists and contains no run of compress; name a new folder"),
         ("corpus.txt", "--output corpus.txt: the output is a file; name a folder"),
         (
             "runs/teacher",
-            "--output runs/teacher: the output folder holds a run already: recipe smoke-teacher, finished; "
-            "use --resume to go on, or a new folder",
+            "--output runs/teacher: the output folder already contains a run: recipe smoke-teacher, finished; "
+            "use --resume to continue it, or name a new folder",
         ),
     ],
 )
@@ -438,8 +438,8 @@ def test_resuming_another_request_is_refused(here: Path, compress: Cli) -> None:
         compress("run", "smoke-teacher", "--data", "data", "--corpus", "corpus.txt", "--seed", "1",
                  "--output", "runs/teacher", "--resume"),
         "--output runs/teacher: the run in this folder was started with another recipe or other options: "
-        "it was: compress run smoke-teacher --data data --corpus corpus.txt --output runs/teacher; "
-        "resume with that command, or use a new folder",
+        "its command was: compress run smoke-teacher --data data --corpus corpus.txt --output runs/teacher; "
+        "use that command with --resume, or name a new folder",
         ExitCode.REFUSED,
     )  # fmt: skip
 

@@ -110,7 +110,7 @@ def test_several_seeds_tell_mean_and_spread(taught: Path, compress: Cli) -> None
     again = compress(*words, "--resume")
     assert again.code == 0, again.err
     assert "gain from the teacher" in again.out
-    assert "done before" in again.err
+    assert "already done" in again.err
 
 
 def test_seeds_of_a_dry_run_tell_the_plan_once(taught: Path, compress: Cli) -> None:

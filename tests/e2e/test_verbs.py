@@ -299,7 +299,7 @@ def test_a_finished_run_that_is_resumed_trains_nothing(taught: Path, compress: C
     before = sha(taught / "runs/f/student/model.safetensors")
     done = compress(*DISTILL, "--output", "runs/f", "--resume")
     assert done.code == 0
-    assert "0-distill: done before" in done.err
+    assert "0-distill: already done" in done.err
     assert sha(taught / "runs/f/student/model.safetensors") == before
     client: Any = Store(f"sqlite:///{taught / 'mlruns/mlflow.db'}").client()
     experiment = client.get_experiment_by_name("compress").experiment_id
@@ -313,7 +313,7 @@ def test_runs_get_free_names_and_resume_finds_the_open_one(taught: Path, compres
     assert (done.code, done.line) == (
         2,
         "error: runs/task: there is no unfinished run of task to resume; "
-        "name its folder with --output, or leave out --resume",
+        "name its folder with --output, or remove --resume",
     )
     assert compress(*DISTILL).code == 0
     assert compress(*DISTILL).code == 0
@@ -343,7 +343,7 @@ def test_calibrated_probabilities_and_the_same_answers(taught: Path, compress: C
     assert (again.code, again.out) == (3, "")
     assert again.err == "error: runs/calibrated: exists already; name another folder\n", "before any work"
     done = compress("calibrate", TEACHER, "--data", "data")
-    assert (done.code, done.line) == (2, "error: --output: where does the result go?; give --output FOLDER")
+    assert (done.code, done.line) == (2, "error: --output: an output folder is required; add --output FOLDER")
 
 
 def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compress: Cli) -> None:
