@@ -35,7 +35,7 @@ def made() -> str:
     group, theirs = np.repeat(["a", "b"], 100), random.random(200) < 0.95
     ours = theirs & ~((group == "a") & (random.random(200) < 0.4))
     found = slices(by_value("kind", group), Answers(of_mean(ours), ours), Answers(of_mean(theirs), theirs))
-    churn = (("rows answered otherwise", "rows", "changed"), [("all rows", "1,000", "3"), ("short", "20", "1")])
+    churn = (("predictions that differ", "rows", "changed"), [("all rows", "1,000", "3"), ("short", "20", "1")])
     drawn = heatmap("layers", ["0", "1"], ["0", "1"], [[1.0, 0.5], [0.5, 1.0]])
     details = [Detail("student", [Picture("Likeness of layers", drawn)], churn, found, "accuracy")]
     judged, notes = judge(ROWS)

@@ -396,7 +396,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
         "a model for classification answers single texts; give single texts",
     ),
     "evaluate on nothing": (
-        ("evaluate", TEACHER), "--data: on which data?; give an embedded set, a file or a folder"
+        ("evaluate", TEACHER), "--data: labelled data is required; give a built-in dataset, a file or a folder"
     ),
     "store": (
         (*DISTILL, "--data", "data", "--tracking-uri", "foo://bar"),
@@ -515,8 +515,8 @@ def test_models_of_different_labels_are_not_compared(here: Path, compress: Cli) 
     done = compress("evaluate", TEACHER, "--against", "names", "--data", "data", "--quiet")
     check(
         done,
-        f"{TEACHER}: teacher/model and names answer different labels: negative, positive against no, yes; "
-        "compare models of one task",
+        f"{TEACHER}: teacher/model and names predict different labels: negative, positive versus no, yes; "
+        "compare models with the same labels",
     )
 
 

@@ -74,7 +74,7 @@ def test_a_control_unless_it_is_declined(taught: Path, compress: Cli) -> None:
     assert "the student against its control on hard labels:" in done.out
     assert "KL to teacher, nats" in done.out
     plot = (taught / "runs/with/reliability.svg").read_text(encoding="utf-8")
-    assert all(f">{name}<" in plot for name in ("teacher", "with", "control", "as it should be"))
+    assert all(f">{name}<" in plot for name in ("teacher", "with", "control", "perfect calibration"))
     assert ">with, temperature " in plot
     done = compress(*DISTILL, "--set", "stages.0.control=null", "--no-control", "--output", "runs/without")
     assert done.code == 0, done.err

@@ -35,7 +35,7 @@ PARAMS = {
 }  # fmt: skip
 ROWS = (
     "accuracy", "parameters", "without embeddings", "on disk", "GFLOPs per sequence", "latency p50", "latency p95",
-    "throughput", "peak memory above weights", "quality kept", "agreement with teacher", "smaller on disk",
+    "throughput", "peak memory above weights", "quality retained", "agreement with teacher", "smaller on disk",
 )  # fmt: skip
 
 

@@ -373,7 +373,7 @@ def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compres
 def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data")
     assert done.code == 0, done.err
-    assert "rows answered otherwise than by the teacher" in done.out
+    assert "predictions that differ from the teacher" in done.out
     assert "teacher's confidence:" in done.out
     assert "KL to teacher, nats" in done.out
     assert "after temperature scaling" in done.out
