@@ -47,7 +47,7 @@ def test_a_windowed_model_reads_more_and_says_what_it_is(
     assert info.meta.label_names == ("bad", "good")
     assert [(p.role, p.name, p.fingerprint) for p in info.meta.lineage] == [("base", "short", fingerprint(short))]
     card = (target / "README.md").read_text()
-    assert "positions extended from 32 to 200, the learned rows repeated" in card
+    assert "positions extended from 32 to 200: the learned embeddings are repeated" in card
     assert "its tokens see only a window of their sequence" in card
     assert json.loads((target / "tokenizer_config.json").read_text())["model_max_length"] == 200
     predictor = Predictor(target)

@@ -89,7 +89,7 @@ def test_what_cannot_be(own_model: Path, compress: Cli) -> None:
     bad = {
         ("analyze", "mine", "--data", "data", "--components", "2"): "--components: only applies to remove-top",
         ("predict", "mine", "a text", "--embeddings", "--pair", "b"): "--pair: does not apply to embeddings",
-        ("predict", "mine", "--embeddings"): "there is no text to answer",
+        ("predict", "mine", "--embeddings"): "no input text",
     }
     for flags, message in bad.items():
         done = compress(*flags)

@@ -93,7 +93,7 @@ def test_questions_from_the_command_line_and_from_a_file(answering: Path, compre
 NOT_ASKED = [
     (("a text",), "a model for question-answering answers questions about a context; give --question and --context"),
     (("--question", "Who?"), "--context: 0 contexts for 1 questions; give --context once, or once for every"),
-    (("--context", "x"), "--context: there is no question to answer; give --question TEXT"),
+    (("--context", "x"), "--context: a context needs a question; add --question TEXT"),
     (("--question", "Who?", "--context", " "), "row 1: the context is empty"),
     (("--question", " ", "--context", "x"), "row 1: the question is empty"),
     (("--question", "who " * 60, "--context", "x"), "of the window's 40 tokens: 'who who"),

@@ -386,7 +386,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
         f"compress finetune --model {PRETRAINED}",
     ),
     "predict nothing": (
-        ("predict", TEACHER), 'there is no text to answer; give texts, or --file FILE ("-" for standard input)'
+        ("predict", TEACHER), 'no input text; give texts, or --file FILE ("-" for standard input)'
     ),
     "predict no file": (
         ("predict", TEACHER, "--file", "no.txt"), "no.txt: cannot read the file: No such file or directory"
