@@ -65,7 +65,7 @@ def test_a_chain_is_measured_stage_by_stage_and_reused_by_content(compress: Cli)
     _check_told(done)
     _check_store(Path("runs/a"))
     told = made(compress("compare", "--experiment", "compress", "--mixed-conditions"))
-    assert "1 run of a chain's last stage: left out, the chain's own run has its figures" in told.out
+    assert "not shown: 1 run of a last stage; the run above has the same figures" in told.out
     assert [f" a/{label}  " in told.out for label in LABELS] == [True, True, True, True, False], told.out
 
     # A changed last stage reruns only itself, wherever the other run lies; the rest are its bytes.
