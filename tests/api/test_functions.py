@@ -101,7 +101,7 @@ def test_fit(classifier: Model, splits: Any) -> None:
     assert result.certificate is not None
     assert result.certificate["bounds"]["max_mb"] == 0.06
     assert result.run_id
-    assert "int8 alone" in repr(result)
+    assert "int8 only" in repr(result)
     assert "<table>" in result._repr_html_()
     with pytest.raises(compress.UserError, match="max_mb: 'x' is not a size"):
         compress.fit(classifier, splits, max_mb="x")  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def test_a_linear_layer_of_full_rank_is_the_same() -> None:
     error = torch.linalg.matrix_norm(linear.weight - smaller.outer.weight @ smaller.inner.weight)
     assert error.item() == pytest.approx(torch.linalg.svdvals(linear.weight)[2:].norm().item(), rel=1e-4)
     assert smaller.outer.bias is not linear.bias
-    with pytest.raises(compress.UserError, match=r"legal: 1\.\.4"):
+    with pytest.raises(compress.UserError, match=r"allowed: 1\.\.4"):
         compress.factorize_linear(linear, 5)
 
 

@@ -191,8 +191,8 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "a model's head for other labels": (
         labelled(lambda i, _: "abc"[i % 3], *ALL), ("finetune", "--model", TEACHER, *TO),
-        f"{TEACHER}: the model's task head answers other labels than the data has: [negative, positive] (2) "
-        "against [a, b, c] (3); use --new-head to replace it",
+        f"{TEACHER}: the model's task head and the data have different labels: [negative, positive] (2) "
+        "versus [a, b, c] (3); use --new-head to replace it",
     ),
     "one class": (
         labelled(lambda *_: "positive", *ALL), FINETUNE,
@@ -367,7 +367,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "no tokenizer": (
         ("pretrain", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", *TO),
-        "--tokenizer: stage pretrain needs a tokenizer; give --tokenizer FOLDER, or a recipe that makes one",
+        "--tokenizer: stage pretrain needs a tokenizer; add --tokenizer FOLDER, or use a recipe that creates it",
     ),
     "tokenizer a run's folder": (
         ("pretrain", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", "--tokenizer", "tok", *TO),
@@ -375,7 +375,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "no model": (
         ("finetune", "--data", "data", *TO),
-        "--model: stage finetune needs a model to start from; give --model FOLDER, or a recipe that makes one",
+        "--model: stage finetune needs a model to start from; add --model FOLDER, or use a recipe that creates it",
     ),
     "predict on a run's folder": (
         ("predict", "runs/teacher", "good"), f"runs/teacher: this is a run's folder, not a model's; use {TEACHER}"

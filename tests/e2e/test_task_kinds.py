@@ -97,12 +97,12 @@ def test_a_head_for_another_task_is_replaced_only_when_told(taught: Path, compre
     done = compress(*tune, "--output", "runs/a")
     assert done.code == 2
     assert done.line == (
-        "error: runs/teacher/model: the model's task head is for another task than the data: it has a head for "
+        "error: runs/teacher/model: the model's task head and the data are for different tasks: it has a head for "
         "classification with [negative, positive] (2), the data is for regression; use --new-head to replace it"
     )
     done = compress(*tune, "--output", "runs/b", "--new-head")
     assert done.code == 0, done.err
-    assert "task head (a head for classification with [negative, positive] (2)) is thrown away" in done.err
+    assert "task head (a head for classification with [negative, positive] (2)) is replaced by a new one" in done.err
     assert "new 'task' head, initialised from seed 0" in done.err
 
 
@@ -112,7 +112,7 @@ def test_a_teacher_of_another_task_is_refused(taught: Path, compress: Cli) -> No
     assert (done.code, done.line) == (
         2,
         "error: embedded:opinions-claims: this data is for multi-label, and the model's head is for classification; "
-        "use data or a model of the other kind, or say what the data is for with --task",
+        "use other data or another model, or name the task with --task",
     )
 
 
@@ -140,5 +140,5 @@ def test_a_model_is_measured_only_on_its_own_kind_of_data(taught: Path, compress
     assert (done.code, done.line) == (
         2,
         "error: embedded:opinions-tags: this data is for token-classification, and the model's head is for "
-        "classification; use data or a model of the other kind, or say what the data is for with --task",
+        "classification; use other data or another model, or name the task with --task",
     )

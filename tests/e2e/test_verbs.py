@@ -145,7 +145,7 @@ def test_benchmark_times_models_side_by_side(taught: Path, compress: Cli) -> Non
     done = compress("benchmark", TEACHER, "--length", "4000")
     assert (done.code, done.line) == (
         2,
-        f"error: --length 4000: {TEACHER} has 64 positions; give at most 64, or leave it out",
+        f"error: --length 4000: {TEACHER} has 64 positions; give at most 64, or remove the option",
     )
 
 
@@ -174,7 +174,7 @@ def test_benchmark_times_as_many_tokens_as_every_model_reads(
     done = compress("benchmark", TEACHER, "roberta", "--length", "64")
     assert (done.code, done.line) == (
         2,
-        "error: --length 64: roberta has 48 positions; give at most 48, or leave it out",
+        "error: --length 64: roberta has 48 positions; give at most 48, or remove the option",
     )
 
 

@@ -129,7 +129,7 @@ REFUSED = [
     ((FACTORIZE, SHARE), "1-share cannot come after 0-factorize", "of low rank already"),
     ((FACTORIZE, WIDTH), "1-prune_width cannot come after 0-factorize", "of low rank already"),
     ((SPARSIFY, WIDTH), "1-prune_width cannot come after 0-sparsify", "break the pattern; sparsify afterwards"),
-    ((SPARSIFY, FACTORIZE), "1-factorize cannot come after 0-sparsify", "break the pattern; use one of both"),
+    ((SPARSIFY, FACTORIZE), "1-factorize cannot come after 0-sparsify", "break the pattern; use only one of the two"),
     ((FACTORIZE, SPARSIFY), "1-sparsify cannot come after 0-factorize", "of low rank already"),
     ((SPARSIFY, SPARSIFY), "1-sparsify cannot come after 0-sparsify", "break the pattern; sparsify afterwards, and"),
     ((SPARSIFY, SHARE), "1-share cannot come after 0-sparsify", "sharing its layers would break the pattern"),

@@ -52,6 +52,6 @@ class Wanted:
     def check(self) -> None:
         """Raises UserError for what does not go together."""
         if self.trials and self.train == "none":
-            raise UserError("nothing is trained", where="--trials", do="give --train heal or --train full")
+            raise UserError("needs training", where="--trials", do="add --train heal or --train full")
         if self.study is not None and not self.trials:
-            raise UserError("no trial is asked for", where="--study", do="say how many with --trials")
+            raise UserError("only applies with --trials", where="--study", do="add --trials N, or remove --study")

@@ -30,7 +30,7 @@ class Spec(StageSpec):
     forms: ClassVar[tuple[Form, ...]] = ("low_rank",)
     rejected: ClassVar[tuple[Rejection, ...]] = (
         rejects_quantized("factorizing it"),
-        rejects_sparse("factorizing it", "use one of both"),
+        rejects_sparse("factorizing it", "use only one of the two"),
         rejects_low_rank("factorizing it"),
         rejects_partly_shared(
             "which products cannot stand for",

@@ -27,9 +27,9 @@ class Spec(StageSpec):
     rejected: ClassVar[tuple[Rejection, ...]] = (
         rejects_quantized("making it sparse"),
         rejects_sparse("making it sparse"),
-        rejects_low_rank("making it sparse", "use one of both"),
+        rejects_low_rank("making it sparse", "use only one of the two"),
         rejects_partly_shared(
-            "which zeros cannot be taken out of",
+            "which cannot be made sparse",
             "sparsify alone, or share whole layers (share_norms_and_biases: true, residual_rank: 0)",
         ),
     )
