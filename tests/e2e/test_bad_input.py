@@ -448,7 +448,7 @@ def test_no_cuda(here: Path, compress: Cli) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is CUDA")
     done = compress(*DISTILL, "--data", "data", "--device", "cuda")
-    check(done, "--device cuda: no CUDA here: …; use --device cpu", ExitCode.ENVIRONMENT)
+    check(done, "--device cuda: CUDA is not available: …; use --device cpu", ExitCode.ENVIRONMENT)
 
 
 # --- models that do not fit or are not sound --------------------------------------------------------------------

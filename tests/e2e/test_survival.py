@@ -161,7 +161,7 @@ def test_a_full_disk_at_any_moment(here: Path, compress: Cli, server: Server, wh
         done = server.run(here, *RUN, fault=f"file.after_chunk:{nth}:enospc")
         assert done.code in (ExitCode.OK, ExitCode.RESOURCES), done
         assert "Traceback" not in done.err
-        assert done.code == 0 or "no room left on the disk" in done.line or "disk" in done.line, done.line
+        assert done.code == 0 or "no space left on the disk" in done.line or "disk" in done.line, done.line
         codes.add(done.code)
         resume(server, here)
         assert weights(here / "runs/x") == whole, nth

@@ -102,7 +102,7 @@ def test_a_killed_process_leaves_a_run_that_can_be_resumed(place: int, taught: P
     [
         (("distill", "--recipe", "smokey"), 2, "smokey"),
         ((*DISTILL, "--set", "stages.0.training.batch_rows=1"), 2, "1 rows a step cannot be shared by 2 processes"),
-        (("evaluate", TEACHER, "--data", "data"), 2, "torchrun: this command is for one process"),
+        (("evaluate", TEACHER, "--data", "data"), 2, "torchrun: this command does not support several processes"),
         (("pretrain", "--no-such"), 2, "no such option '--no-such'"),
     ],
 )
