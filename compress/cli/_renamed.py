@@ -64,7 +64,9 @@ def accept_renamed(command: click.Command, name: str) -> None:
     targets = {flag: known[new.to] for flag, new in old.items()}
     for flag, target in targets.items():
         settings: dict[str, Any] = {"is_flag": True} if target.is_flag else {"type": target.type}
-        command.params.append(click.Option([flag, _hidden(flag)], hidden=True, **settings))
+        command.params.append(
+            click.Option([flag, _hidden(flag)], hidden=True, help=f"Old name of {old[flag].to}.", **settings)
+        )
     called = command.callback
     assert called is not None
 

@@ -20,6 +20,8 @@ TELEMETRY = "openvino_telemetry"
 FILES = ("openvino_model.xml", "openvino_model.bin")
 """Of OpenVINO's own form of a model, by the names that its tools look for."""
 HINTS = {"fp32": "f32", "bf16": "bf16"}
+AS_WRITTEN = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+"""On a processor with VNNI, OpenVINO would round the inputs of unsigned integer weights to int8 once more."""
 
 
 class OpenVinoSession(FileSession):
@@ -39,6 +41,7 @@ class OpenVinoSession(FileSession):
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": HINTS[precision],
+            **AS_WRITTEN,
         }
         try:
             core = openvino.Core()
@@ -59,13 +62,16 @@ class OpenVinoSession(FileSession):
 
 
 def written_for_openvino(content: bytes) -> dict[str, bytes]:
-    """OpenVINO's own form of an ONNX file: `FILES` by name, its numbers as they are. Raises UserError where openvino is
-    not installed or cannot read the file."""
+    """OpenVINO's own form of an ONNX file: `FILES` by name, its numbers as they are, and `AS_WRITTEN` for every program
+    that loads it. Raises UserError where openvino is not installed or cannot read the file."""
     openvino = _openvino()
     with tempfile.TemporaryDirectory() as scratch:
         first = Path(scratch) / FILES[0]
         try:
-            openvino.serialize(openvino.Core().read_model(content), str(first))
+            model = openvino.Core().read_model(content)
+            for name, value in AS_WRITTEN.items():
+                model.set_rt_info(value, ["runtime_options", name])
+            openvino.serialize(model, str(first))
         except RuntimeError as error:
             raise unreadable("openvino", content, error) from error
         return {name: (Path(scratch) / name).read_bytes() for name in FILES}

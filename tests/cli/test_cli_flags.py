@@ -52,13 +52,13 @@ EDITS: list[tuple[Table, dict[str, Any], dict[str, Any]]] = [
     (SHARE, {"groups": "3"}, {"pattern": {"kind": "contiguous", "groups": 3}}),
     (SHARE, {"groups": "[[0,1],[2]]"}, {"pattern": {"kind": "listed", "groups": [[0, 1], [2]]}}),
     (SHARE, {"pattern": "cka-free", "groups": "2"}, {"pattern": {"kind": "cka", "contiguous": False, "groups": 2}}),
-    (SHARE, {"init": "activation"}, {"start": {"kind": "activation"}}),
-    (SHARE, {"share_norms_and_biases": True}, {"own_vectors": False}),
-    (SHARE, {"embedding_max_mb": 2.0}, {"embedding": {"megabytes": 2.0}}),
+    (SHARE, {"init": "activation"}, {"init": {"kind": "activation"}}),
+    (SHARE, {"share_norms_and_biases": True}, {"share_norms_and_biases": True}),
+    (SHARE, {"embedding_max_mb": 2.0}, {"embedding": {"max_mb": 2.0}}),
     (SHARE, {"residual_rank": 0}, {"residual_rank": 0}),
-    (FACTORIZE, {"keep": 0.5}, {"ratio": 0.5, "rank": None, "megabytes": None}),
-    (FACTORIZE, {"max_mb": 60.0}, {"ratio": None, "rank": None, "megabytes": 60.0}),
-    (SPARSIFY, {"sparsity": "2:4"}, {"pattern": "2:4"}),
+    (FACTORIZE, {"keep": 0.5}, {"ratio": 0.5, "rank": None, "max_mb": None}),
+    (FACTORIZE, {"max_mb": 60.0}, {"ratio": None, "rank": None, "max_mb": 60.0}),
+    (SPARSIFY, {"sparsity": "2:4"}, {"sparsity": "2:4"}),
     (PRUNE_LAYERS, {"protect": "0,5"}, {"protect": [0, 5]}),
     (PRUNE_LAYERS, {"criterion": "greedy-loss"}, {"criterion": {"kind": "greedy_loss"}}),
     (PRUNE_VOCAB, {"size": 9}, {"coverage": None, "min_count": None, "size": 9}),
@@ -140,13 +140,13 @@ def test_rounds_repeat_what_follows_the_cut() -> None:
     options = resolve(PRUNE_WIDTH, "prune-width", None, {**PRUNE_WIDTH.none_given(), "prune_rounds": 2}, RunOptions())
     stages = load_recipe("prune-width", overrides=options.overrides).stages
     assert [stage.kind for stage in stages[::2]] == ["prune_width"] * 2
-    assert [stage.way for stage in stages[::2]] == [1 - 0.5**3, 1]
+    assert [stage.schedule for stage in stages[::2]] == [1 - 0.5**3, 1]
 
 
 def test_layers_per_round() -> None:
     rows = repeated(load_recipe("prune-layers", [Override("stages.0.keep", 2, "--keep 2")]), 0, 2, 6)
     cuts = [row for row in rows if row["kind"] == "prune_layers"]
-    assert [(row["keep"], row["at_most"]) for row in cuts] == [(2, 2), (2, 2)]
+    assert [(row["keep"], row["max_layers_per_stage"]) for row in cuts] == [(2, 2), (2, 2)]
 
 
 @pytest.mark.parametrize(

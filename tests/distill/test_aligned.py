@@ -176,8 +176,8 @@ SOFT = {"kind": "soft_targets"}
             {"level": "general"},
             "S: student and teacher have different vocabularies: it is not that of T, and on a corpus masked tokens "
             "are "
-            "compared; start the student from this teacher, or use a teacher with the student's tokenizer; level task "
-            "works with two tokenizers",
+            "compared; start the student from this teacher, or use a teacher with the student's tokenizer; level: "
+            "task_specific works with two tokenizers",
         ),
     ],
 )

@@ -227,7 +227,7 @@ def test_a_folder_or_file_that_is_no_cache(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         opened(tmp_path / "notes", model, LOGITS, rows)
     assert caught.value.line() == (
-        f"{tmp_path / 'notes'}: this folder is not a teacher cache: it holds diary.txt, and no cache.json; "
+        f"{tmp_path / 'notes'}: this folder is not a teacher cache: it holds diary.txt, but no cache.json; "
         "name a new folder"
     )
     assert caught.value.code == ExitCode.REFUSED
@@ -248,7 +248,7 @@ def test_a_teacher_with_bad_numbers_leaves_no_shard(tmp_path: Path) -> None:
     model, rows = teacher_model(), ToyRows()
     for parameter in model.heads["task"].parameters():
         parameter.data.fill_(float("nan"))
-    with pytest.raises(UserError, match="the teacher's logits hold NaN") as caught:
+    with pytest.raises(UserError, match="the teacher's logits contain NaN") as caught:
         filled(tmp_path / "c", model, LOGITS, rows)
     assert caught.value.code == ExitCode.DATA
     assert folders(tmp_path / "c") == []

@@ -198,7 +198,9 @@ def test_no_rows_are_no_rows(kept: Any) -> None:
 
 
 def test_numbers_that_cannot_be_kept_are_refused() -> None:
-    with pytest.raises(UserError, match=r"the teacher's hidden 2 are too large for 16 bits: up to 1e\+05.*bits: 32"):
+    with pytest.raises(
+        UserError, match=r"the teacher's hidden 2 are too large for 16 bits: found up to 1e\+05.*bits: 32"
+    ):
         codec.encode(torch.full((1, 9), 1e5), "fp16", "hidden 2")
     with pytest.raises(UserError, match="the teacher's logits contain NaN or infinite values"):
         codec.encode(torch.tensor([[1.0, float("nan")]]), "fp32", "logits")

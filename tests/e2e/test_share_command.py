@@ -103,7 +103,7 @@ def test_layers_are_drawn_together_before_they_merge(quick: Path, compress: Cli)
     command = ("share", TEACHER, "--recipe", "./pull.yaml", "--data", "data", "--output", "runs/s")
     done = compress(*command, "--groups", "2", "--pattern", "cycle")
     assert done.code == 2
-    assert "draws layers together before it merges them, and must know which; give --groups N" in done.line
+    assert "needs to know the groups before training" in done.line
     done = compress(*command, "--groups", "[[0], [1, 2], [3]]", "--json")
     assert done.code == 0, done.err
     figures = json.loads(done.out)["stages"]["0-distill"]

@@ -195,7 +195,7 @@ def test_masks_that_change_are_refused_with_advice(taught: Path, compress: Cli) 
         "distill", "--recipe", "smoke", "--data", "data", "--teacher-cache", "answers", "--output", "runs/x"
     )
     assert done.code == ExitCode.INPUT
-    assert "distilbert masking hides other pieces in each epoch" in done.err
+    assert "distilbert masking masks other tokens in each epoch" in done.err
     assert "set masking.strategy to static, or cache only in a stage with level: task_specific" in done.err
     assert not (taught / "answers").exists()
 

@@ -123,6 +123,20 @@ def test_plain_sessions_give_the_models_answers(scheme: str, kind: type[FileSess
     assert files.close(model, files.session_of(model, kind), [24, 1, 7, 16])
 
 
+@floats.IN_OPENVINO
+def test_openvinos_own_form_says_to_compute_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With VNNI, OpenVINO by itself rounds the inputs of unsigned weights once more."""
+    torch.manual_seed(0)
+    model = extreme(STATIC_FULL_RANGE)
+    for name, content in openvino_session.written_for_openvino(
+        encode(model, next(iter(model.heads))).SerializeToString()
+    ).items():
+        (tmp_path / name).write_bytes(content)
+    assert 'DYNAMIC_QUANTIZATION_GROUP_SIZE value="0"' in (tmp_path / openvino_session.FILES[0]).read_text()
+    monkeypatch.setattr(openvino_session, "AS_WRITTEN", {})
+    assert files.close(model, OpenVinoSession(tmp_path / openvino_session.FILES[0], threads=1), [24, 1, 7, 16])
+
+
 @pytest.mark.parametrize("wiring", ["bert", "residuals", "modernbert"])
 @pytest.mark.parametrize("scheme", [*SCHEMES, "lsq", "q8bert"])
 def test_no_signed_weights_of_a_file_can_overflow(scheme: str, wiring: str) -> None:

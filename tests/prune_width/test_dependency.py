@@ -23,7 +23,7 @@ from compress.encoder.config.low_rank import is_low_rank
 from compress.encoder.infer.statistics import collect
 from compress.encoder.modules.gates import Widths, gated
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape import narrow as narrowing
+from compress.encoder.reshape import narrow_method
 from compress.encoder.reshape.basis import picked
 from compress.encoder.reshape.cut import Kept, cut
 from compress.encoder.reshape.narrow import narrow
@@ -55,7 +55,7 @@ def test_the_graph_finds_what_direct_selection_takes(name: str, monkeypatch: pyt
     assert made.config.hidden == len(CHANNELS)
     assert made.config.layers == source.config.layers, "heads and neurons keep their widths"
     chosen = picked(16, torch.tensor(CHANNELS))
-    monkeypatch.setattr(narrowing, "principal", lambda *_: chosen)
+    monkeypatch.setattr(narrow_method, "principal", lambda *_: chosen)
     text = [batch([9, 7, 5, 5], source.config, seed=s) for s in range(2)]
     same(made, narrow(source, made.config, "svd", statistics=collect(source, text)))
     output = made(batch([5, 3], made.config), needs(made.config))
@@ -181,7 +181,7 @@ def test_a_failure_leaves_the_model_whole(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(dependency._Graph, "_along", blind)
     with pytest.raises(
         UserError,
-        match=r"hidden: 'encoder.layers.1.feed_forward.down.weight' would have shape \(16, 24\) in place of \(11, 24\):"
+        match=r"hidden: 'encoder.layers.1.feed_forward.down.weight' would have shape \(16, 24\) instead of \(11, 24\):"
         r" torch-pruning's dependency graph does not cover this model; use stream: directions",
     ):
         cut_channels(source, CHANNELS)

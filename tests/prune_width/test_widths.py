@@ -135,7 +135,7 @@ def test_labels_are_asked_for_by_those_that_read_them(kind: str) -> None:
 
 def test_the_divergence_from_oneself_has_no_slope() -> None:
     study = WidthStudy(model(), batches())
-    with pytest.raises(UserError, match=r"the model is its own teacher: at the start .* no slope; use on: labels"):
+    with pytest.raises(UserError, match=r"the model is its own teacher: at the start .* no gradient; use on: labels"):
         importance("taylor", study, on="teacher")(study)
     other = WidthStudy(model(), batches(labelled=False), teacher=prepare(model(seed=2)))
     assert float(importance("taylor", other, on="teacher")(other).heads[0].min()) > 0

@@ -50,7 +50,7 @@ def test_keys_that_a_trait_names_are_there(kind: str) -> None:
 
 def test_a_stage_says_what_it_starts_from() -> None:
     training, objectives = {"steps": 2}, [{"kind": "hard_labels"}]
-    distill = {"kind": "distill", "level": "task", "objectives": objectives, "training": training}
+    distill = {"kind": "distill", "level": "task_specific", "objectives": objectives, "training": training}
     of = registry.stage_spec("distill").model_validate
     assert of(distill).starts_from() == "input"
     assert of({**distill, "student": {"layers": [0]}}).starts_from() == "teacher"
@@ -58,7 +58,7 @@ def test_a_stage_says_what_it_starts_from() -> None:
     assert (own.starts_from(), own.checkpoint(), own.checkpoints()) == ("checkpoint", "m", ("m",))
     assert own.trains()
     assert own.answers_task()
-    assert not of({**distill, "level": "corpus"}).answers_task()
+    assert not of({**distill, "level": "general"}).answers_task()
 
 
 def test_the_machine_decides_only_where_a_stage_is_timed() -> None:

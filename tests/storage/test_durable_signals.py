@@ -82,14 +82,20 @@ def test_a_flag_is_up_from_a_moment_on_as_long_as_that_is_asked_for() -> None:
 
 
 def test_an_inner_flag_shows_what_the_outer_is_told() -> None:
-    with StopFlag() as outer:
-        with StopFlag() as inner:
-            signal.raise_signal(signal.SIGTERM)
-            assert inner.requested == outer.requested == "SIGTERM"
-        with StopFlag() as later:
-            assert later.requested == "SIGTERM"
-    with StopFlag() as fresh:
-        assert fresh.requested is None
+    body = """
+        print("ready", flush=True)
+        with StopFlag() as outer:
+            with StopFlag() as inner:
+                signal.raise_signal(signal.SIGTERM)
+                assert inner.requested == outer.requested == "SIGTERM"
+            with StopFlag() as later:
+                assert later.requested == "SIGTERM"
+        with StopFlag() as fresh:
+            assert fresh.requested is None
+    """
+    with start(body) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 0, errors
 
 
 def test_another_thread_may_use_it_without_handlers() -> None:

@@ -272,7 +272,7 @@ def test_a_change_of_tables_that_fails_leaves_the_store_as_it_was(
     database = tmp_path / "mlflow.db"
     _old_store(database)
     monkeypatch.setattr(utils, "_upgrade_db", broken)
-    with pytest.raises(UserError, match="the power of this test; it is as it was; a copy"):
+    with pytest.raises(UserError, match="the power of this test; it is unchanged; a copy"):
         list_runs(Store(f"sqlite:///{database}"))
     assert schema.schema_version(database) == OLD_SCHEMA
     with sqlite3.connect(database) as connection:

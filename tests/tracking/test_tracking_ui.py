@@ -35,12 +35,14 @@ def test_only_this_machine_unless_exposed() -> None:
     server.check_host("0.0.0.0", exposed=True)
     with pytest.raises(UserError) as caught:
         server.check_host("0.0.0.0", exposed=False)
-    assert "--host: 0.0.0.0 can be reached from other machines, and the page has no login" in caught.value.line()
+    assert "--host: 0.0.0.0 is reachable from other machines and the page has no login" in caught.value.line()
     assert caught.value.code == 3
 
 
 def test_a_port_that_is_taken(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=f"--port: port {taken} is taken; remove the option to use any free port"):
+    with pytest.raises(
+        UserError, match=f"--port: port {taken} is already in use; remove the option to use any free port"
+    ):
         server.choose_port("127.0.0.1", taken)
     monkeypatch.setattr(server, "PORT", taken)
     assert taken < server.choose_port("127.0.0.1", None) < taken + 50
