@@ -107,7 +107,7 @@ def texts_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
     inside = {id(part) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for part in n.values}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            yield node.lineno, "".join(p.value if isinstance(p, ast.Constant) else "…" for p in node.values)
+            yield node.lineno, "".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs | inside:
             yield node.lineno, node.value
 
@@ -130,7 +130,8 @@ def test_help_uses_standard_terms(name: str) -> None:
 def helps_of(command: click.Command, context: click.Context) -> Iterator[str]:
     """The help of a command and of those below it."""
     yield command.get_help(context)
-    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
-        below = command.get_command(context, name)
-        assert below is not None
-        yield from helps_of(below, click.Context(below, info_name=name, parent=context))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from helps_of(below, click.Context(below, info_name=name, parent=context))
