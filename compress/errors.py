@@ -118,7 +118,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     hit = nearest(word, known)
     if hit is not None:
         return f"did you mean '{hit}'?"
-    return "known: " + ", ".join(known) if known else "none is known"
+    return "known: " + ", ".join(known) if known else "there are none"
 
 
 def describe(value: Any) -> str:

@@ -160,7 +160,7 @@ def function(name: str, where: str) -> Callable[..., Any]:
             f"cannot import '{module}'",
             where=where,
             why="no such module" if missing else printable(f"{type(error).__name__}: {error}", 160),
-            do="install it, or start where its file lies" if missing else None,
+            do="install it, or run from the folder that contains its file" if missing else None,
         ) from error
     finally:
         sys.path.remove(here)
@@ -180,7 +180,7 @@ def _import(name: str) -> ModuleType:
             raise
         raise UserError(
             f"{name} needs the package '{missing}', which is not installed",
-            do="`compress doctor` says which extra brings it",
+            do="`compress doctor` shows which extra installs it",
             code=ExitCode.ENVIRONMENT,
         ) from error
 

@@ -28,7 +28,7 @@ def test_before_and_after_a_temperature() -> None:
 
     svg = chart("模型", {"student": found}, scaled="student")
     assert svg.count("<polyline") == 3
-    for name in ("as it should be", "student", f"student, temperature {found.temperature:.2f}", "模型"):
+    for name in ("perfect calibration", "student", f"student, temperature {found.temperature:.2f}", "模型"):
         assert name in svg
 
 

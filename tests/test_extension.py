@@ -47,7 +47,7 @@ def test_a_windowed_model_reads_more_and_says_what_it_is(
     assert info.meta.label_names == ("bad", "good")
     assert [(p.role, p.name, p.fingerprint) for p in info.meta.lineage] == [("base", "short", fingerprint(short))]
     card = (target / "README.md").read_text()
-    assert "positions extended from 32 to 200, the learned rows repeated" in card
+    assert "positions extended from 32 to 200: the learned embeddings are repeated" in card
     assert "it has sliding-window attention" in card
     assert json.loads((target / "tokenizer_config.json").read_text())["model_max_length"] == 200
     predictor = Predictor(target)
@@ -82,7 +82,7 @@ def test_a_dry_run_writes_nothing(short: Path, tmp_path: Path, capsys: pytest.Ca
     ("args", "message"),
     [
         (["--max-positions", "16"], "16 positions are fewer than the model's 32"),
-        (["--max-positions", "64"], "where does the result go?; give --output FOLDER"),
+        (["--max-positions", "64"], "an output folder is required; add --output FOLDER"),
         (["--max-positions", "64", "--window", "0"], "0 is not in the range"),
         (["--max-positions", "64", "--global-tokens", "1"], "add --window"),
         (["--window", "8"], "missing option '--max-positions'"),

@@ -62,7 +62,7 @@ def test_a_waterfall_shows_each_step_between_two_whole_bars() -> None:
         "ms": [Level(8.0), None, Level(2.0)],
     }
     svg = waterfall_chart("<tiny> & small", ["teacher", "0-distill", "1-quantize"], panels, {"accuracy"})
-    assert {"<tiny> & small", "-3", "+0", "-40", "+10", "-6", "in all"} <= {*texts(svg)}
+    assert {"<tiny> & small", "-3", "+0", "-40", "+10", "-6", "total"} <= {*texts(svg)}
     assert svg.count(BETTER) == 2, "fewer MB, fewer ms"
     assert svg.count(WORSE) == 2, "less accurate, more MB"
     assert svg.count(WHOLE) == 7, "both ends of each panel, and the step that changed nothing"

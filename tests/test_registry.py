@@ -61,7 +61,7 @@ def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.load(OBJECTIVES, "soft_targets")
     assert str(caught.value) == (
         "compress.objectives.soft_targets needs the package 'onnx', which is not installed; "
-        "`compress doctor` says which extra brings it"
+        "`compress doctor` shows which extra installs it"
     )
     assert caught.value.code == ExitCode.ENVIRONMENT
 

@@ -26,7 +26,7 @@ def evenness(one: Subject, examples: Examples, found: Analysis) -> None:
         seen += batch.tokens
         for kept, state in zip(parts, states, strict=True):
             kept.append(state[here])
-    columns = ("layer", "mean |cosine|", "top 1 of the variance", "top 3", "top 10", "whitened", "without top 3")
+    columns = ("layer", "mean |cosine|", "variance in top 1", "top 3", "top 10", "whitened", "without top 3")
     rows, counts, cosines = [], [], []
     for name, kept in zip(one.layers, parts, strict=True):
         x = torch.cat(kept)
@@ -38,16 +38,18 @@ def evenness(one: Subject, examples: Examples, found: Analysis) -> None:
         )
         counts.append((name, *map(str, here.histogram)))
         found.values[f"anisotropy/layer_{name}"] = here.cosine
-    found.tables["anisotropy"] = (f"evenness of {int(chosen.sum()):,} tokens", (columns, rows))
+    found.tables["anisotropy"] = (f"isotropy of {int(chosen.sum()):,} tokens", (columns, rows))
     bins = tuple(f"{-1 + 0.1 * i:.1f}" for i in range(len(counts[0]) - 1))
     ways = ("as they are", "whitened", f"without the top {REMOVED}")
     curves: dict[str, Curve] = {
         way: [(i, c[k], c[k], c[k]) for i, c in enumerate(cosines)] for k, way in enumerate(ways)
     }
-    found.plots["anisotropy"] = line_chart(f"{one.name}: how even its tokens are", DEPTH, "mean |cosine|", curves)
-    title = "pairs of tokens by cosine, from"
+    found.plots["anisotropy"] = line_chart(
+        f"{one.name}: anisotropy of the token vectors", DEPTH, "mean |cosine|", curves
+    )
+    title = "token pairs by cosine similarity, lower edge of each bin"
     found.tables["cosines"] = (title, (("layer", *bins), counts))
     shares = np.array([[int(c) for c in row[1:]] for row in counts], dtype=np.float64)
     found.plots["cosines"] = heatmap(
-        f"{title}; share of all", one.layers, bins, [list(row / row.sum()) for row in shares]
+        f"{title}; share of all pairs", one.layers, bins, [list(row / row.sum()) for row in shares]
     )

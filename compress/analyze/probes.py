@@ -27,7 +27,7 @@ def probed(one: Subject, source: str, options: RunOptions, console: Console, fou
     table = table_of("--probe", source, one, options, console)
     if table.task not in PROBED:
         raise UserError(
-            f"a probe needs one class a word or a row, not {table.task}", where=f"--probe {source}",
+            f"a probe needs one class per word or per row, not {table.task}", where=f"--probe {source}",
             do="use data for token-classification, classification or pair-classification",
         )  # fmt: skip
     splits = {name: _probe_rows(one, table, name) for name in PROBE_ROWS}
@@ -40,15 +40,15 @@ def probed(one: Subject, source: str, options: RunOptions, console: Console, fou
     for name, result in zip(one.layers, results, strict=True):
         found.values[f"probe/{data}_layer_{name}"] = result.accuracy.value
         found.values[f"selectivity/{data}_layer_{name}"] = result.selectivity
-    columns = ("layer", "accuracy x 100", "control", "selectivity", "commonest label")
+    columns = ("layer", "accuracy x 100", "control", "selectivity", "majority class")
     key = f"probe-{data}"
     title = f"linear probes on {data}, {table.task}"
-    kind = "word" if table.task == "token-classification" else "text's last word"
-    found.tables[key] = (f"{title}; control: random labels, one for each {kind}", (columns, rows))
+    kind = "word" if table.task == "token-classification" else "last word of a text"
+    found.tables[key] = (f"{title}; control: one random label for each {kind}", (columns, rows))
     curves = {
         "task": _curve([r.accuracy for r in results]),
         "control": _curve([r.control for r in results]),
-        "commonest label": [(i, *(3 * (100 * r.baseline,))) for i, r in enumerate(results)],
+        "majority class": [(i, *(3 * (100 * r.baseline,))) for i, r in enumerate(results)],
     }
     found.plots[key] = line_chart(title, DEPTH, "accuracy, %", curves)
 

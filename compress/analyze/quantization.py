@@ -31,8 +31,8 @@ def quantization(one: Subject, examples: Examples, found: Analysis) -> None:
 
 def _ranges(made: Rounding, found: Analysis) -> None:
     columns = (
-        "input of", "least", "greatest", f"{100 - PERCENT:.2f} %", f"{PERCENT:g} %", "deviation",
-        "outlier dimensions", "commonest, its tokens",
+        "input of", "min", "max", f"{100 - PERCENT:.2f} %", f"{PERCENT:g} %", "std",
+        "outlier dimensions", "most frequent, share of tokens",
     )  # fmt: skip
     rows = []
     for given in made.inputs:
@@ -50,13 +50,13 @@ def _ranges(made: Rounding, found: Analysis) -> None:
             most = max(abs(given.seen.low), abs(given.seen.high))
             curves.setdefault(match[2], []).append((float(match[1]), usual, usual, most))
     if curves:
-        title = f"|input| of the matrices: line {PERCENT:g} % of the numbers, band up to the largest"
+        title = f"|input| of the matrices: line = percentile {PERCENT:g}, band = up to the maximum"
         found.plots["quantization-ranges"] = line_chart(title, "layer", "|x|", curves)
 
 
 def _outliers(made: Rounding, found: Analysis) -> None:
-    columns = ("input of", "dimension", "tokens", "largest |x| in deviations")
-    title = f"dimensions beyond {SIGMAS} deviations"
+    columns = ("input of", "dimension", "tokens", "max |x| in standard deviations")
+    title = f"dimensions beyond {SIGMAS} standard deviations"
     rows: list[tuple[str, ...]] = []
     shares: dict[int, dict[str, float]] = {}
     hidden = {_place(given): given for given in made.inputs if _hidden(given)}
@@ -69,7 +69,7 @@ def _outliers(made: Rounding, found: Analysis) -> None:
     found.shown["quantization-outliers"] = 0
     found.values["quantization/outlier_hidden_dimensions"] = len(shares)
     if not shares:
-        found.lines.append(f"no hidden dimension lies beyond {SIGMAS} deviations in {100 * FEW:g} % of the tokens")
+        found.lines.append(f"no hidden dimension exceeds {SIGMAS} standard deviations in {100 * FEW:g} % of the tokens")
         return
     ranked = sorted(shares, key=lambda d: -sum(shares[d].values()))[:DIMENSIONS]
     values = [[shares[d].get(name, 0.0) for d in ranked] for name in hidden]
@@ -77,19 +77,19 @@ def _outliers(made: Rounding, found: Analysis) -> None:
     found.plots["quantization-outliers"] = plot
     first = shares[ranked[0]]
     found.lines.append(
-        f"hidden dimension {ranked[0]} lies beyond {SIGMAS} deviations in up to {100 * max(first.values()):.1f} % of "
-        f"the tokens, in {len(first)} of {len(hidden)} inputs"
+        f"hidden dimension {ranked[0]} exceeds {SIGMAS} standard deviations in up to "
+        f"{100 * max(first.values()):.1f} % of the tokens, in {len(first)} of {len(hidden)} inputs"
     )
 
 
 def _errors(made: Rounding, found: Analysis) -> None:
-    columns = ("matrix", "SQNR of the weights, dB", "int8 weights", "and input per token", "and input static")
+    columns = ("matrix", "SQNR of the weights, dB", "int8 weights", "+ input per token", "+ input static")
     order = sorted(made.products, key=lambda name: -made.products[name].error(WAYS[-1]))
     rows = [
         (_short(name), f"{p.sqnr:.1f}", *(f"{100 * p.error(way):.2f} %" for way in WAYS))
         for name, p in ((name, made.products[name]) for name in order)
     ]
-    found.tables["quantization-errors"] = ("error of each product alone, relative to its size", (columns, rows))
+    found.tables["quantization-errors"] = ("relative error of each matrix product", (columns, rows))
     found.shown["quantization-errors"] = SHOWN
     for way in WAYS:
         _, worst = made.worst(way)
@@ -100,8 +100,8 @@ def _errors(made: Rounding, found: Analysis) -> None:
         _draw(way, made, found)
     (static, much), (token, little) = made.worst("static"), made.worst("per-token")
     found.lines.append(
-        f"int8 products: static ranges cost most at {_short(static)}, {100 * much:.1f} % of its output; "
-        f"a scale for each token at {_short(token)}, {100 * little:.1f} %"
+        f"int8 products: the largest error is {100 * much:.1f} % of the output with static ranges ({_short(static)}), "
+        f"{100 * little:.1f} % with per-token scales ({_short(token)})"
     )
 
 
@@ -114,7 +114,7 @@ def _draw(way: str, made: Rounding, found: Analysis) -> None:
     values = [[100 * places.get((layer, part), math.nan) for part in parts] for layer in layers]
     names = [part.rpartition(".")[2] for part in parts]
     darkest = 100 * max(made.worst(each)[1] for each in WAYS)
-    title = f"error of each product, %: {way}"
+    title = f"error of each matrix product, %: {way}"
     found.plots[f"quantization-errors-{way}"] = heatmap(title, [*map(str, layers)], names, values, darkest=darkest)
 
 

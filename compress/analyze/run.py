@@ -52,18 +52,18 @@ def analyze(
     )
     if output.exists():
         raise UserError(
-            "the output folder exists", where=f"--output {output}", do="name another", code=ExitCode.REFUSED
+            "the output folder exists", where=f"--output {output}", do="name a new folder", code=ExitCode.REFUSED
         )
     if wanted.folder is not None and wanted.folder.exists():
         where = f"--save-embedder {wanted.folder}"
-        raise UserError("the folder exists", where=where, do="name another", code=ExitCode.REFUSED)
+        raise UserError("the folder exists", where=where, do="name a new folder", code=ExitCode.REFUSED)
     one = opened(folder, options)
     if rounded:
         refuse_quantized(one.loaded.config, "--quantization", str(folder))
     other = None if against is None else opened(resolve(against, options.tracking_uri), options)
     if other is not None and not modelfolder.same_vocabulary(folder, other.loaded.path):
         raise UserError(
-            "the models cut texts differently", where="--against", do="name a model with the same tokenizer"
+            "the models have different tokenizers", where="--against", do="name a model with the same tokenizer"
         )
     table = table_of("--data", None, one, options, console)
     examples = encoded(one, table, "train", rows)
@@ -76,12 +76,14 @@ def analyze(
         embedder = Embedder(folder, device=options.device)
         evening = sentences(embedder, table, rows, wanted, found)
     except UndefinedError as error:
-        raise UserError(str(error), where="--data", do="give more text") from None
+        raise UserError(str(error), where="--data", do="use more text") from None
     for source in probes:
         probed(one, source, options, console, found)
     if wanted.folder is not None:
         written = save(embedder, evening, wanted, table)
-        found.lines.append(f"an embedder of {wanted.told} vectors: {written}; compress predict {written} --embeddings")
+        found.lines.append(
+            f"sentence embedder ({wanted.told}): {written}; use it with compress predict {written} --embeddings"
+        )
     _tell(found, output, one.name, table, options, console)
     return found
 
@@ -100,7 +102,7 @@ def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOp
     for key, (title, (columns, rows)) in found.tables.items():
         most = found.shown.get(key, len(rows))
         if most and not key.startswith("cka") and key != "cosines":  # matrices are plots
-            more = f", the first {most} of {len(rows)}" if most < len(rows) else ""
+            more = f", first {most} of {len(rows)}" if most < len(rows) else ""
             console.table(title + more, columns, rows[:most])
     for line in [*found.lines, f"plots and tables: {output}"]:
         console.result(line)

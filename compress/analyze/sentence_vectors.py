@@ -72,8 +72,8 @@ def sentences(embedder: Embedder, table: Table, rows: int, wanted: Wanted, found
             evening = way.fitted(vectors)
         except UndefinedError as error:
             if way is wanted and wanted.folder is not None:
-                raise UserError(str(error), where="--data", do="give more text, or ask for less") from None
-            found.lines.append(f"vectors of texts {way.told}: {error}")
+                raise UserError(str(error), where="--data", do="use more text, or fewer dimensions") from None
+            found.lines.append(f"sentence embeddings, {way.told}: {error}")
             continue
         kept = evening if way is wanted else kept
         x = vectors.double() if evening is None else evening(vectors)
@@ -85,9 +85,9 @@ def sentences(embedder: Embedder, table: Table, rows: int, wanted: Wanted, found
             cells.append(f"{100 * figure.value:.2f} [{100 * figure.low:.2f}, {100 * figure.high:.2f}]")
             found.values[f"sentences/{way.told.replace(' ', '_')}_{split}_spearman"] = figure.value
         lines.append(tuple(cells))
-    columns = ("vectors of texts", "width", "mean |cosine|", "top 1 of the variance")
+    columns = ("sentence embeddings", "width", "mean |cosine|", "variance in top 1")
     columns += tuple(f"Spearman x 100, {split}" for split in scored)
-    title = f"vectors of texts, {embedder.parts.pooling} of the tokens; fitted on {len(vectors):,} training texts"
+    title = f"sentence embeddings, {embedder.parts.pooling} of the tokens; fitted on {len(vectors):,} training texts"
     found.tables["sentences"] = (title, (columns, lines))
     return kept
 
@@ -102,7 +102,9 @@ def save(embedder: Embedder, evening: Evening | None, wanted: Wanted, table: Tab
     parent = Parent(role="base", name=embedder.folder.name, fingerprint=modelfolder.fingerprint(embedder.folder))
     more = () if evening is None else (dense_of(evening),)
     parts = replace(embedder.parts, denses=(*embedder.parts.denses, *more), max_length=embedder.max_length)
-    note = f"texts become vectors of {parts.width(loaded.config.hidden)}: {parts.pooling} of the last hidden states"
+    note = (
+        f"sentence embeddings of width {parts.width(loaded.config.hidden)}: {parts.pooling} of the last hidden states"
+    )
     note += "" if evening is None else f", {wanted.told}, fitted on training texts of {table.called}"
     meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": (*loaded.meta.notes, note)})
     return modelfolder.save_model(

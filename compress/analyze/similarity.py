@@ -38,9 +38,9 @@ def likeness(one: Subject, other: Subject | None, examples: Examples, found: Ana
     for place, name in enumerate(other.layers):
         best = int(matrix[place].argmax())
         rows.append((name, names[best], f"{matrix[place, best]:.3f}"))
-    found.tables["lost"] = ("what is left of each layer", ((f"layer of {other.name}", "most like", "CKA"), rows))
+    found.tables["lost"] = ("most similar layer", ((f"layer of {other.name}", f"layer of {one.name}", "CKA"), rows))
     weakest = min(rows, key=lambda row: float(row[2]))
-    found.lines.append(f"least is left of layer {weakest[0]}: CKA {weakest[2]} with layer {weakest[1]}")
+    found.lines.append(f"layer {weakest[0]} is preserved least: CKA {weakest[2]} with layer {weakest[1]}")
 
 
 def _matrix(key: str, title: str, cka: LayerCKA, rows: Sequence[str], columns: Sequence[str], found: Analysis) -> None:

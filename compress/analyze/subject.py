@@ -25,7 +25,7 @@ from compress.recipe import load_recipe
 from compress.stages.prune_layers.study import not_finite
 from compress.stages.shared.stage import open_table_of
 
-DEPTH = "layers that a token went through; 0: the embeddings"  # what plots have along the bottom
+DEPTH = "layer; 0: embeddings"  # what plots have along the bottom
 LONGEST = 128  # tokens of a text that are read
 ALL = Needs(hidden_states=True)
 
@@ -89,7 +89,7 @@ def table_of(flag: str, source: str | None, subject: Subject, options: RunOption
     """The data that the options name, or another source."""
     overrides = [] if source is not None else options.overrides
     if source is None and not any(o.path == "data.source" for o in overrides):
-        raise UserError("on which texts?", where=flag, do="give an embedded set, a file or a folder")
+        raise UserError("text data is required", where=flag, do="give a built-in dataset, a file or a folder")
     length = min(LONGEST, subject.loaded.config.max_positions)
     data = {"source": source or "given by --data", "max_length": length}
     recipe = load_recipe({"name": "analyze", "data": data, "stages": [_UNUSED]}, overrides)

@@ -70,7 +70,7 @@ def _flag(option: click.Option, straight: bool, value: Any, where: str) -> Itera
     name = next(flag for flag in option.opts if flag.startswith("--"))
     if option.is_flag:
         if not isinstance(value, bool):
-            raise UserError(f"{value!r} is neither True nor False", where=where)
+            raise UserError(f"{value!r} is not True or False", where=where)
         if value is straight:
             yield name
         elif option.secondary_opts:

@@ -23,7 +23,10 @@ Data: TypeAlias = "str | PathLike[str] | Rows | Mapping[str, Rows] | Dataset | D
 
 MOST = 64
 """Data sets that stay in the cache."""
-FORMS = "a path, hf:name, an embedded set, a DataFrame, a list of dictionaries, these by split, or a datasets.Dataset"
+FORMS = (
+    "a path, hf:name, a built-in dataset, a DataFrame, a list of dictionaries, a dictionary of these by split, "
+    "or a datasets.Dataset"
+)
 
 
 def data_name(data: Data, split: str = "train") -> str:
@@ -37,7 +40,7 @@ def data_name(data: Data, split: str = "train") -> str:
         return str(_dataset_folder(data, split))
     splits: Mapping[Any, Any] = data if isinstance(data, Mapping) else {split: data}
     if not splits:
-        raise UserError("there is no split in this dictionary", where="data", do=f"give {FORMS}")
+        raise UserError("the dictionary has no splits", where="data", do=f"give {FORMS}")
     files = {f"{name}.jsonl": _lines(rows, str(name)) for name, rows in splits.items()}
     digest = hashlib.sha256()
     for name, text in sorted(files.items()):
@@ -61,12 +64,12 @@ def _kept(digest: Any, fill: Callable[[Path], None]) -> Path:
 def _lines(rows: Any, split: str) -> bytes:
     """Rows as JSON lines. Raises UserError for what is no table."""
     if not isinstance(split, str) or not split or "/" in split:
-        raise UserError(f"{split!r} is not the name of a split", where="data", do="use train, validation, test")
+        raise UserError(f"{split!r} is not a split name", where="data", do="use train, validation or test")
     if _is_frame(rows):
         return rows.to_json(orient="records", lines=True, force_ascii=False, date_format="iso").encode()
     if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
         found = type(rows).__name__
-        raise UserError(f"a {found} is not a data set", where="data", do=f"give {FORMS}")
+        raise UserError(f"a {found} is not a dataset", where="data", do=f"give {FORMS}")
     return "".join(_line(row, place) for place, row in enumerate(rows)).encode()
 
 
@@ -77,7 +80,7 @@ def _line(row: Any, place: int) -> str:
     try:
         return json.dumps(row, ensure_ascii=False, default=_plain) + "\n"
     except (TypeError, ValueError) as error:
-        raise UserError("a value is not text, number or list", where=f"data: row {place}", why=str(error)) from None
+        raise UserError("a value is not text, a number or a list", where=f"data: row {place}", why=str(error)) from None
 
 
 def _plain(value: Any) -> Any:

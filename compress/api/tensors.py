@@ -71,7 +71,7 @@ def take_heads_and_neurons(
     for what, part, given in (("heads", "attention", heads), ("neurons", "feed_forward", neurons)):
         expected = len(units(model.config, part))
         if given is not None and len(given) != expected:
-            raise UserError(f"{len(given)} lists of {what} for {expected} layers", where=what, do="give one a layer")
+            raise UserError(f"{len(given)} lists of {what} for {expected} layers", where=what, do="give one per layer")
         chosen[what] = getattr(whole, what) if given is None else tuple(tuple(one) for one in given)
     return cut(model, Kept(**chosen))
 
@@ -85,7 +85,9 @@ def share_layers(model: Model, groups: Sequence[int], *, parts: Literal["all", "
     Raises UserError for layers of different shapes, and for a rank above the width.
     """
     if len(groups) != model.config.depth:
-        raise UserError(f"{len(groups)} groups for {model.config.depth} layers", where="groups", do="give one a layer")
+        raise UserError(
+            f"{len(groups)} groups for {model.config.depth} layers", where="groups", do="give one per layer"
+        )
     own = tuple(range(model.config.depth))
     chosen = [tuple(groups) if parts in ("all", part) else own for part in ("attention", "feed_forward")]
     return convert(

@@ -43,8 +43,12 @@ class RunResult(Result):
     def model(self) -> Model:
         """The model that the run made. Raises UserError where it made none, or several."""
         if "model" not in self._document:
-            why = "several models were made: read their folders in to_dict()" if len(self._document) else "nothing ran"
-            raise UserError("there is no one model", where=f"compress.{self.verb}", why=why)
+            why = (
+                "several models were made: read their folders in to_dict()"
+                if len(self._document)
+                else "nothing was run"
+            )
+            raise UserError("the result is not a single model", where=f"compress.{self.verb}", why=why)
         from compress.modelfolder.resolve import resolve
 
         return Model(resolve(self._document["model"]))
@@ -360,7 +364,7 @@ def fit(
     """Find the best model within a size or latency budget on this machine and certify it: `compress fit`.
 
     max_mb: megabytes (10^6 bytes) of the deployed file.  max_ms: median milliseconds of a batch.  max_drop: points of
-    the main metric lost.  train: "none", "heal" or "full". Raises UserError where no model meets the bounds or the
+    the main metric lost.  train: "none", "recover" or "full". Raises UserError where no model meets the bounds or the
     machine was too busy for a certificate; `uncertified=True` takes the model without one.
     """
     told = {**options, "max_mb": max_mb, "max_ms": max_ms, "max_drop": max_drop, "train": train}
@@ -425,7 +429,7 @@ def _exact(recipe: Folder, training: Settings | None, exact: Settings | None) ->
     stages = _stages(recipe)
     places = [place for place, stage in enumerate(stages) if hasattr(stage, "training")]
     if not places:
-        raise UserError(f"recipe {fspath(recipe)} trains nothing", where="training", do="leave it out")
+        raise UserError(f"recipe {fspath(recipe)} has no training", where="training", do="remove it")
     made = {f"stages.{place}.training.{key}": value for place in places for key, value in values.items()}
     return {**made, **(exact or {})}
 

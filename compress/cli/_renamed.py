@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,21 @@ class Renamed:
     to: str
     convert: Callable[[Any], Any] | None = None
     note: str = ""
+
+
+class RenamedChoice(click.Choice):
+    """Values of a flag, of which some had another name: the old one still works, with a warning."""
+
+    def __init__(self, choices: Sequence[str], old: Mapping[str, str]) -> None:
+        super().__init__(choices)
+        self._old = old
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value by its new name."""
+        if value in self._old:
+            _warn(f"{param.opts[0] if param else ''} {value}".strip(), Renamed(self._old[value]), "")
+            value = self._old[value]
+        return super().convert(value, param, ctx)
 
 
 RENAMED: Mapping[str, Mapping[str, Renamed]] = {

@@ -92,5 +92,5 @@ def student_overrides(values: Mapping[str, Any]) -> Iterator[Override]:
 def _numbers(text: str, flag: str) -> list[int]:
     parts = [part.strip() for part in text.strip("[]").split(",")]
     if not all(part.isdecimal() and part.isascii() and len(part) < 10 for part in parts):
-        raise UserError("not a list of whole numbers", where=flag, do="write them with commas between, as 0,2,4")
+        raise UserError("not a list of whole numbers", where=flag, do="separate them with commas, e.g. 0,2,4")
     return [int(part) for part in parts]

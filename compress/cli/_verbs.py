@@ -63,7 +63,7 @@ def _lead(
 
         if seeds is not None:
             raise UserError(
-                "a sweep runs several times already", where="--seeds", do="remove --seeds, or sweep over seed"
+                "a sweep already consists of several runs", where="--seeds", do="remove --seeds, or sweep over seed"
             )
         run_sweep(options.recipe or default, options, console, verb=verb, inputs=given)
         return

@@ -69,7 +69,7 @@ def command(
     \b
       compress analyze FOLDER --data DATA
 
-    Reported are: CKA of every pair of layers; isotropy of the hidden states, before and after whitening and removal of
+    It reports: CKA of every pair of layers; isotropy of the hidden states, before and after whitening and removal of
     the top components; the same for sentence embeddings and, for pairs with scores, how well cosines predict the
     scores; linear probes with control tasks. --quantization adds the input range of every matrix, outlier dimensions,
     and the error of every product in int8. Plots and tables are logged to MLflow too.

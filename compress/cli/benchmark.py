@@ -32,9 +32,9 @@ def command(options: RunOptions, models: tuple[str, ...], batch: int, length: in
     \b
       compress benchmark teacher-folder student-folder --length 128 --threads 2
 
-    They are timed in turn (A B A B …), and compared with the first. Each timed call follows an untimed one of the same
-    model, which warms up the processor's caches, as serving does. Latency is measured on full-length sequences,
-    throughput on a mix of lengths from 8 to LENGTH.
+    The models are timed in alternation (A B A B …) and compared with the first one. Before each timed call, an untimed
+    one warms up the processor's caches, as in serving. Latency is measured on full-length sequences, throughput on a
+    mix of lengths from 8 to LENGTH.
     """
     from compress.commands.benchmark import benchmark
 

@@ -1,4 +1,4 @@
-"""One table of many measured models: runs of the store and model folders."""
+"""Compare measured models in one table: runs of the store and model folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what this machine has: versions, devices, threads, store, disk, and what is missing for which extra."""
+"""Report this machine's versions, devices, threads, store and disk, and which extras are missing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _instructions(flags: Sequence[str]) -> Finding:
 
     found = " ".join(flags) or "unknown"
     if saturates():
-        do = "int8 files give the same answers here and gain less speed than with VNNI: time them"
+        do = "int8 models give the same outputs here but gain less speed than with VNNI: run compress benchmark"
         return Finding("cpu instructions", f"{found}: no VNNI, so int8 products are slower", "note", do)
     return Finding("cpu instructions", found, "ok" if flags else "note")
 
@@ -112,8 +112,8 @@ def _processes() -> Finding:
     ways = [name for name, there in (("gloo", dist.is_available() and dist.is_gloo_available()),) if there]
     ways += ["nccl"] if torch.cuda.is_available() and dist.is_nccl_available() else []
     if not ways:
-        return Finding("several processes", "this torch has no torch.distributed", "note", "runs use one process")
-    return Finding("several processes", f"{' and '.join(ways)} (torchrun --nproc-per-node N -m compress …)")
+        return Finding("distributed training", "torch.distributed is not available", "note", "runs use one process")
+    return Finding("distributed training", f"{' and '.join(ways)} (torchrun --nproc-per-node N -m compress …)")
 
 
 def _gpus() -> Iterator[Finding]:
@@ -157,16 +157,16 @@ def _store(uri: str | None) -> Iterator[Finding]:
     except UserError as error:
         yield Finding("store", error.line(), "missing")
         return
-    where = store.shown if store.chosen == "default" else f"{store.shown} (by {store.chosen})"
+    where = store.shown if store.chosen == "default" else f"{store.shown} (from {store.chosen})"
     if store.database is None:
         try:
             require_driver(store)
         except UserError as error:
             yield Finding("store", f"{where}: {error.what}", "missing", error.do or "")
             return
-        yield Finding("store", where, "ok", "not contacted here; `compress ui` opens it")
+        yield Finding("store", where, "ok", "not checked; `compress ui` opens it")
     elif not store.database.exists():
-        yield Finding("store", f"{where}: not made yet", "ok", "the first run makes it")
+        yield Finding("store", f"{where}: does not exist yet", "ok", "the first run creates it")
     else:
         yield _database(store.database, where)
 
@@ -180,7 +180,7 @@ def _database(path: Path, where: str) -> Finding:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        do = "try again when no run is writing; else move it away, `compress sync` refills a new one from the runs"
+        do = "try again when no run is writing; otherwise move the file away and restore it with `compress sync`"
         return Finding("store", f"{where}: cannot be read: {error}", "missing", do)
     return Finding(
         "store", f"{where}: {runs:,} runs, {path.stat().st_size / 1e6:.1f} MB", "ok", "`compress ui` opens it"
@@ -192,10 +192,13 @@ def _disk() -> Iterator[Finding]:
     free = shutil.disk_usage(here).free / 1e9
     few = free < ENOUGH_DISK_GB
     yield Finding(
-        "disk", f"{free:.1f} GB free at {here}", "note" if few else "ok", "little for checkpoints" if few else ""
+        "disk",
+        f"{free:.1f} GB free at {here}",
+        "note" if few else "ok",
+        "may be too little for checkpoints" if few else "",
     )
     if not os.access(here, os.W_OK):
-        yield Finding("folder", f"{here} cannot be written", "note", "work in another folder, or give --output")
+        yield Finding("folder", f"{here} is not writable", "note", "work in another folder, or use --output")
 
 
 # --- packages ---------------------------------------------------------------------------------------------------

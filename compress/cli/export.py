@@ -66,9 +66,9 @@ def command(
       compress export runs/distilbert/student --to pyfunc --output runs/served
 
     The outputs are compared with the model's on 256 rows (of --data, else random tokens); the export fails if they
-    differ. The ONNX file and the model are then timed in turn. For a quantized model the file computes in integers; its
-    outputs must match those of the fake-quantized model. Batch size and length are dynamic. Needs the extra `onnx`, or
-    `openvino` with --to openvino.
+    differ. The ONNX file and the model are then timed in alternation. For a quantized model the file computes in
+    integers; its outputs must match those of the fake-quantized model. Batch size and length are dynamic. Needs the
+    extra `onnx`, or `openvino` with --to openvino.
     """
     import dataclasses
 

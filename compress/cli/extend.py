@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     help="Number of first tokens with global attention (default with --window: 1, [CLS]).",
 )
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
-@click.option("--dry-run", is_flag=True, help="Print what would be made; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the planned changes; write nothing.")
 @shared()
 def command(
     options: RunOptions,

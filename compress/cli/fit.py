@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compress.cli._renamed import RenamedChoice
 from compress.cli.options import Command, Milliseconds, ModelName, shared
 
 if TYPE_CHECKING:
@@ -75,10 +76,10 @@ class Duration(click.ParamType):
 )
 @click.option(
     "--train",
-    type=click.Choice(["none", "heal", "full"]),
+    type=RenamedChoice(["none", "recover", "full"], {"heal": "recover"}),
     default="none",
     show_default=True,
-    help="heal: distil the parent into the 4 best candidates, then the best 2, then the best, before quantization "
+    help="recover: distil the parent into the 4 best candidates, then the best 2, then the best, before quantization "
     "(successive halving). full: then also train the best with quantization-aware training.",
 )
 @click.option(

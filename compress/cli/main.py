@@ -166,9 +166,9 @@ def _told(error: BaseException, state: State) -> tuple[str, int]:
         return f"error: {_usage(error)}", ExitCode.INPUT
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         where = f" at {error.filename}" if error.filename else ""
-        return printable(f"error: no room left on the disk{where}; free some space and run again"), ExitCode.RESOURCES
+        return printable(f"error: no space left on the disk{where}; free some space and run again"), ExitCode.RESOURCES
     if isinstance(error, MemoryError) or any(sign in str(error) for sign in NO_MEMORY):
-        do = "lower the memory need, e.g. --set stages.*.training.max_tokens=2048, or close other programs"
+        do = "reduce the memory use, e.g. --set stages.*.training.max_tokens=2048, or close other programs"
         return f"error: out of memory; {do}", ExitCode.RESOURCES
     what = printable(f"{type(error).__name__}: {error}", 300)
     do = "please report it" if state.debug else f"{_keep(error)}; please report it"

@@ -270,8 +270,8 @@ def shared(*groups: str) -> Callable[[Function], Function]:
             from compress.training.ranks import ranks
 
             if "output" not in groups and ranks().world > 1:
-                do = "run it without torchrun, which is for the commands that train"
-                raise UserError("this command is for one process", where="torchrun", do=do)
+                do = "run it without torchrun"
+                raise UserError("this command does not support several processes", where="torchrun", do=do)
             own = {name: values.pop(name) for name in list(values) if name not in names}
             return function(*args, options=run_options(values), **own)
 
@@ -306,7 +306,7 @@ def resolve_device(name: str, threads: int | None = None) -> str:
     if name == "cuda" and not available:
         why = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
         raise UserError(
-            "no CUDA here", where="--device cuda", why=why, do="use --device cpu", code=ExitCode.ENVIRONMENT
+            "CUDA is not available", where="--device cuda", why=why, do="use --device cpu", code=ExitCode.ENVIRONMENT
         )
     return "cuda" if name != "cpu" and available else "cpu"
 

@@ -61,9 +61,9 @@ def command(
       compress promote runs/a/student runs/b/student --as champion --max-drop 1 --max-mb 20 --data reviews.csv \\
         --against teacher
 
-    The figures are read from the model folder; with --data they are measured now. A model that misses a gate is
-    rejected, with the figure that came closest; if several meet all gates, the best is registered. Model card, figures
-    and dataset are registered with it.
+    The figures are read from the model folder; with --data they are measured now. If no
+    model meets the gates, the command fails and reports the closest one; if several meet them, the best is registered.
+    Model card, figures and dataset are registered with it.
     """
     import dataclasses
 

@@ -113,7 +113,7 @@ def _depth(recipe: Recipe, options: RunOptions, console: Console) -> int:
 
     name = recipe.teacher
     if name is None:
-        raise UserError("which model?", where="MODEL", do="give the folder of a fine-tuned model")
+        raise UserError("a model is required", where="MODEL", do="give the folder of a fine-tuned model")
     if not is_recipe(name):
         return modelfolder.inspect(teacher_folder(name)).config.depth
     teacher = load_recipe(name, overrides=overrides(recipe, load_recipe(name)))

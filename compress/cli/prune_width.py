@@ -33,7 +33,7 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
       compress prune-width FOLDER --target-latency 3ms --non-uniform --data DATA
       compress prune-width FOLDER --hidden-size 192 --prune-rounds 3 --data DATA
 
-    Importances that need text only: surgeon (default), hessian, activation. That need labels: reconstruction, fisher,
+    Importances that need text only: obs (default), hessian, activation. That need labels: reconstruction, fisher,
     taylor. That train masks and weights first: l0, movement (recipes prune-width-l0, prune-width-movement). Baselines:
     magnitude, random.
 

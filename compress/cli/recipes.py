@@ -30,7 +30,7 @@ def command() -> None:
     \b
       compress recipes show distilbert --resolved
 
-    A name is a shipped recipe, a path your own file.
+    RECIPE is the name of a shipped recipe or the path of your own file.
     """
 
 
@@ -74,7 +74,7 @@ def show(recipe: str, resolved: bool, set_: tuple[str, ...]) -> None:
 def copy(recipe: str, target: Path | None) -> None:
     """Copy a recipe to edit it.
 
-    TARGET is a file or a folder; without it, a file of the same name here.
+    TARGET is a file or a folder (default: a file of the same name in the working directory).
     """
     from compress.recipe import find_recipe
     from compress.storage.atomic import write_text
@@ -86,7 +86,9 @@ def copy(recipe: str, target: Path | None) -> None:
     if target.exists():
         raise UserError(f"{target} exists already", do="name another file", code=ExitCode.REFUSED)
     if not target.parent.is_dir():
-        raise UserError(f"no folder {target.parent}", where="TARGET", do="make it first, or name another")
+        raise UserError(
+            f"folder {target.parent} does not exist", where="TARGET", do="create it first, or name another folder"
+        )
     write_text(target, _read(source))
     named = target if target.is_absolute() or len(target.parts) > 1 else f"./{target}"
     click.echo(f"{named}")

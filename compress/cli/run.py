@@ -28,7 +28,7 @@ def command(options: RunOptions, name: str, until: str | None, begin: str | None
       compress run ./chain.yaml --from quantize
 
     Each stage is an MLflow run below one parent run. A stage is reused from an earlier run with the same input, data,
-    settings and seed, in whatever folder; so after a change of the last stage only that stage runs. --model is the
+    settings and seed, in any folder; so after a change of the last stage only that stage runs. --model is the
     model that the first stage starts from, and the teacher unless --teacher is given.
     """
     import dataclasses

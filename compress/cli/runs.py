@@ -1,4 +1,4 @@
-"""List the runs of the MLflow store, show, delete, move or send them."""
+"""Manage the runs of the MLflow store: list, show, delete, export and import them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _dry = click.option("--dry-run", is_flag=True, help="Print what would be done; c
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """List the runs of the MLflow store, show, delete, move or send them."""
+    """Manage the runs of the MLflow store: list, show, delete, export and import them."""
 
 
 command.add_command(sync_command, "sync")
@@ -43,7 +43,7 @@ command.add_command(sync_command, "sync")
 @_json
 @debug_option
 def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str | None, as_json: bool) -> None:
-    """List runs, the newest first; a run whose process died is shown as dead."""
+    """List runs, newest first; a run whose process has died has the status dead."""
     import dataclasses
 
     from compress.tracking.listing import list_runs
@@ -67,7 +67,7 @@ def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str |
 @_json
 @debug_option
 def show(run: str, tracking_uri: str | None, as_json: bool) -> None:
-    """Show the parameters and figures of RUN, an id (or its begin) or a name."""
+    """Show the parameters and metrics of RUN: an id, its first characters, or a name."""
     import dataclasses
 
     from compress.tracking.listing import find_run
@@ -79,7 +79,7 @@ def show(run: str, tracking_uri: str | None, as_json: bool) -> None:
     facts |= {"imported from": row.imported_from} if row.imported_from else {}
     console.table(row.name, ["what", "value"], [[k, v] for k, v in facts.items()])
     console.table("parameters", ["name", "value"], sorted(row.params.items()))
-    console.table("figures", ["name", "value"], sorted(row.metrics.items()))
+    console.table("metrics", ["name", "value"], sorted(row.metrics.items()))
     console.document(dataclasses.asdict(row))
 
 
@@ -91,10 +91,10 @@ def show(run: str, tracking_uri: str | None, as_json: bool) -> None:
 @_json
 @debug_option
 def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | None, as_json: bool) -> None:
-    """Delete RUNS, each an id (or its begin) or a name, and the runs below them.
+    """Delete RUNS (ids, their first characters, or names) and their child runs.
 
-    They vanish from lists and from the page, where "State: Deleted" shows and restores them. Their files stay until
-    `compress runs gc`; the run's own folder is never touched.
+    Deleted runs are hidden in lists and on the MLflow page; "State: Deleted" on the page shows and restores them. Their
+    files stay until `compress runs gc`; the run's own folder is never changed.
     """
     from compress.storage.atomic import human_bytes
     from compress.tracking import deleting
@@ -120,7 +120,9 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | 
         return
     _ask(f"delete {len(found)} run{'s' * (len(found) > 1)}?", yes)
     done = deleting.delete(store, found)
-    console.result(f"deleted {done} of {len(found)}; {human_bytes(size)} of files go with `compress runs gc`")
+    console.result(
+        f"deleted {done} of {len(found)}; {human_bytes(size)} of files can be removed with `compress runs gc`"
+    )
     console.document({"deleted": ids, "bytes": size})
 
 
@@ -138,10 +140,10 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | 
 @_json
 @debug_option
 def gc(older_than: float, yes: bool, dry_run: bool, tracking_uri: str | None, as_json: bool) -> None:
-    """Remove for good what was deleted, and artifacts that belong to no run.
+    """Permanently remove deleted runs, and artifacts that belong to no run.
 
-    Rows of deleted runs, models and experiments, their files, and folders of artifacts that the store does not speak
-    of. A deleted run whose model is in the registry stays.
+    Removes the records of deleted runs, models and experiments, their files, and artifact folders that the store does
+    not reference. A deleted run whose model is registered is kept.
     """
     from compress.storage.atomic import human_bytes
     from compress.tracking import collecting
@@ -152,7 +154,7 @@ def gc(older_than: float, yes: bool, dry_run: bool, tracking_uri: str | None, as
         console.note(line)
     rows = [[one.kind, one.id, one.name, human_bytes(one.bytes)] for one in found.gone]
     if rows:
-        console.table("to be removed for good", ["what", "id", "name", "files"], rows[:SHOWN])
+        console.table("to be removed permanently", ["what", "id", "name", "files"], rows[:SHOWN])
     if len(rows) > SHOWN:
         console.result(f"  and {len(rows) - SHOWN} more")
     told = {"gone": [[one.kind, one.id, one.name, one.bytes] for one in found.gone], "kept": found.kept}
@@ -160,7 +162,7 @@ def gc(older_than: float, yes: bool, dry_run: bool, tracking_uri: str | None, as
         console.result(f"{len(found.gone)} to remove, {human_bytes(found.bytes)}")
         console.document({**told, "freed": 0})
         return
-    _ask(f"remove {len(found.gone)} for good, {human_bytes(found.bytes)}?", yes)
+    _ask(f"permanently remove {len(found.gone)}, {human_bytes(found.bytes)}?", yes)
     freed = collecting.collect(store, found)
     console.result(f"freed {human_bytes(freed)}")
     console.document({**told, "freed": freed})
@@ -177,44 +179,44 @@ def gc(older_than: float, yes: bool, dry_run: bool, tracking_uri: str | None, as
 def relocate(
     old: Path | None, new: Path | None, yes: bool, dry_run: bool, tracking_uri: str | None, as_json: bool
 ) -> None:
-    """Make the store find its artifacts again after the project's folder moved from OLD to NEW.
+    """Update the artifact paths in the store after the project folder was moved from OLD to NEW.
 
-    MLflow keeps absolute addresses. Without OLD the old place is found out from them; without NEW it is the folder
-    that the store lies in. All addresses change together, and a copy of the database is made before.
+    MLflow stores absolute paths. OLD is detected from them if it is not given; the default of NEW is the folder of the
+    store. All paths change in one transaction, and the database is backed up first.
     """
     from compress.tracking import relocating
 
     console, store = _open(tracking_uri, as_json)
     move = relocating.plan(store, old, new)
-    console.table(f"{move.old} → {move.new}", ["column", "addresses"], sorted(move.changes.items()))
+    console.table(f"{move.old} → {move.new}", ["column", "paths"], sorted(move.changes.items()))
     if move.missing:
         names = ", ".join(move.missing[:3])
-        console.warn(f"at the new place are no files of {len(move.missing)} models ({names}); is it the right one?")
+        console.warn(f"the new location has no files of {len(move.missing)} models ({names}); check that it is correct")
     if move.elsewhere:
-        console.note(f"left as they are: addresses in {', '.join(move.elsewhere[:3])}")
+        console.note(f"unchanged: paths in {', '.join(move.elsewhere[:3])}")
     told = {"old": str(move.old), "new": str(move.new), "changes": move.changes, "missing": move.missing}
     if dry_run:
         console.document({**told, "backup": None})
         return
-    _ask(f"change {move.count} addresses?", yes)
+    _ask(f"change {move.count} paths?", yes)
     kept = relocating.relocate(store, move)
-    console.result(f"changed {move.count} addresses; the store as it was: {kept}")
+    console.result(f"changed {move.count} paths; backup of the store: {kept}")
     console.document({**told, "backup": str(kept)})
 
 
 @command.command("export")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("runs", nargs=-1)
-@click.option("--experiment", metavar="NAME", help="All runs of this experiment.")
+@click.option("--experiment", metavar="NAME", help="Export all runs of this experiment.")
 @_uri
 @_json
 @debug_option
 def export_(
     folder: Path, runs: tuple[str, ...], experiment: str | None, tracking_uri: str | None, as_json: bool
 ) -> None:
-    """Write RUNS and those below them, with their files and models, into the new FOLDER; none named: all.
+    """Export RUNS (default: all) and their child runs, with files and models, to the new FOLDER.
 
-    `compress runs import FOLDER` reads it on another machine. Every file has its checksum in the manifest.
+    `compress runs import FOLDER` imports them on another machine. The manifest contains a checksum of every file.
     """
     from compress.tracking.archive import export_runs
 
@@ -234,9 +236,9 @@ def export_(
 @_json
 @debug_option
 def import_(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
-    """Read runs that `compress runs export` wrote to FOLDER; those that the store has already are left out.
+    """Import the runs that `compress runs export` wrote to FOLDER; runs that the store already has are skipped.
 
-    The store gives them ids of its own; `compress runs show` finds them by their old ones too.
+    The store assigns new ids; `compress runs show` also finds them by their old ids.
     """
     import dataclasses
 
@@ -246,10 +248,10 @@ def import_(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
     done = import_runs(store, folder, console.note)
     left = [one for one in done if one.why_not]
     for one in left[:SHOWN]:
-        console.note(f"run {one.name} ({one.archived[:8]}) is left out: {one.why_not}")
+        console.note(f"run {one.name} ({one.archived[:8]}) is skipped: {one.why_not}")
     if len(left) > SHOWN:
         console.note(f"and {len(left) - SHOWN} more")
-    console.result(f"imported {len(done) - len(left)} runs, left out {len(left)}")
+    console.result(f"imported {len(done) - len(left)} runs, skipped {len(left)}")
     console.document([dataclasses.asdict(one) for one in done])
 
 
@@ -267,6 +269,6 @@ def _ask(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UserError("nobody can be asked here", where=question, do="add --yes", code=ExitCode.REFUSED)
+        raise UserError("confirmation needs a terminal", where=question, do="add --yes", code=ExitCode.REFUSED)
     if not click.confirm(question, err=True):
         raise UserError("nothing was changed", code=ExitCode.REFUSED)

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @debug_option
 def command(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
-    """Upload the runs in FOLDER and below to MLflow, as far as their journal holds more than MLflow.
+    """Upload the runs in FOLDER and its subfolders to MLflow: everything in their journals that MLflow does not have.
 
     \b
       compress sync runs
 
-    Repeating it changes nothing. A run whose process was killed is marked KILLED; one that still runs is skipped.
+    Running it again changes nothing. A run whose process was killed is marked KILLED; one that is still running is
+    skipped.
     """
     import dataclasses
 
@@ -35,7 +36,7 @@ def command(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
     console = Console(json=as_json)
     done = sync(folder, uri=tracking_uri, warn=console.warn)
     rows = [[str(s.folder), s.name, _status(s), s.sent, s.refused] for s in done]
-    console.table("", ["folder", "run", "status", "records sent", "refused"], rows)
+    console.table("", ["folder", "run", "status", "records sent", "rejected"], rows)
     console.document([dataclasses.asdict(s) for s in done])
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._help import Command
+from compress.cli._renamed import RenamedChoice
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 @click.option("--experiment", metavar="NAME", help="Experiment to open (default: that of the newest run).")
 @click.option(
     "--view",
-    type=click.Choice(["tradeoffs", "lineage", "contest"]),
+    type=RenamedChoice(["tradeoffs", "lineage", "criteria"], {"contest": "criteria"}),
     default="tradeoffs",
     show_default=True,
-    help="tradeoffs: quality against latency and size, of all runs. lineage: one model's run and its stages. "
-    "contest: the models of `compress prune-layers --criterion all` by criterion, depth and seed.",
+    help="tradeoffs: quality versus latency and size, of all runs. lineage: one model's run and its stages. "
+    "criteria: the models of `compress prune-layers --criterion all` by criterion, depth and seed.",
 )
 @click.option(
     "--run",
@@ -48,8 +49,8 @@ def command(
 ) -> None:
     """Serve the MLflow page of the runs until Ctrl-C, and print the link that opens it.
 
-    The link opens quality against latency and megabytes, not MLflow's start page; with --view, the table of one model's
-    lineage or of a contest.
+    The link opens the trade-off view (quality versus latency and size); with --view, the lineage of one model or a
+    comparison of pruning criteria.
     """
     from compress.console import Console
     from compress.tracking.families import find_view
@@ -61,7 +62,7 @@ def command(
     console = Console()
     page = find_view(store, view, run, experiment)
     if page is None:
-        console.note(f"no run in {store.shown} yet; one is made by: compress distill --recipe distilbert")
+        console.note(f"no run in {store.shown} yet; start one with: compress distill --recipe distilbert")
     if store.is_server:
         console.result(_link(store.shown, None, page))
         return
@@ -77,18 +78,18 @@ def _serve(store: Store, host: str, port: int | None, page: Page | None, console
     try:
         with serving(store, host, port) as server:
             console.result(_link(server.address, None, page))
-            console.note(f"serving {store.shown}; Ctrl-C ends it")
+            console.note(f"serving {store.shown}; press Ctrl-C to stop")
             if page is not None:
                 server.warm(page.experiment_id)
             code = server.wait()
-            last = printable(server.said[-1], 300) if server.said else "it said nothing"
+            last = printable(server.said[-1], 300) if server.said else "it printed nothing"
             raise UserError(
-                f"the MLflow server ended by itself with code {code}",
+                f"the MLflow server exited with code {code}",
                 why=f"its last line: {last}",
                 code=ExitCode.ENVIRONMENT,
             )
     except KeyboardInterrupt:
-        console.note("ended")
+        console.note("stopped")
 
 
 def _link(host: str, port: int | None, page: Page | None) -> str:

@@ -21,7 +21,7 @@ def command(options: RunOptions, model: str) -> None:
     \b
       compress verify runs/fit/model --data DATA
 
-    Checked are the hashes of its files, its size, its latency on this device, and with --data its quality on the
+    It checks the hashes of the files, the size, the latency on this device, and with --data the quality on the
     certified rows.
 
     Exit code 0: everything holds. 3: something does not hold, or could not be checked (a busy machine, other data).

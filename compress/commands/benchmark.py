@@ -46,6 +46,6 @@ def benchmark(
 
 def _fastest(predictor: Predictor, batch: int, length: int, console: Console) -> Predictor:
     """In the runtime that answers sequences of this length soonest."""
-    console.note(f"trying the runtimes on {model_label(predictor.folder)}")
+    console.note(f"timing each runtime with {model_label(predictor.folder)}")
     timed = fixed_batch(predictor.config, batch, length)
     return fastest(predictor, short_rows(predictor), [timed], f"{batch} x {length} tokens", console)

@@ -35,13 +35,15 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     predictor = Predictor(folder, device=options.device, task=table.task)
     check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
     if "temperature" not in predictor.task.settings:
-        raise UserError(f"{table.task} has no temperature", where=str(folder), do="calibrate a model of single labels")
+        raise UserError(
+            f"temperature scaling does not support {table.task}", where=str(folder), do="use a single-label classifier"
+        )
     assert recipe.data is not None
     logits, gold = [], []
     for name in (split, "test"):
         rows = table.split(name)
         if len(rows) < FEWEST_ROWS:
-            raise UserError(f"{len(rows)} rows of {name}", where="--data", why=f"at least {FEWEST_ROWS} are needed")
+            raise UserError(f"too few {name} rows", where="--data", why=f"found {len(rows)}, required: {FEWEST_ROWS}")
         examples = predictor.encode_rows(rows, max_length=recipe.data.max_length)
         assert isinstance(predictor.task, classification.Task)
         logits.append(predictor.task.pooled(predictor.logits(examples), examples))
@@ -71,9 +73,9 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     console.table("", columns, [(name, *cells) for name, cells in zip(names, shown, strict=True)])
     plot = output.with_name(f"{output.name}-{FILE}")
     found = calibration(logits[1], gold[1], _temperature(info), (logits[0], gold[0]), bootstrap=BOOTSTRAP)
-    title = f"do probabilities hold? {table.called}/test"
+    title = f"reliability diagram, {table.called}/test"
     atomic.write_text(plot, chart(title, {folder.name: found}, scaled=folder.name))
-    console.result(f"wrote {output}; its answers are the same, their probabilities are not")
+    console.result(f"wrote {output}; predictions are unchanged; only the probabilities change")
     console.result(f"plot     {plot}")
     console.document({"folder": str(output), "plot": str(plot), "fitted_on": split, **told})
     return temperature

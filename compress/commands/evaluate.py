@@ -29,7 +29,7 @@ def evaluate(
     written = {"--output": options.output, "--tracking-uri": options.tracking_uri, "--experiment": options.experiment}
     for flag, value in written.items():
         if value is not None:
-            raise UserError("nothing is written", where=flag, do="give it with --robustness")
+            raise UserError("only applies with --robustness", where=flag, do="remove it, or add --robustness")
     console = Console(quiet=options.quiet, json=options.json)
     measured = measure_models([model], against, split, bootstrap, options, console, sliced)
     print_measured(console, measured)

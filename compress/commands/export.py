@@ -113,7 +113,7 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
             "no class of transformers computes this model",
             where=str(folder),
             why=first,
-            do="--to onnx or --to pyfunc keeps it as it is",
+            do="use --to onnx or --to pyfunc",
         )
     kind, checked = _stock_checked(loaded, target.name, split, options, console)
     parts = read_parts(folder, loaded.config.hidden)
@@ -146,7 +146,7 @@ def _stock_checked(
         try:
             answer = stock_answer(trial, loaded)
         except ImportError:
-            console.note("transformers is not installed, so its answers were not compared")
+            console.note("transformers is not installed: its outputs were not compared")
             return kind, None
         check = compare(model_answer(loaded.model, head_asked(loaded, None)), answer, batches, what)
     check.require(str(kind), str(loaded.path))
@@ -164,7 +164,9 @@ def export_pyfunc(name: str, options: RunOptions) -> None:
     folder = resolve(name)
     columns = columns_of(folder)
     write_pyfunc(folder, target, columns)
-    console.result(f"wrote {target}; it reads {', '.join(n if must else f'{n} (if any)' for n, must in columns)}")
+    console.result(
+        f"wrote {target}; input columns: {', '.join(n if must else f'{n} (optional)' for n, must in columns)}"
+    )
     console.result(f"serve it mlflow models serve -m {shlex.quote(str(target))} --env-manager local --port 5001")
     console.document({"folder": str(target), "columns": [{"name": n, "required": must} for n, must in columns]})
 
@@ -175,7 +177,7 @@ def _require_same(expected: Expected, files: Mapping[str, bytes], where: Path, c
         for part in OPENVINO:
             atomic.write_bytes(Path(scratch) / part, files[part])
         check = expected.check(file_answer(OpenVinoSession(Path(scratch) / OPENVINO[0])))
-    check.require("OpenVINO's file", str(where))
+    check.require("the OpenVINO file", str(where))
     console.result(f"OpenVINO: {check.sentence()}")
 
 

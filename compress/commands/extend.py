@@ -50,8 +50,10 @@ def extend_folder(
         modelfolder.save_model(output, extend(loaded.model, config), tokenizer_files=files, meta=meta)
         made = modelfolder.inspect(output)
         console.result(f"wrote {output}: {'; '.join(notes)}")
-        console.result(f"it loads with {made.stock_class or 'compress only: no class of transformers computes it'}")
-        console.note("its weights know neither the new positions nor the window: train it on long texts")
+        console.result(f"it loads with {made.stock_class or 'compress only: no transformers class computes it'}")
+        console.note(
+            "the weights are not trained for the new positions or the window yet: train the model on long texts"
+        )
     console.document(
         {
             "folder": None if options.dry_run else str(options.output),
@@ -68,15 +70,15 @@ def _notes(old: EncoderConfig, new: EncoderConfig) -> list[str]:
     """What was done, for the card and the terminal."""
     notes = []
     if new.max_positions != old.max_positions:
-        how = "sinusoids computed further" if new.positions == "sinusoidal" else "the learned rows repeated"
-        notes.append(f"positions extended from {old.max_positions:,} to {new.max_positions:,}, {how}")
+        how = "the sinusoids are continued" if new.positions == "sinusoidal" else "the learned embeddings are repeated"
+        notes.append(f"positions extended from {old.max_positions:,} to {new.max_positions:,}: {how}")
     if new.windows is not None and (new.windows, new.global_tokens) != (old.windows, old.global_tokens):
         widths = sorted({w for w in new.windows if w is not None})
-        seen = f"every token sees {' or '.join(f'{w:,}' for w in widths)} tokens to each side"
-        firsts = f", and the first {new.global_tokens:,} see all and are seen by all" if new.global_tokens else ""
+        seen = f"every token attends to {' or '.join(f'{w:,}' for w in widths)} tokens on each side"
+        firsts = f", and the first {new.global_tokens:,} have global attention" if new.global_tokens else ""
         notes.append(seen + firsts)
     if new.windows is None:
-        notes.append("every token sees all others: cost grows with the square of the length")
+        notes.append("full attention: cost is quadratic in the length")
     return notes
 
 
@@ -87,7 +89,7 @@ def _tokenizer_files(files: Mapping[str, bytes], max_positions: int, where: str)
         try:
             values = json.loads(made[_TOKENIZER])
         except ValueError as error:
-            raise UserError("bad JSON", where=f"{where}/{_TOKENIZER}", why=str(error)) from error
+            raise UserError("not valid JSON", where=f"{where}/{_TOKENIZER}", why=str(error)) from error
         if "model_max_length" in values:
             values["model_max_length"] = max_positions
             made[_TOKENIZER] = json.dumps(values, ensure_ascii=False, indent=2).encode()

@@ -81,7 +81,7 @@ def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: Ru
     Pooled and post-processed as the model's folder says. Raises UserError when there is nothing to read.
     """
     if options.runtime not in (None, "torch"):
-        raise UserError("vectors are computed by torch", where=f"--runtime {options.runtime}", do="leave it out")
+        raise UserError("embeddings are only computed with torch", where=f"--runtime {options.runtime}", do="remove it")
     given = _given(texts, (), (), (), file)
     source = iter(given) if file is None else _read_texts(file)
     precision = "bf16" if options.precision == "bf16" else "fp32"
@@ -114,9 +114,9 @@ def _given(
             do="give --context once, or once for every --question",
         )
     if contexts and not questions:
-        raise UserError("there is no question to answer", where="--context", do="give --question TEXT")
+        raise UserError("a context needs a question", where="--context", do="add --question TEXT")
     if file is None and not texts and not questions:
-        raise UserError("there is no text to answer", do='give texts, or --file FILE ("-" for standard input)')
+        raise UserError("no input text", do='give texts, or --file FILE ("-" for standard input)')
     if questions:
         about = list(contexts) * (len(questions) if len(contexts) == 1 else 1)
         return [Asked(question, context) for question, context in zip(questions, about, strict=True)]
@@ -181,7 +181,7 @@ def _objects(file: Path, needs: str) -> Iterator[tuple[str, dict[str, Any]]]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UserError(
-                "not JSON", where=where, why=printable(line, 60), do=f"give an object with {needs} a line"
+                "not JSON", where=where, why=printable(line, 60), do=f"write one object with {needs} on each line"
             ) from error
         if not isinstance(row, dict):
             raise UserError("not a JSON object", where=where, why=printable(line, 60))
@@ -196,7 +196,7 @@ def _text_of(row: Mapping[str, Any], names: Sequence[str], where: str, needed: b
             return None
         raise UserError(f"the row has no {names[0]}", where=where, do=did_you_mean(names[0], row))
     if not isinstance(row[key], str) or not row[key].strip():
-        raise UserError(f"the {names[0]} is empty", where=where, do="give a text")
+        raise UserError(f"the {names[0]} is empty or not text", where=where)
     return row[key]
 
 
@@ -212,4 +212,4 @@ def _lines(file: Path) -> Iterator[str]:
                 yield line.decode().rstrip("\r\n")
             except UnicodeDecodeError as error:
                 why = f"byte {error.start} of the line"
-                raise UserError("not UTF-8", where=f"{file}:{number}", why=why, do="convert the file") from error
+                raise UserError("not UTF-8", where=f"{file}:{number}", why=why, do="save the file as UTF-8") from error

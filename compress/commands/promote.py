@@ -58,8 +58,8 @@ class Figure:
         return 0.0 if self.met else (self.value - self.most) / max(abs(self.most), 1e-9)
 
     def sentence(self) -> str:
-        word = "of" if self.met else "over"
-        return f"{self.name} {self.value:.4g}{self.more} {word} at most {self.most:g} {self.unit}"
+        word = "within" if self.met else "over"
+        return f"{self.name} {self.value:.4g}{self.more} {word} the limit of {self.most:g} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def promote(
     judged = [_judge(model, gates, against, split, options, fresh) for model in models]
     chosen = _choose(judged, gates)
     if chosen.figures:
-        console.result(f"gates met by {chosen.sentence()}")
+        console.result(f"gates passed by {chosen.sentence()}")
     name = registering.registered_name(name or _usual_name(chosen))
     store = resolve_store(options.tracking_uri)
     fingerprint = modelfolder.fingerprint(chosen.folder)
@@ -113,12 +113,12 @@ def promote(
     held = registering.holder(store, name, alias)
     told = {"name": name, "alias": alias, "model": str(chosen.folder), "fingerprint": fingerprint}
     if held is not None and (held.fingerprint, held.flavour) == (fingerprint, flavour):
-        console.result(f"{chosen.name} is version {held.number} of '{name}' and its {alias} already")
+        console.result(f"{chosen.name} is already version {held.number} of '{name}' with alias {alias}")
         console.document({**told, "version": held.number, "changed": False})
         return held
     if held is not None and not replace:
         raise UserError(
-            f"version {held.number} of '{name}' holds it",
+            f"version {held.number} of '{name}' already has this alias",
             where=f"--as {alias}",
             why=_told_of(held),
             do="add --replace to move it, or choose another alias or --name",
@@ -126,7 +126,7 @@ def promote(
         )
     moved = f", instead of version {held.number}" if held is not None else ""
     if options.dry_run:
-        console.result(f"would make {chosen.name} the {alias} of '{name}'{moved}")
+        console.result(f"would register {chosen.name} as '{name}' with alias {alias}{moved}")
         console.document({**told, "version": None, "changed": False})
         return None
     with tempfile.TemporaryDirectory() as scratch:
@@ -135,7 +135,7 @@ def promote(
             files = write_pyfunc(chosen.folder, Path(scratch) / chosen.folder.name, columns_of(chosen.folder))
         candidate = _candidate(chosen, files, fingerprint, flavour)
         version = registering.promote(store, name, alias, candidate, experiment(options), console.warn)
-    console.result(f"{chosen.name} is version {version.number} of '{name}' and its {alias}{moved}")
+    console.result(f"{chosen.name} is version {version.number} of '{name}' with alias {alias}{moved}")
     named = f"MLFLOW_TRACKING_URI={store.shown} "
     there = "" if options.tracking_uri is None else named
     console.result(f"use it   {there}compress predict models:/{name}@{alias} --file texts.txt --json")
@@ -165,11 +165,11 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
         key = f"vs_teacher/{metric}_difference"
         key = key if key in values else FAKE + key
         if key not in values:
-            raise _unknown(model, "--max-drop", "its drop against a teacher", "--data DATA --against TEACHER")
+            raise _unknown(model, "--max-drop", "the drop from the teacher", "--data DATA --against TEACHER")
         low, high = (0.0 - 100 * values.get(f"{key}_{end}", values[key]) for end in ("high", "low"))
         simulated = ", simulated" if key.startswith(FAKE) else ""
         value = (high if gates.sure else -100 * values[key]) + 0.0  # never -0
-        name = f"{'highest likely ' if gates.sure else ''}drop of {title(metric)}"
+        name = f"{'upper bound of the ' if gates.sure else ''}drop of {title(metric)}"
         more = f" [{low:.2f}, {high:.2f}]{simulated}"
         found.append(Figure("--max-drop", name, value, gates.drop, "points", more))
     if gates.mb is not None:
@@ -183,12 +183,12 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
                 where=f"--max-ms, {model}", do=do if fresh else "add --data DATA to measure it again",
             )  # fmt: skip
         if "speed/latency_p50_ms" not in values:
-            raise _unknown(model, "--max-ms", "its latency", "--data DATA")
+            raise _unknown(model, "--max-ms", "the latency", "--data DATA")
         here = describe("cpu")["device"]
         if not fresh and context.get("device_kind", "cpu") == "cpu" and context.get("device") != here:
             raise UserError(
                 f"the latency of {model} was measured on {context.get('device')}", where="--max-ms",
-                why=f"this is {here}", do="give --data DATA to measure it here",
+                why=f"this machine has {here}", do="add --data DATA to measure it here",
             )  # fmt: skip
         more = (
             f" ms ({context.get('latency_shape', '')}, {context.get('runtime', '')}, {context.get('threads')} threads)"
@@ -198,7 +198,7 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
 
 
 def _unknown(model: str, flag: str, what: str, do: str) -> UserError:
-    return UserError(f"{what} was never measured", where=f"{flag}, {model}", do=f"measure it: add {do}")
+    return UserError(f"{what} has not been measured", where=f"{flag}, {model}", do=f"measure it: add {do}")
 
 
 def _choose(judged: Sequence[Judged], gates: Gates) -> Judged:
@@ -206,15 +206,19 @@ def _choose(judged: Sequence[Judged], gates: Gates) -> Judged:
     able = [j for j in judged if not j.missed]
     if not able:
         nearest = min(judged, key=lambda j: sum(f.excess for f in j.figures))
-        what = "it misses its gates" if len(judged) == 1 else f"none of {len(judged)} models meets the gates"
-        label = "" if len(judged) == 1 else "the nearest is "
+        what = (
+            "the model does not pass the gates"
+            if len(judged) == 1
+            else f"none of {len(judged)} models passes the gates"
+        )
+        label = "" if len(judged) == 1 else "the closest is "
         raise UserError(what, why=label + nearest.sentence(), code=ExitCode.REFUSED)
     if len(able) == 1:
         return able[0]
     grounds = {_ground(j) for j in able}
     if len(grounds) > 1 or None in grounds:
-        do = "give --data DATA to measure them on the same rows"
-        raise UserError(f"{len(able)} models meet the gates and were not measured on the same data", do=do)
+        do = "add --data DATA to measure them on the same rows"
+        raise UserError(f"{len(able)} models pass the gates but were not measured on the same data", do=do)
     return max(able, key=lambda j: (_quality(j.measured), -modelfolder.inspect(j.folder).disk_mb))
 
 

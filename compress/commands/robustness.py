@@ -77,7 +77,7 @@ def check_disturbance(name: str) -> str:
     """`name` if it is one. Raises UserError with the nearest."""
     if name not in DISTURBANCES:
         known = did_you_mean(name, DISTURBANCES)
-        raise UserError(f"unknown robustness '{printable(name, 60)}'", where="--robustness", do=known)
+        raise UserError(f"unknown disturbance '{printable(name, 60)}'", where="--robustness", do=known)
     return name
 
 
@@ -122,10 +122,12 @@ def tell(
     console.table("", heads, rows)
     lines = [
         f"{curves[0].metric} on {count:,} rows of {table.called}/{split}; intervals are 95 % bootstrap",
-        f"{disturbance}: that share of the letters and digits, by {', '.join(DISTURBANCES[disturbance].kinds)}",
+        f"{disturbance}: share of letters and digits changed, by {', '.join(DISTURBANCES[disturbance].kinds)}",
     ]
     if apart is not None:
-        lines.append(f"difference: {apart.model} minus {apart.against}, paired row by row on the same mistyped rows")
+        lines.append(
+            f"difference: {apart.model} minus {apart.against}, paired row by row on the same rows with typo noise"
+        )
     for line in lines:
         console.result(line)
     data = {
@@ -141,7 +143,9 @@ def tell(
     shown = {c.name: found for c in curves if (found := _plotted(c))}
     if shown:
         title = f"{curves[0].metric} under {disturbance}, {table.called}/{split}"
-        atomic.write_text(folder / "robustness.svg", line_chart(title, "mistyped, %", f"{curves[0].metric}, %", shown))
+        atomic.write_text(
+            folder / "robustness.svg", line_chart(title, "typo noise, %", f"{curves[0].metric}, %", shown)
+        )
     with open_asked(
         folder,
         options,
@@ -186,7 +190,7 @@ def free_folder(output: Path | None, name: str, disturbance: str) -> Path:
     """The folder that was asked for, or one that is free. Raises UserError (refused) for one that holds something."""
     if output is not None:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise UserError("the folder holds something already", where=str(output), code=ExitCode.REFUSED)
+            raise UserError("the folder is not empty", where=str(output), do="name a new folder", code=ExitCode.REFUSED)
         return output
     plain = Path("runs") / f"{disturbance}-{name.replace('/', '-')}"
     number = 1
@@ -198,7 +202,7 @@ def free_folder(output: Path | None, name: str, disturbance: str) -> Path:
 
 
 def _table(curves: Sequence[Curve], apart: Difference | None) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    heads = ["mistyped"]
+    heads = ["typo noise"]
     for c in curves:
         heads += [c.name, "lost, points"]
     heads += [] if apart is None else ["difference, points"]
@@ -259,7 +263,7 @@ def evaluate_robustness(
     rows = table.split(split)
     curves = []
     for folder, predictor in zip(folders, predictors, strict=True):
-        console.note(f"scoring {model_label(folder)} on {len(rows)} rows, disturbed more and more")
+        console.note(f"scoring {model_label(folder)} on {len(rows)} rows with increasing noise")
         curves.append(curve(model_label(folder), predictor, rows, disturbance, recipe.data.max_length, bootstrap))
     tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, output, options)
     return curves

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from compress.compare.frontier import DOMINATED, ON, OPEN, Judged
+from compress.compare.frontier import DOMINATED, ON, OPEN, UNJUDGED, Judged
 from compress.compare.rows import LATENCY, SIZE
 from compress.compare.table import quality_cell
 from compress.errors import columns, printable
@@ -81,7 +81,7 @@ def trade_off(
 
     out = [
         f'<svg class="{shape.name}" viewBox="0 0 {shape.width} {shape.height}" role="group" '
-        'aria-label="Quality against latency; the area of a point is megabytes on disk">'
+        'aria-label="Quality versus latency; the area of a point is the size on disk in megabytes">'
     ]
     for tick in y_ticks:
         out.append(f'<path class="grid" d="M{LEFT} {y(tick / share):.1f}H{right}"/>')
@@ -124,7 +124,12 @@ def spoken(j: Judged) -> str:
         for key, label in (("recipe", "recipe"), ("method", ""), ("student.layers", "layers"))
         if row.facts.get(key)
     )
-    places = {ON: "on the Pareto frontier", OPEN: f"perhaps dominated by {j.by}", DOMINATED: f"dominated by {j.by}"}
+    places = {
+        ON: "on the Pareto frontier",
+        OPEN: f"possibly dominated by {j.by}",
+        DOMINATED: f"dominated by {j.by}",
+        UNJUDGED: "not ranked",
+    }
     figures = f"{quality_cell(row)}, {row.values[LATENCY]:.2f} ms, {row.values[SIZE]:.2f} MB"
     return printable(f"{row.name}: {figures}; {places.get(j.place, j.place)}" + (f"; {recipe}" if recipe else ""), 400)
 

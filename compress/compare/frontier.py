@@ -71,20 +71,20 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
     lines = []
     if able:
         lines.append(
-            "Pareto, yes: no other row is no larger, no slower (latencies within "
-            f"{100 * TOLERANCE:g} % count as equal) and no worse; maybe: the named one is, but the paired 95 % "
-            "interval of quality does not settle it; no: it does"
+            "Pareto: no = the named row is at least as small, as fast (latencies within "
+            f"{100 * TOLERANCE:g} % count as equal) and as good; maybe = it is, but the paired 95 % interval of "
+            "quality leaves it open; yes = there is no such row"
         )
     if single:
         lines.append(
-            f"{_rows(len(single))} compared with some others by unpaired intervals, which find less, because there are "
-            f"no figures of both on the same resampled rows: {_named(single)}"
+            f"{_rows(len(single))} compared with some others by unpaired intervals, which are less sensitive, because "
+            f"the runs have no common resampled rows: {_named(single)}"
         )
     data = Counter(row.data for row in rows if row.quality is not None)
     if len(data) > 1:
         told = "; ".join(f"{_rows(n)} {kind[0]} on {kind[3] or '?'} rows of {_dataset(rows, kind)}" for kind, n in
                          data.most_common(4))  # fmt: skip
-        lines.append(f"quality was measured on different data or by different metrics, which are not ranked: {told}")
+        lines.append(f"quality was measured on different data or with different metrics, so it is not ranked: {told}")
     elif data:
         kind = next(iter(data))
         lines.append(f"quality: {kind[0]} on {kind[3] or '?'} rows of {_dataset(rows, kind)}")
@@ -92,16 +92,18 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
     if len(kinds) == 1:
         lines.append(f"latency: {in_words(next(iter(kinds)))}")
     elif kinds:
-        lines.append(f"latencies of {len(kinds)} conditions are shown and not ranked against each other")
+        lines.append(
+            f"latencies were measured under {len(kinds)} different conditions and are not ranked against each other"
+        )
     busy = [row.name for row in rows if row.context.get("contaminated") == "yes"]
     if busy:
         lines.append(f"{_rows(len(busy))} timed on a busy machine, so without a latency: {_named(busy)}")
     simulated = [row.name for row in rows if row.simulated]
     if simulated:
-        lines.append(f"simulated integers, so no latency and no place by it: {_named(simulated)}")
+        lines.append(f"simulated quantization, so latency is unknown and the row is not ranked: {_named(simulated)}")
     poor = [f"{row.name} ({', '.join(row.missing)})" for row in rows if row.missing and not row.simulated]
     if poor:
-        lines.append(f"{_rows(len(poor))} without a figure, shown as —: {_named(poor)}")
+        lines.append(f"{_rows(len(poor))} with missing values, shown as —: {_named(poor)}")
     return lines
 
 

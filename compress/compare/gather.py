@@ -47,10 +47,10 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     if experiment is None and not names:
         newest = next((run for run in listed if not run.deleted), None)
         if newest is None:
-            do = "name model folders and --data, or make runs first, e.g. compress distill --recipe distilbert"
+            do = "name model folders and --data, or start a run first, e.g. compress distill --recipe distilbert"
             raise UserError("the store has no runs", where=reader.store.shown, do=do)
         experiment = newest.experiment
-        notes.append(f"nothing was named: experiment {experiment}, that of the newest run")
+        notes.append(f"no runs were named: showing experiment {experiment}, which has the newest run")
     if experiment is not None:
         chosen += in_experiment(listed, experiment)
     chosen = list({run.run_id: run for run in chosen}.values())
@@ -58,16 +58,20 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     found = reader.runs(chosen)
     gone = {run.run_id for run in chosen} - {run.run_id for run in found}
     if gone:
-        notes.append(f"{counted(len(gone))} deleted meanwhile")
+        notes.append(f"{counted(len(gone))} deleted while the store was read")
     told = [run for place, run in enumerate(found) if place < named_ones or _tells(run)]
     if experiment is not None and len(told) < len(found):
-        notes.append(f"{counted(len(found) - len(told))} of {experiment} that measured no model: left out")
+        notes.append(f"not shown: {counted(len(found) - len(told))} of {experiment} that measured no model")
     twice = _twice({run.run_id for run in told[:named_ones]}, told)
     if twice:
         told = [run for run in told if run.run_id not in twice]
-        notes.append(f"{counted(len(twice))} of a chain's last stage: left out, the chain's own run has its figures")
+        notes.append(f"not shown: {counted(len(twice))} of a last stage; the run above has the same figures")
     if not told:
-        raise UserError("no run there measured a model", where=f"--experiment {experiment}", do="name another")
+        raise UserError(
+            "no run of this experiment measured a model",
+            where=f"--experiment {experiment}",
+            do="name another experiment",
+        )
     shown = unique([run.name for run in told], [run.run_id for run in told])
     figures = _resampled(reader, told, notes)
     return [of_run(run, name, figures.get(run.run_id)) for run, name in zip(told, shown, strict=True)], notes
@@ -81,8 +85,8 @@ def _meant(reader: Reader, listed: Sequence[Listed], name: str) -> Listed:
         if hit is not None:
             return hit
         inner = next((folder / n for n in ("student", "model") if (folder / n / "config.json").is_file()), None)
-        do = f"name the model, {inner}" if inner else "name a run, or a model's folder"
-        raise UserError("no run of the store has this folder, and it is no model's", where=str(folder), do=do)
+        do = f"name the model, {inner}" if inner else "name a run or a model folder"
+        raise UserError("not the folder of a run in the store or of a model", where=str(folder), do=do)
     return named(listed, name, reader.store.shown)
 
 
@@ -113,7 +117,7 @@ def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> d
     left = [(run, run.tags["compress.resampled"]) for run in runs if "compress.resampled" in run.tags]
     remote = [pair for pair in left if local_artifacts(pair[0].artifacts) is None]
     if len(remote) > FROM_SERVER:
-        notes.append(f"more than {FROM_SERVER} runs of a server: their figures on resampled rows are not fetched")
+        notes.append(f"more than {FROM_SERVER} runs on a server: their resampled figures are not fetched")
         left = [pair for pair in left if pair not in remote]
     found, lost = {}, []
     for run, name in left:
@@ -128,8 +132,8 @@ def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> d
     if lost:
         where = lost[0].artifacts
         notes.append(
-            f"the files of {counted(len(lost))} are not where the store says, for {lost[0].name}: "
-            f"{where}; moved artifacts are found again with compress runs relocate"
+            f"the artifacts of {counted(len(lost))} are missing, e.g. of {lost[0].name}: {where}; "
+            "if the files were moved, run `compress runs relocate`"
         )
     return found
 

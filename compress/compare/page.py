@@ -52,8 +52,8 @@ def page(
         ("chart", "Trade-off", _charts(judged, anchors)),
         ("table", "Models", _table(judged, anchors, keys)),
         ("slices", "Slices", _slices(details)),
-        ("churn", "Changed answers", "".join(_churn(d) for d in details if d.churn is not None)),
-        ("pictures", "Pictures", "".join(_pictures(d) for d in details if d.pictures)),
+        ("churn", "Changed predictions", "".join(_churn(d) for d in details if d.churn is not None)),
+        ("pictures", "Plots", "".join(_pictures(d) for d in details if d.pictures)),
     ]
     shown = [(key, head, body) for key, head, body in parts if body]
     links = " ".join(f'<a href="#{key}">{head}</a>' for key, head, _ in shown)
@@ -70,7 +70,7 @@ def page(
 <style>{style}</style>
 </head>
 <body>
-<a class="skip" href="#table">To the table</a>
+<a class="skip" href="#table">Skip to the table</a>
 <main>
 <h1>{_safe(title)}</h1>
 <nav aria-label="Sections">{links}</nav>
@@ -107,11 +107,11 @@ def _charts(judged: Sequence[Judged], anchors: Sequence[str]) -> str:
         out.append(f"<figure>{drawn}<figcaption>{_safe(where)}</figcaption></figure>")
     legend = "".join(f'<li><i style="--c:{colour}"></i>{_safe(name)}</li>' for name, colour in colours.items())
     legend += '<li><i class="full"></i>Pareto</li><li><i class="dashed"></i>maybe</li>'
-    legend += '<li><i class="hollow"></i>dominated, or not judged</li>'
-    told = '<p id="said" aria-live="polite">Point at a bubble, or reach it with the tab key: it says its figures here. '
-    told += "Its area is megabytes on disk, a line through it is the 95 % interval of quality.</p>"
+    legend += '<li><i class="hollow"></i>dominated, or not ranked</li>'
+    told = '<p id="said" aria-live="polite">Point at a bubble, or select it with the tab key, to see its figures here. '
+    told += "The area of a bubble is the size on disk; the line through it is the 95 % interval of quality.</p>"
     left = [j.row.name for j in judged if id(j) not in able]
-    more = f'<p class="soft">Not drawn, for want of a figure: {_safe(", ".join(left[:20]))}</p>' if left else ""
+    more = f'<p class="soft">Not drawn because a figure is missing: {_safe(", ".join(left[:20]))}</p>' if left else ""
     return f'<ul class="legend">{legend}</ul>{"".join(out)}{told}{more}'
 
 
@@ -133,7 +133,7 @@ def _table(judged: Sequence[Judged], anchors: Sequence[str], keys: Sequence[str]
             cells.append(_cell(text, name, "" if value is None else str(value), number, row=key == NAME))
         on = " class='on'" if j.place == ON else ""
         lines.append(f'<tr role="row" id="{anchor}"{on}>{"".join(cells)}</tr>')
-    return _framed("Models, sortable by the buttons in its head", heads, lines)
+    return _framed("Models, sortable by the buttons in the header", heads, lines)
 
 
 def _slices(details: Sequence[Detail]) -> str:
@@ -174,7 +174,7 @@ def _churn(d: Detail) -> str:
         cells = [_cell(str(text), columns[i], str(text).replace(",", ""), i > 0, row=i == 0)
                  for i, text in enumerate(row)]  # fmt: skip
         lines.append(f'<tr role="row">{"".join(cells)}</tr>')
-    inner = _framed(f"Changed answers of {d.name}", heads, lines)
+    inner = _framed(f"Changed predictions of {d.name}", heads, lines)
     return f"<details><summary>{_safe(d.name)}</summary>{inner}</details>"
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 DETAILED = 12  # rows whose pictures, churn and slices are in the page, those on the frontier first
 LARGEST_PICTURE = 2_000_000  # characters of an SVG
 PICTURES = (
-    ("waterfall", "What each stage cost and gave"),
-    ("cka", "Likeness of layers (CKA)"),
-    ("sensitivity", "What rounding each module costs"),
-    ("sweep", "Quality against megabytes of a sweep"),
-    ("reliability", "Do probabilities hold?"),
+    ("waterfall", "Cost and gain of each stage"),
+    ("cka", "Similarity of layers (CKA)"),
+    ("sensitivity", "Quantization sensitivity of each module"),
+    ("sweep", "Quality versus size in a sweep"),
+    ("reliability", "Reliability diagram"),
 )
 """Begin of the name of an SVG that a run leaves → what it shows, in the order of the page."""
 
@@ -45,7 +45,9 @@ def page_of(
         else:
             details.append(_of_measured(j.row.name, gathered.measured[j.row.name]))
     if len(judged) > DETAILED:
-        notes.append(f"slices, changed answers and pictures: of {DETAILED} rows, those on the frontier first")
+        notes.append(
+            f"slices, changed predictions and plots are shown for {DETAILED} rows, those on the frontier first"
+        )
     return page(_title(judged, gathered), judged, keys, notes, details)
 
 
@@ -69,8 +71,8 @@ def _of_measured(name: str, m: Measured) -> Detail:
 
     pictures = []
     if m.calibration is not None:
-        title = f"do probabilities hold? {m.measurement.context['dataset']}"
-        pictures.append(Picture("Do probabilities hold?", calibration.chart(title, {name: m.calibration}, scaled=name)))
+        title = f"reliability diagram, {m.measurement.context['dataset']}"
+        pictures.append(Picture("Reliability diagram", calibration.chart(title, {name: m.calibration}, scaled=name)))
     churn = churn_table(m.churn) if m.churn else None
     return Detail(name, pictures, churn, m.slices, m.metric or "")
 

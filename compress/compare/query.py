@@ -63,11 +63,11 @@ def kept(rows: Sequence[Row], filters: Sequence[str]) -> list[Row]:
         flag = f"--filter {printable(text, 80)!r}"
         match = _FILTER.match(text)
         if match is None:
-            raise UserError("not a filter", where=flag, do="write KEY<NUMBER, KEY>=NUMBER, KEY=TEXT or KEY!=TEXT")
+            raise UserError("not a valid filter", where=flag, do="write KEY<NUMBER, KEY>=NUMBER, KEY=TEXT or KEY!=TEXT")
         key, test, asked = check_key(match["key"], rows, flag), match["test"], match["value"]
         left = [row for row in left if _meets(value_of(row, key), test, asked, flag)]
     if filters and not left:
-        raise UserError(f"none of {len(rows)} rows is left", where="--filter", do="ask for less")
+        raise UserError(f"none of the {len(rows)} rows matches", where="--filter", do="remove a filter")
     return left
 
 
@@ -78,8 +78,8 @@ def _meets(value: Value, test: str, asked: str, flag: str) -> bool:
     if number is not None and wanted is not None:
         return _TESTS[test](number, wanted)
     if test not in ("=", "==", "!="):
-        why = f"found '{printable(str(value), 40)}'" if number is None else f"'{printable(asked, 40)}' is no number"
-        raise UserError("only numbers are less or more", where=flag, why=why, do="write = or !=")
+        why = f"found '{printable(str(value), 40)}'" if number is None else f"'{printable(asked, 40)}' is not a number"
+        raise UserError("< and > only compare numbers", where=flag, why=why, do="write = or !=")
     return _TESTS[test](str(value), asked)
 
 

@@ -106,7 +106,7 @@ def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) 
     if not models:
         for flag, given in (("--against", asked.against), ("--slice", asked.sliced)):
             if given:
-                raise UserError("this is for models that are measured", where=flag, do="name model folders and --data")
+                raise UserError("only applies to model folders", where=flag, do="name model folders and --data")
         return Gathered(rows, notes)
     from compress.measure.labelled import measure_models
 
@@ -127,9 +127,9 @@ def _require_one_runtime(models: Sequence[str], asked: Asked, options: RunOption
     found = {name: usual_runtime(resolve(name, options.tracking_uri)) for name in models}
     if len(set(found.values())) > 1:
         raise UserError(
-            "these models run in different runtimes, so their latencies cannot be compared",
-            why=printable(", ".join(f"{name} in {runtime}" for name, runtime in found.items()), 400),
-            do="name one with --runtime, or show them all with --mixed-conditions",
+            "these models use different runtimes, so their latencies cannot be compared",
+            why=printable(", ".join(f"{name} uses {runtime}" for name, runtime in found.items()), 400),
+            do="choose one with --runtime, or show all rows with --mixed-conditions",
             code=ExitCode.REFUSED,
         )
 
@@ -144,7 +144,7 @@ def _tell_slices(console: Console, measured: Mapping[str, Measured], asked: Aske
             told = True
             for line in slices_sentence(m.slices):
                 console.result(line)
-    console.result(SLICES_NOTE if told else "slices of runs are in the page: --html FILE")
+    console.result(SLICES_NOTE if told else "slices of runs are only on the page: add --html FILE")
 
 
 def _slices(measured: Mapping[str, Measured]) -> dict[str, list[dict]]:
@@ -154,7 +154,7 @@ def _slices(measured: Mapping[str, Measured]) -> dict[str, list[dict]]:
 def _write(console: Console, path: Path, text: str) -> None:
     """A file in the place of what was there. Raises UserError for a folder."""
     if path.is_dir():
-        raise UserError("this is a folder", where=str(path), do="name a file in it")
+        raise UserError("is a folder", where=str(path), do="name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(path, text)
     console.result(f"wrote {path}")

@@ -53,9 +53,11 @@ class Contest:
         self.base = options.output or RUNS / f"{self.recipe.name}-contest"
         if self.base.exists() and not options.resume:
             raise UserError(
-                "the output folder exists", where=f"--output {self.base}", do="use --resume to go on, or a new folder",
+                "the output folder exists",
+                where=f"--output {self.base}",
+                do="use --resume to continue it, or name a new folder",
                 code=ExitCode.REFUSED,
-            )  # fmt: skip
+            )
         self.run = Run(self.recipe, options, console, None, {}, stop=stop)
         spec = self.recipe.stages[place]
         self.subject = Subject.of(self.run.workplace(place, self.base), spec.rows)

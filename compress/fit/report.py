@@ -35,7 +35,7 @@ def figures_of(metric: str, j: Judged) -> str:
     busy = "" if j.timing.quiet else " (busy machine)"
     return (
         f"{title(metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{busy}, "
-        f"{j.timing.speedup:.2f}x the parent in floats"
+        f"{j.timing.speedup:.2f}x the speed of the float parent"
     )
 
 
@@ -58,7 +58,18 @@ def figures(metric: str, j: Judged) -> dict[str, float]:
 
 def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows): the parent, and a plan a row."""
-    columns = ("", f"{title(case.metric)} x 100", "lost", "KL", "MB", "planned", "ms", "planned", "speed-up", "bounds")
+    columns = (
+        "",
+        f"{title(case.metric)} x 100",
+        "lost",
+        "KL",
+        "MB",
+        "predicted",
+        "ms",
+        "predicted",
+        "speedup",
+        "bounds",
+    )
     first = tried[0].timing
     parent = first.parent_p50 if first.quiet else first.parent_minimum
     rows = [
@@ -88,7 +99,7 @@ def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str,
 def family(case: Case, judge: Judge, members: Sequence[Judged]) -> None:
     """The models that no other beats."""
     columns, rows = plans(case, judge, members)
-    title = "the family: no other is as small, as fast and, by the paired 95 % interval, as good"
+    title = "Pareto family: no other model is as small, as fast and, by the paired 95 % interval, as good"
     case.console.table(title, columns, rows)
     for j in members:
         case.console.result(f"{j.name}: {j.folder}: {j.plan.sentence(case.loaded.config)}")

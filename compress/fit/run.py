@@ -54,7 +54,7 @@ class Fit:
         if wanted.trials:
             trials.require()
         if options.precision == "bf16":
-            raise UserError("bits are what a plan chooses", where="--precision bf16", do="leave it out")
+            raise UserError("fit chooses the precision itself", where="--precision bf16", do="remove it")
         self.case = Case.of(wanted, options, console, clock)
 
     def search(self, bench: Bench) -> Search:
@@ -151,10 +151,10 @@ def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:
     why = "; ".join(found["why"])
     if found["status"] == certificate.INFEASIBLE:
         raise UserError(
-            "infeasible: the closest is " + telling.short(found),
+            "no model meets the bounds: the closest is " + telling.short(found),
             where="compress fit",
             why=why,
-            do="allow more, or look at the family above",
+            do="use larger bounds, or choose from the Pareto family above",
             code=ExitCode.REFUSED,
         )
     if not wanted.uncertified:
@@ -162,6 +162,6 @@ def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:
             "not certified",
             where=document["model"],
             why=why,
-            do="run the same command again with --resume on a quiet machine, or take it as it is with --uncertified",
+            do="run the same command with --resume on an idle machine, or accept the model with --uncertified",
             code=ExitCode.REFUSED,
         )

@@ -65,11 +65,11 @@ def chart(title: str, models: Mapping[str, Calibration], *, scaled: str | None =
 
     scaled: the model that is also shown after temperature scaling.
     """
-    curves: dict[str, Curve] = {"as it should be": PERFECT}
+    curves: dict[str, Curve] = {"perfect calibration": PERFECT}
     curves |= {name: _curve(found.before) for name, found in models.items()}
     if scaled is not None and (temperature := models[scaled].temperature) is not None:
         curves[f"{scaled}, temperature {temperature:.2f}"] = _curve(models[scaled].after)
-    return line_chart(title, "probability of the answer, %", "right, %", curves)
+    return line_chart(title, "confidence, %", "accuracy, %", curves)
 
 
 def _curve(bins: Sequence[Bin]) -> list[tuple[float, float, float, float]]:

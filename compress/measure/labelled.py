@@ -93,7 +93,7 @@ def model_label(folder: Path) -> str:
 def _data_of(info: modelfolder.FolderInfo, options: RunOptions) -> dict[str, object]:
     """The data block: from --data, with the length that the model was trained on."""
     if not any(o.path == "data.source" for o in options.overrides):
-        raise UserError("on which data?", where="--data", do="give an embedded set, a file or a folder")
+        raise UserError("labelled data is required", where="--data", do="give a built-in dataset, a file or a folder")
     length = info.meta.max_length or min(128, info.config.max_positions)
     return {"source": "given by --data", "max_length": length}
 

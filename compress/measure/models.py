@@ -90,7 +90,7 @@ def taught_by(folder: Path, ensemble: Ensemble | None) -> list[Subject]:
     if ensemble is None:
         return [Subject("teacher", folder, "teacher")]
     each = [Subject(f"teacher {i + 1}", m.folder, member_role(i)) for i, m in enumerate(ensemble.members)]
-    return [Subject("teachers together", folder, "teacher", ensemble), *each]
+    return [Subject("teacher ensemble", folder, "teacher", ensemble), *each]
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def measure(
         context = {**costs[i].measurement.context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
         context |= {"task": task, "metric": metric}
         for name, why in scored.undefined.items():
-            say(f"{subject.name}: no {name}: {why}")
+            say(f"{subject.name}: {name} is undefined: {why}")
         if reference is not None and i != reference:
             theirs = answered[reference]
             values |= against(scored, theirs.scored, metric, bootstrap)
@@ -301,10 +301,10 @@ def require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predic
     for subject, predictor in zip(subjects, predictors, strict=True):
         if predictor.label_names != first:
             raise UserError(
-                f"{subject.name} and {subjects[0].name} answer different labels",
+                f"{subject.name} and {subjects[0].name} predict different labels",
                 where=str(subject.folder),
-                why=printable(f"{', '.join(predictor.label_names)} against {', '.join(first)}", 200),
-                do="compare models of one task",
+                why=printable(f"{', '.join(predictor.label_names)} versus {', '.join(first)}", 200),
+                do="compare models with the same labels",
             )
 
 

@@ -162,7 +162,7 @@ class Recipe(Frozen):
     model: Text | None = None
     """Model folder that the first stage starts from, if it starts from a model."""
     teachers: ListOf[TeacherRow] | None = None
-    """Several teachers of a task, in place of `teacher`: the student learns from the mean of their outputs."""
+    """Several teachers of a task, instead of `teacher`: the student learns from the mean of their outputs."""
     combine: Literal["logits", "probabilities"] | None = None
     """What is averaged over several teachers. logits: arXiv 1312.6184.  probabilities: at temperature 1; objectives
     soften the mean. Default: logits."""

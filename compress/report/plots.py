@@ -146,7 +146,7 @@ def waterfall_chart(
         out.append(_text(LEFT, top - 8, label, "start", ' font-weight="bold"'))
         out += _falling(levels, top, width, label in more_is_better)
     bottom = TOP + len(panels) * (PANEL + GAP) + 6
-    for place, name in enumerate([*names, "in all"]):
+    for place, name in enumerate([*names, "total"]):
         out.append(_text(LEFT + STEP * (place + 0.5), bottom, printable(name, STEP // CHARACTER), "middle"))
     return "\n".join([*out, "</svg>"]) + "\n"
 

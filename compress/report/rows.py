@@ -50,8 +50,8 @@ def conditions(measurement: Measurement) -> list[str]:
         threads = "1 thread" if c["threads"] == "1" else f"{c['threads']} threads"
         if is_fake(measurement):
             lines.append(
-                "simulated: the folder keeps float weights that are rounded where they are used; no speed is told, "
-                "since integers are not computed"
+                "simulated: the model keeps float weights and rounds them when they are used; no speed is reported, "
+                "because no integers are computed"
             )
             return lines
         lines.append(f"speed on {c['device']}, {threads}, {c['runtime']}, {c['precision']}")
@@ -89,7 +89,7 @@ def gain_sentence(student: str, control: str, metric: str, difference: tuple[flo
 
 def churn_table(groups: Sequence[Group]) -> tuple[Row, list[Row]]:
     """(columns, rows): how many rows of each group changed, for better and for worse."""
-    columns = ("rows answered otherwise than by the teacher", "rows", "changed", "broken", "fixed")
+    columns = ("predictions that differ from the teacher", "rows", "changed", "broken", "fixed")
     shown = [g.name if g.by == "all" else f"{g.by}: {g.name}" for g in groups]
     counts = [(g.rows, g.changed, g.broken, g.fixed) for g in groups]
     return columns, [(name, *(f"{n:,}" for n in row)) for name, row in zip(shown, counts, strict=True)]
@@ -101,8 +101,8 @@ def churn_sentence(groups: Sequence[Group]) -> list[str]:
         return []
     g = groups[0]
     return [
-        f"of {g.rows:,} rows {g.changed:,} are answered otherwise than by the teacher: "
-        f"{g.broken:,} right before and wrong now, {g.fixed:,} wrong before and right now"
+        f"predictions differ from the teacher's on {g.changed:,} of {g.rows:,} rows: "
+        f"{g.broken:,} were right and are now wrong, {g.fixed:,} were wrong and are now right"
     ]
 
 
@@ -137,15 +137,15 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     small = sum(s.value is None for s in found)
     less = f"; {small} more with too few rows to test" if small else ""
     if not failing:
-        return [f"slices: on none of {len(tested)} groups of rows does it measurably fail more than its parent{less}"]
+        return [f"slices: does not measurably fail more than its parent on any of {len(tested)} groups of rows{less}"]
     named = "; ".join(f"{s.by} {s.name} {interval_points(s)}" for s in failing[:3])
     more = f" and {len(failing) - 3} more" if len(failing) > 3 else ""
     return [f"slices: fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{more}{less}"]
 
 
 SLICES_NOTE = (
-    "slices: intervals are 95 % each, paired row by row; p is corrected for the number of groups (Holm); fewer than "
-    f"{FEWEST} rows are not tested"
+    "slices: 95 % intervals, paired row by row; p values are corrected for the number of groups (Holm); groups of "
+    f"fewer than {FEWEST} rows are not tested"
 )
 
 
@@ -155,8 +155,8 @@ def storage_sentence(values: Mapping[str, float]) -> list[str]:
     if smaller < 1.05 or faster >= 1.05:
         return []
     return [
-        f"latency did not fall: {smaller:.2f}x smaller on disk, {faster:.2f}x as fast; every layer is still computed, "
-        "so sharing buys storage, not time"
+        f"latency did not improve: {smaller:.2f}x smaller on disk, {faster:.2f}x as fast; every layer is still "
+        "computed, so sharing reduces storage, not latency"
     ]
 
 
@@ -214,7 +214,7 @@ def figures(metric: str | None) -> list[tuple[str, tuple[str, ...], Form]]:
     told = [(title(n), _with_interval(f"quality/{n}"), METRICS.get(n, ("", _plain(3)))[1]) for n in names]
     main = names[0] if metric is None else metric
     difference = f"{title(main)} against teacher", _with_interval(f"vs_teacher/{main}_difference"), _points
-    return [*told, *_COSTS, ("quality kept", ("vs_teacher/quality_kept_pct",), _kept), difference, *_LIKENESS]
+    return [*told, *_COSTS, ("quality retained", ("vs_teacher/quality_kept_pct",), _kept), difference, *_LIKENESS]
 
 
 Form = Callable[..., str]
@@ -236,11 +236,11 @@ METRICS: Mapping[str, tuple[str, Form]] = {
 """Metric → what people call it, and its form."""
 
 _COSTS = (
-    ("always the commonest label", ("quality/majority_baseline",), _percent),
+    ("majority-class baseline", ("quality/majority_baseline",), _percent),
     ("parameters", ("size/params_m",), _plain(2, " M")),
     ("  without embeddings", ("size/params_no_embedding_m",), _plain(2, " M")),
     ("on disk", ("size/disk_mb",), _plain(2, " MB")),
-    ("  as integers", ("size/integer_mb",), _plain(2, " MB")),
+    ("  stored as integers", ("size/integer_mb",), _plain(2, " MB")),
     ("GFLOPs per sequence", ("speed/gflops",), _plain(3)),
     ("latency p50", ("speed/latency_p50_ms",), _plain(2, " ms")),
     ("latency p95", ("speed/latency_p95_ms",), _plain(2, " ms")),

@@ -117,8 +117,8 @@ def changed(model: Path, marked: str) -> str | None:
     """How a stage's folder differs from what was made; None where it does not."""
     reasons = atomic.verify_folder(model)
     if reasons:
-        return f"it was changed since it was made ({reasons[0]})"
-    return None if mark(model) == marked else "it holds another model than was made"
+        return f"it was changed after it was written ({reasons[0]})"
+    return None if mark(model) == marked else "it contains a different model"
 
 
 def keep(key: str, model: Path, work: Path, say: Callable[[str], None]) -> None:
@@ -128,7 +128,7 @@ def keep(key: str, model: Path, work: Path, say: Callable[[str], None]) -> None:
     try:
         atomic.write_json(_file(key), {"version": 1, "places": [*others[1 - PLACES :], row]})
     except UserError as error:
-        say(f"the stage is not remembered for later runs: {error.line()}")
+        say(f"later runs cannot reuse this stage: {error.line()}")
 
 
 def take(found: Found, target: Path, work: Path) -> None:

@@ -40,7 +40,7 @@ def find(recipe: Recipe, places: Sequence[int], asked: str, flag: str) -> int:
         return labels[same[0]]
     if same:
         raise UserError(
-            f"{len(same)} stages are of kind {word}", where=f"{flag} {asked}", do=f"name one: {', '.join(same)}"
+            f"{len(same)} stages have kind {word}", where=f"{flag} {asked}", do=f"name one: {', '.join(same)}"
         )
     kinds = list(dict.fromkeys(recipe.stages[place].kind for place in places))
     known = [*labels, *kinds]
@@ -180,21 +180,21 @@ def _refuse_lost(recipe: Recipe, indices: Sequence[int], index: int) -> None:
     if closed is not None:
         raise UserError(
             f"{label(recipe, index)} cannot come after {lost}", where=f"recipe {recipe.name}", why=closed,
-            do=f"{recipe.stages[before[-1]].kind} last",
+            do=f"put {recipe.stages[before[-1]].kind} last",
         )  # fmt: skip
     start = spec.starts_from()
     if start == "random":
         made = "random weights"
     elif start == "checkpoint":
-        made = f"a checkpoint of its own, {spec.checkpoint()}"
+        made = f"its own checkpoint, {spec.checkpoint()}"
     elif start == "teacher" and tutor(recipe, indices, index) != before[-1]:
-        made = "its teacher, which is another model"
+        made = "its teacher, which is a different model"
     if made is not None:
-        do = "put it first, or let it go on with what it is given"
+        do = "put it first, or let it start from the previous stage's model"
         if spec.learns:
             do += " (student: null, or taught_by: parent)"
         raise UserError(
-            f"{label(recipe, index)} throws away what {lost} made",
+            f"{label(recipe, index)} discards the result of {lost}",
             where=f"recipe {recipe.name}",
             why=f"it starts from {made}",
             do=do,

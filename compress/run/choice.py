@@ -28,9 +28,9 @@ def sentences(candidates: Sequence[Candidate], metric: str) -> list[str]:
     """The lines that report which model was selected, and whether training improved it."""
     kept = best_of(candidates)
     told = [f"{c.name} {100 * c.value:.2f}" for c in candidates if c is not kept]
-    lines = [f"kept: {kept.name}, {title(metric)} {100 * kept.value:.2f} % on validation; " + ", ".join(told)]
+    lines = [f"selected: {kept.name}, {title(metric)} {100 * kept.value:.2f} % on validation; " + ", ".join(told)]
     begun, *trained = candidates
     if kept is begun and trained:
-        names = " nor ".join(c.name for c in trained)
-        lines.append(f"training did not improve it: neither {names} validated better than {begun.name}")
+        names = " and ".join(c.name for c in trained)
+        lines.append(f"training did not improve it: {names} did not score higher than {begun.name} on validation")
     return lines

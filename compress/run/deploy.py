@@ -43,7 +43,7 @@ def deploy(
     if not due or asked is False:
         return
     if not can_write():
-        say(f"no {FILE} is written, and figures are simulated: pip install 'compress-bert[{EXTRAS['onnx']}]'")
+        say(f"{FILE} is not written and quantization is simulated: pip install 'compress-bert[{EXTRAS['onnx']}]'")
         return
     from compress.onnx.writer import write_into
 

@@ -62,14 +62,14 @@ class RunFolder:
         if not _is_ours(self.path):
             return
         if self.new:
-            raise UserError("another run took this folder meanwhile", where=str(self.path), code=ExitCode.REFUSED)
+            raise UserError("another run has started in this folder", where=str(self.path), code=ExitCode.REFUSED)
         before = read_record(self.path).get("read") or {}
         changed = [name for name in before if before[name] != read.get(name)]
         if changed:
             raise UserError(
-                f"the run cannot go on: its {' and '.join(changed)} changed since it began",
+                f"the run cannot be resumed: its {' and '.join(changed)} changed since it started",
                 where=str(self.path),
-                do="bring back what it was, or start anew in another folder",
+                do="restore the original, or start a new run in another folder",
                 code=ExitCode.REFUSED,
             )
 
@@ -103,7 +103,7 @@ def claim(request: Request, options: RunOptions) -> RunFolder:
             raise UserError(
                 f"there is no unfinished run of {name} to resume",
                 where=f"{RUNS}/{name}",
-                do="name its folder with --output, or leave out --resume",
+                do="name its folder with --output, or remove --resume",
             )
         same = [p for p in open_runs if read_record(p).get("request_sha256") == request.digest()]
         return _claim_named((same or open_runs)[-1], request, True)
@@ -115,7 +115,7 @@ def new_output(options: RunOptions) -> Path:
     """Where a command without a run folder writes: asked before it works, not after. Raises UserError for no --output,
     and (refused) for one that is there."""
     if options.output is None:
-        raise UserError("where does the result go?", where="--output", do="give --output FOLDER")
+        raise UserError("an output folder is required", where="--output", do="add --output FOLDER")
     if options.output.exists():
         raise UserError("exists already", where=str(options.output), do="name another folder", code=ExitCode.REFUSED)
     return options.output
@@ -161,24 +161,24 @@ def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
         if all(name.name in _UNBEGUN or temporary.parse(name.name) for name in path.iterdir()):
             return RunFolder(path, request, True)
         raise UserError(
-            "the output folder exists and is not a run of ours", where=where, do="name a new folder",
+            "the output folder exists and contains no run of compress", where=where, do="name a new folder",
             code=ExitCode.REFUSED,
         )  # fmt: skip
     record = read_record(path)
     if not resume:
         raise UserError(
-            "the output folder holds a run already",
+            "the output folder already contains a run",
             where=where,
             why=f"recipe {record.get('recipe')}, {record.get('status')}",
-            do="use --resume to go on, or a new folder",
+            do="use --resume to continue it, or name a new folder",
             code=ExitCode.REFUSED,
         )
     if record.get("request_sha256") != request.digest():
         raise UserError(
             "the run in this folder was started with another recipe or other options",
             where=where,
-            why=f"it was: {record.get('command')}",
-            do="resume with that command, or use a new folder",
+            why=f"its command was: {record.get('command')}",
+            do="use that command with --resume, or name a new folder",
             code=ExitCode.REFUSED,
         )
     return RunFolder(path, request, False)

@@ -141,7 +141,7 @@ class Measuring:
         """Print the table, and log table, picture and figures. Returns the lines under it."""
         columns, rows = waterfall.table(found)
         lines = waterfall.lines(steps)
-        self.console.table("what each stage cost and gave", columns, rows)
+        self.console.table("cost and gain of each stage", columns, rows)
         for line in lines:
             self.console.result(line)
         folder = self.folder

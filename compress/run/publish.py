@@ -191,7 +191,7 @@ def _draw(run: TrackedRun, main: Measured, measured: Sequence[Measured]) -> None
     if main.calibration is None:
         return
     file = run.folder / calibration.FILE
-    title = f"do probabilities hold? {main.measurement.context['dataset']}"
+    title = f"reliability diagram, {main.measurement.context['dataset']}"
     atomic.write_text(file, calibration.chart(title, found, scaled=main.subject.name))
     run.artifact(file)
 

@@ -110,7 +110,7 @@ class Run:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
         address, path = self.journal.address(), folder.path
         if self.recipe.experimental:
-            self.console.note(f"the recipe {self.recipe.name} is experimental: no measurement has shown a gain yet")
+            self.console.note(f"recipe {self.recipe.name} is experimental: no measurement has shown a gain yet")
         exports = any(self.selection.stage(i).writes_onnx for i in self.selection.indices)
         require_writer(exports or self.options.onnx)
         self.sources.open()
@@ -167,7 +167,7 @@ class Run:
         taken = [f"{', '.join(name for name, of in made.reused.items() if of == run)} from {run}" for run in runs]
         labels = [chain.label(self.recipe, i) for i in self.selection.indices]
         anew = [name for name in labels if name not in made.reused]
-        return f"reused: {'; '.join(taken)}" + (f"; made now: {', '.join(anew)}" if anew else "")
+        return f"reused: {'; '.join(taken)}" + (f"; run now: {', '.join(anew)}" if anew else "")
 
     def _environment(self) -> dict[str, Any]:
         """Device, threads and package versions, as an artifact beside the recipe."""
@@ -211,9 +211,9 @@ class Run:
         folder = RUNS / "teachers" / f"{recipe.name}-{run.sources.content_hash()[:12]}"
         final = folder / "model"
         if is_finished(folder) and not atomic.verify_folder(final):
-            self.console.note(f"teacher: {final}, made before by recipe {recipe.name}")
+            self.console.note(f"teacher: {final}, from an earlier run of recipe {recipe.name}")
         else:
-            self.console.note(f"teacher: running recipe {recipe.name} once; it is reused from then on")
+            self.console.note(f"teacher: running recipe {recipe.name} once; later runs reuse the model")
             options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
             Run(recipe, options, self.console, None, {}, sources=run.sources).go()
         pretrained = [work_folder(folder, i, s.kind) / "model" for i, s in enumerate(recipe.stages) if s.pretrains]

@@ -94,7 +94,7 @@ def requested_stages(
     end = places[-1] if options.until is None else chain.find(recipe, places, options.until, "--until")
     if begin is not None and begin > end:
         raise UserError(
-            "nothing is left to run", where="--from", why=f"{chain.label(recipe, begin)} is behind --until",
-            do=f"name one up to {chain.label(recipe, end)}",
+            "no stage to run", where="--from", why=f"{chain.label(recipe, begin)} comes after --until",
+            do=f"name {chain.label(recipe, end)} or a stage before it",
         )  # fmt: skip
     return begin, [i for i in places if i <= end]

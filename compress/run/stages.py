@@ -188,13 +188,13 @@ class Stages:
         if reason is None and marked is not None:
             reason = cache.changed(target, marked["mark"])
             if reason is None and marked["input"] != _input(context):
-                reason = "what it was made of is another model now"
+                reason = "its input model has changed"
         if reason is None:
-            self.console.note(f"{label}: done before")
+            self.console.note(f"{label}: already done")
             discard_checkpoints(context.folder)
             return read_done(context.folder, target)
         aside = atomic.set_aside(target)
-        self.console.warn(f"{label} is made again: {reason}; what was there is {aside} now")
+        self.console.warn(f"{label} is rerun: {reason}; the old result was moved to {aside}")
         return None
 
     def _taken(self, key: str, index: int, context: StageContext, target: Path, log: TrackedRun) -> StageResult | None:
@@ -209,14 +209,14 @@ class Stages:
         if found is None:
             if before:
                 raise UserError(
-                    f"{label} was not made before", where=f"--from {options.begin}",
-                    why="no earlier run made it of this recipe, input, seed and version of the program",
-                    do=f"leave --from out, or run the stages before it first: --until {label}",
+                    f"no earlier result of {label}", where=f"--from {options.begin}",
+                    why="no earlier run has the same recipe, input, seed and program version",
+                    do=f"remove --from, or run the stages up to it first: --until {label}",
                 )  # fmt: skip
             return None
         cache.take(found, target, context.folder)
         self._remember(key, context, target)
-        self.console.note(f"{label}: taken from {found.run}")
+        self.console.note(f"{label}: reused from {found.run}")
         log.tags({"compress.taken_from": str(found.work)})
         self.ready.pop(target, None)
         return dataclasses.replace(read_done(context.folder, target), source=found.run)

@@ -67,11 +67,11 @@ def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool =
     if corpus:
         reads = any(s.reads_vocabulary() for s in corpus)
         if general is None:
-            needed = "a teacher with a masked-LM head" if reads else "the pretrained encoder that yours was made from"
+            needed = "a teacher with a masked-LM head" if reads else "the teacher's pretrained encoder"
             raise UserError(
-                f"recipe {recipe.name} starts on a corpus, which needs {needed}",
+                f"recipe {recipe.name} first trains on a corpus, which needs {needed}",
                 where=f"--teacher {name}",
-                why="this one has none" if reads else "this one is fine-tuned",
+                why="this teacher has none" if reads else "this teacher is fine-tuned",
                 do=_without(recipe, corpus),
             )
         if reads and "mlm" not in modelfolder.inspect(general).heads:
@@ -123,7 +123,7 @@ def teacher_folder(name: str) -> Path:
     """The folder of a teacher that is no recipe; a misspelt recipe is reported as one."""
     near = nearest(name, recipe_names())
     if near is not None and not Path(name).exists():
-        raise UserError(f"there is no teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))
+        raise UserError(f"no such teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))
     return resolve(name)
 
 

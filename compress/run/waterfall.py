@@ -61,7 +61,7 @@ def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
     metric (value, low, high; shares from 0 to 1) and how many times smaller and faster it is. The last row is the last
     model against the first."""
     found = [_row(step, steps[i - 1] if i else None) for i, step in enumerate(steps)]
-    return [*found, {**_row(steps[-1], steps[0]), "stage": "in all"}]
+    return [*found, {**_row(steps[-1], steps[0]), "stage": "total"}]
 
 
 def _row(step: Step, before: Step | None) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _row(step: Step, before: Step | None) -> dict[str, Any]:
 def table(found: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows) for people."""
     metric = title(found[0]["metric"] or "")
-    columns = ("stage", f"{metric} x 100", "against the one before", *COLUMNS)
+    columns = ("stage", f"{metric} x 100", "change from previous", *COLUMNS)
     return columns, [_cells(row) for row in found]
 
 
@@ -117,10 +117,10 @@ def _times(value: float | None) -> str:
 
 def lines(steps: Sequence[Step]) -> list[str]:
     """What must be known to read it."""
-    said = ["waterfall: models timed in turn in one session; differences are paired row by row, 95 % bootstrap"]
+    said = ["waterfall: latencies measured alternately in one session; differences paired row by row, 95 % bootstrap"]
     ways = list(dict.fromkeys(step.runtime for step in steps if step.runtime != "simulated"))
     if len(ways) > 1:
-        said.append(f"latencies are of {' and '.join(ways)}: where the runtime changes, that is part of the gain")
+        said.append(f"latencies were measured with {' and '.join(ways)}: a change of runtime is part of the gain")
     return said
 
 

@@ -28,7 +28,7 @@ SUMMARY = "summary"  # role of a run above those of several models: a contest, a
 
 
 def find_view(store: Store, view: str, run: str | None = None, experiment: str | None = None) -> Page | None:
-    """The page of the view `tradeoffs`, `lineage` or `contest`; None when there is no run of ours.
+    """The page of the view `tradeoffs`, `lineage` or `criteria`; None when there is no run of ours.
 
     run: name, id or begin of the id of the run it is about; not given: the newest that has such a view.
     Raises UserError for a run or an experiment that is not there, a run that is no part of a contest, and a store that
@@ -37,7 +37,7 @@ def find_view(store: Store, view: str, run: str | None = None, experiment: str |
     if view == "tradeoffs":
         if run is not None:
             raise UserError(
-                "only applies to the view of one run", where="--run", do="add --view lineage, or --view contest"
+                "only applies to the view of one run", where="--run", do="add --view lineage, or --view criteria"
             )
         return find_page(store, experiment)
     client = open_client(store)
@@ -54,7 +54,7 @@ def _named(client: MlflowClient, store: Store, run: str, experiment: str | None)
 def _newest(client: MlflowClient, experiment: str | None, view: str) -> Run | None:
     """The newest run of ours, for a contest the newest cut in one; None when there is no run of ours at all."""
     where = [experiment_named(client, experiment)] if experiment else all_experiments(client)
-    for tag in (CRITERIA, KEY_TAG) if view == "contest" else (KEY_TAG,):
+    for tag in (CRITERIA, KEY_TAG) if view == "criteria" else (KEY_TAG,):
         found = client.search_runs(
             [e.experiment_id for e in where],
             f"tags.`{tag}` LIKE '%'",

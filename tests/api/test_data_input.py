@@ -67,11 +67,11 @@ def test_names_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (3, "a int is not a data set"),
+        (3, "a int is not a dataset"),
         ([1], "data: row 0: not a dictionary of columns"),
-        ([{"text": object()}], "data: row 0: a value is not text, number or list"),
+        ([{"text": object()}], "data: row 0: a value is not text, a number or a list"),
         ({}, "no split"),
-        ({"a/b": []}, "not the name of a split"),
+        ({"a/b": []}, "not a split name"),
     ],
 )
 def test_what_is_no_data_is_said(data: Any, message: str) -> None:

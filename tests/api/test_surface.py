@@ -130,7 +130,7 @@ def test_keywords_become_flags(values: dict, words: list[str]) -> None:
     ("values", "message"),
     [
         ({"kep": 3}, "compress.x: unknown keyword 'kep'; did you mean 'keep'?"),
-        ({"recover": 3}, "compress.x: recover: 3 is neither True nor False"),
+        ({"recover": 3}, "compress.x: recover: 3 is not True or False"),
         ({"set": "a=1"}, "compress.x: set: not a dictionary"),
         ({"json": True}, "compress.x: unknown keyword 'json'"),
     ],

@@ -53,7 +53,7 @@ def test_for_people_it_is_a_table(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_store_that_is_not_made_yet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(capsys)["store"]["found"] == f"sqlite:///{folder}/mlruns/mlflow.db: not made yet"
+    assert report(capsys)["store"]["found"] == f"sqlite:///{folder}/mlruns/mlflow.db: does not exist yet"
 
 
 def test_a_store_with_runs_is_read_not_touched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_a_store_with_runs_is_read_not_touched(folder: Path, capsys: pytest.Capt
     database.close()
     before = path.read_bytes()
     row = report(capsys, "--tracking-uri", f"sqlite:///{path}")["store"]
-    assert row["found"].startswith(f"sqlite:///{path} (by --tracking-uri): 2 runs, ")
+    assert row["found"].startswith(f"sqlite:///{path} (from --tracking-uri): 2 runs, ")
     assert path.read_bytes() == before
 
 
@@ -72,7 +72,7 @@ def test_a_broken_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     path = folder / "x.db"
     path.write_bytes(b"not a database, surely not" * 100)
     row = report(capsys, "--tracking-uri", f"sqlite:///{path}", code=ExitCode.ENVIRONMENT)["store"]
-    assert row["found"] == f"sqlite:///{path} (by --tracking-uri): cannot be read: file is not a database"
+    assert row["found"] == f"sqlite:///{path} (from --tracking-uri): cannot be read: file is not a database"
     assert row["state"] == "missing"
 
 
@@ -126,5 +126,5 @@ def test_a_folder_without_room_or_right(
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
     rows = report(capsys)
     assert rows["disk"]["found"] == f"0.1 GB free at {folder}"
-    assert rows["disk"]["do"] == "little for checkpoints"
-    assert rows["folder"]["found"] == f"{folder} cannot be written"
+    assert rows["disk"]["do"] == "may be too little for checkpoints"
+    assert rows["folder"]["found"] == f"{folder} is not writable"

@@ -159,11 +159,11 @@ LEAVE = [
     (Stopped("stopped by SIGINT after step 7"), 75, "stopped by SIGINT after step 7"),
     (KeyboardInterrupt(), 75, "stopped: interrupted"),
     (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 5,
-     "error: no room left on the disk at /x/y; free some space and run again"),
-    (MemoryError(), 5, "error: out of memory; lower the memory need, "
+     "error: no space left on the disk at /x/y; free some space and run again"),
+    (MemoryError(), 5, "error: out of memory; reduce the memory use, "
      "e.g. --set stages.*.training.max_tokens=2048, or close other programs"),
     (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), 5,
-     "error: out of memory; lower the memory need, "
+     "error: out of memory; reduce the memory use, "
      "e.g. --set stages.*.training.max_tokens=2048, or close other programs"),
     (BrokenPipeError(errno.EPIPE, "Broken pipe"), 0, ""),
 ]  # fmt: skip

@@ -99,7 +99,7 @@ def test_no_cuda_when_asked_for(built: str | None, monkeypatch: pytest.MonkeyPat
     with pytest.raises(UserError) as caught:
         run_options({"device": "cuda"})
     why = "this torch is built without CUDA" if built is None else "torch finds no GPU"
-    assert str(caught.value) == f"--device cuda: no CUDA here: {why}; use --device cpu"
+    assert str(caught.value) == f"--device cuda: CUDA is not available: {why}; use --device cpu"
     assert caught.value.code == ExitCode.ENVIRONMENT
     assert run_options({"device": "auto"}).device == "cpu"
 
@@ -111,7 +111,7 @@ def test_no_cuda_from_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(torch.version, "cuda", None)
     assert frame.main(["distill", "--device", "cuda"]) == ExitCode.ENVIRONMENT
     assert capsys.readouterr().err == (
-        "error: --device cuda: no CUDA here: this torch is built without CUDA; use --device cpu\n"
+        "error: --device cuda: CUDA is not available: this torch is built without CUDA; use --device cpu\n"
     )
 
 

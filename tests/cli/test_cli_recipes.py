@@ -91,7 +91,11 @@ MISTAKES = [
         "error: --set sed=1: sed: unknown key; did you mean 'seed'?",
     ),
     (["copy", "smoke", "there.yaml"], 3, "error: there.yaml exists already; name another file"),
-    (["copy", "smoke", "no/x.yaml"], 2, "error: TARGET: no folder no; make it first, or name another"),
+    (
+        ["copy", "smoke", "no/x.yaml"],
+        2,
+        "error: TARGET: folder no does not exist; create it first, or name another folder",
+    ),
     (["copy", "smok"], 2, "error: unknown recipe 'smok'; did you mean 'smoke'?"),
     (
         ["validate", "there.yaml"],

@@ -48,12 +48,15 @@ def test_filters(filters, left) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("size", "--filter 'size': not a filter; write KEY<NUMBER, KEY>=NUMBER, KEY=TEXT or KEY!=TEXT"),
+        ("size", "--filter 'size': not a valid filter; write KEY<NUMBER, KEY>=NUMBER, KEY=TEXT or KEY!=TEXT"),
         ("size/disk_mg<3", "--filter 'size/disk_mg<3': no row has a 'size/disk_mg'; did you mean 'size/disk_mb'?"),
         ("disk_mb<3", "--filter 'disk_mb<3': no row has a 'disk_mb'; did you mean 'size/disk_mb'?"),
-        ("method<3", "--filter 'method<3': only numbers are less or more: found 'distill'; write = or !="),
-        ("size/disk_mb<x", "--filter 'size/disk_mb<x': only numbers are less or more: 'x' is no number; write = or !="),
-        ("size/disk_mb<1", "--filter: none of 3 rows is left; ask for less"),
+        ("method<3", "--filter 'method<3': < and > only compare numbers: found 'distill'; write = or !="),
+        (
+            "size/disk_mb<x",
+            "--filter 'size/disk_mb<x': < and > only compare numbers: 'x' is not a number; write = or !=",
+        ),
+        ("size/disk_mb<1", "--filter: none of the 3 rows matches; remove a filter"),
     ],
 )
 def test_bad_filters(text, line) -> None:
@@ -85,7 +88,7 @@ def test_cells_and_what_is_missing() -> None:
     assert heads(keys, ROWS) == ["Pareto", "model", "accuracy", "MB", "p50, ms"]
     assert cells(judged[2], keys) == ["—", "c", "—", "20.00", "—"]
     assert cells(judged[1], keys)[:2] == ["yes", "b"]
-    assert "1 row without a figure, shown as —: c (quality, latency)" in notes
+    assert "1 row with missing values, shown as —: c (quality, latency)" in notes
 
 
 def test_a_dominated_row_says_by_which_and_json_how() -> None:
@@ -133,13 +136,13 @@ def test_latencies_of_unlike_conditions_are_refused_and_never_ranked() -> None:
     )
     judged, notes = judge([here, there])
     assert [j.place for j in judged] == ["on it", "on it"]
-    assert "latencies of 2 conditions are shown and not ranked against each other" in notes
+    assert "latencies were measured under 2 different conditions and are not ranked against each other" in notes
 
 
 def test_quality_on_other_data_is_not_ranked() -> None:
     judged, notes = judge([row("x", 100, 40.0), row("y", 190, 10.0, context={"dataset_digest": "other"})])
     assert [j.place for j in judged] == ["on it", "on it"]
-    assert any("different data or by different metrics" in line for line in notes)
+    assert any("different data or with different metrics" in line for line in notes)
 
 
 def test_simulated_integers_have_no_latency_and_say_so() -> None:
@@ -148,7 +151,7 @@ def test_simulated_integers_have_no_latency_and_say_so() -> None:
     judged, notes = judge([simulated, row("float", 170, 20.0)])
     assert cells(judged[0], ["quality"]) == ["90.00 % [88.00, 92.00] (simulated)"]
     assert [j.place for j in judged] == ["on it", "on it"]
-    assert "simulated integers, so no latency and no place by it: int8" in notes
+    assert "simulated quantization, so latency is unknown and the row is not ranked: int8" in notes
 
 
 def test_models_of_unlike_runtimes_are_refused_before_they_are_measured(
@@ -162,4 +165,4 @@ def test_models_of_unlike_runtimes_are_refused_before_they_are_measured(
     with pytest.raises(UserError) as error:
         run.compare(run.Asked(("float", "int8")), RunOptions())
     assert error.value.code == ExitCode.REFUSED
-    assert "cannot be compared: float in torch, int8 in onnxruntime; name one with --runtime" in str(error.value)
+    assert "cannot be compared: float uses torch, int8 uses onnxruntime; choose one with --runtime" in str(error.value)

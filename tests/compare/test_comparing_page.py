@@ -35,9 +35,9 @@ def made() -> str:
     group, theirs = np.repeat(["a", "b"], 100), random.random(200) < 0.95
     ours = theirs & ~((group == "a") & (random.random(200) < 0.4))
     found = slices(by_value("kind", group), Answers(of_mean(ours), ours), Answers(of_mean(theirs), theirs))
-    churn = (("rows answered otherwise", "rows", "changed"), [("all rows", "1,000", "3"), ("short", "20", "1")])
+    churn = (("predictions that differ", "rows", "changed"), [("all rows", "1,000", "3"), ("short", "20", "1")])
     drawn = heatmap("layers", ["0", "1"], ["0", "1"], [[1.0, 0.5], [0.5, 1.0]])
-    details = [Detail("student", [Picture("Likeness of layers", drawn)], churn, found, "accuracy")]
+    details = [Detail("student", [Picture("Similarity of layers", drawn)], churn, found, "accuracy")]
     judged, notes = judge(ROWS)
     return page("5 models compared", judged, columns(ROWS, []), notes, details)
 
@@ -94,7 +94,7 @@ def test_every_drawn_row_is_a_point_in_both_drawings_and_says_its_recipe(element
 
 
 def test_a_row_without_a_figure_is_named_and_not_drawn() -> None:
-    assert "Not drawn, for want of a figure: unmeasured" in made()
+    assert "Not drawn because a figure is missing: unmeasured" in made()
 
 
 @pytest.mark.browser

@@ -318,7 +318,7 @@ def test_a_stage_reads_train_from_the_disk_and_keeps_what_is_held_out(
         made = corpus_batches(context, tokenizer, split, MaskingSpec(), plan, block_length=24)
         assert made.step(0, 0)[0].tokens
     assert len(list(tmp_path.glob("cache/tokens/*.lock"))) == 1
-    with pytest.raises(UserError, match="noise: the text cannot be mistyped anew each epoch"):
+    with pytest.raises(UserError, match="noise: typo noise is not supported for a streamed corpus"):
         corpus_batches(context, tokenizer, "train", MaskingSpec(), plan, block_length=24, noise=NoiseSpec())
 
 

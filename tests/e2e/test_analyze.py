@@ -35,13 +35,13 @@ def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, comp
         "1", "--save-embedder", "embedder", "--dimensions", "5", "--quantization",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "an embedder of whitened to 5 vectors: embedder; compress predict embedder --embeddings" in done.out
-    assert "least is left of layer" in done.out
+    assert "sentence embedder (whitened to 5): embedder; use it with compress predict embedder --embeddings" in done.out
+    assert "is preserved least: CKA" in done.out
     assert "linear probes on" in done.out
     table = json.loads(Path("seen/lost.json").read_text(encoding="utf-8"))
     assert [row[0] for row in table["data"]] == ["emb", "0", "1", "2", "3", "4", "5"]
     assert table["data"][1] == ["0", "0", "1.000"], "the first layers are the same ones"
-    assert "int8 products: static ranges cost most at " in done.out
+    assert "int8 products: the largest error is " in done.out
     errors = json.loads(Path("seen/quantization-errors.json").read_text(encoding="utf-8"))
     assert len(errors["data"]) == 4 * 6
     assert "1.feed_forward.up" in [row[0] for row in errors["data"]]
@@ -85,11 +85,14 @@ def _embeds(compress: Cli) -> None:
 
 def test_what_cannot_be(own_model: Path, compress: Cli) -> None:
     done = compress("analyze", "mine")
-    assert (done.code, done.line) == (2, "error: --data: on which texts?; give an embedded set, a file or a folder")
+    assert (done.code, done.line) == (
+        2,
+        "error: --data: text data is required; give a built-in dataset, a file or a folder",
+    )
     bad = {
         ("analyze", "mine", "--data", "data", "--components", "2"): "--components: only applies to remove-top",
         ("predict", "mine", "a text", "--embeddings", "--pair", "b"): "--pair: does not apply to embeddings",
-        ("predict", "mine", "--embeddings"): "there is no text to answer",
+        ("predict", "mine", "--embeddings"): "no input text",
     }
     for flags, message in bad.items():
         done = compress(*flags)

@@ -93,12 +93,12 @@ def test_questions_from_the_command_line_and_from_a_file(answering: Path, compre
 NOT_ASKED = [
     (("a text",), "a model for question-answering needs a question and a context; give --question and --context"),
     (("--question", "Who?"), "--context: 0 contexts for 1 questions; give --context once, or once for every"),
-    (("--context", "x"), "--context: there is no question to answer; give --question TEXT"),
+    (("--context", "x"), "--context: a context needs a question; add --question TEXT"),
     (("--question", "Who?", "--context", " "), "row 1: the context is empty"),
     (("--question", " ", "--context", "x"), "row 1: the question is empty"),
     (("--question", "who " * 60, "--context", "x"), "of the window's 40 tokens: 'who who"),
     (("--file", "a.jsonl"), "a.jsonl:2: the row has no context; known: question"),
-    (("--file", "b.jsonl"), "b.jsonl:1: not JSON: Who ran?; give an object with question and context a line"),
+    (("--file", "b.jsonl"), "b.jsonl:1: not JSON: Who ran?; write one object with question and context on each line"),
     (("--file", "c.jsonl"), "c.jsonl:1: the context is empty; give a text"),
     (("a text", "--question", "Who?", "--context", "x"), "--question: give texts or --question, not both"),
 ]

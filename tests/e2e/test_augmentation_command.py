@@ -122,8 +122,8 @@ def test_a_general_stage_without_a_masked_lm_head(taught: Path, compress: Cli) -
     done = compress(*words, "--teacher", TEACHER, "--output", "runs/a")
     assert (done.code, done.line) == (
         2,
-        f"error: --teacher {TEACHER}: recipe tinybert starts on a corpus, which needs the pretrained encoder that "
-        "yours was made from: this one is fine-tuned; add --general-teacher FOLDER, or use --recipe tinybert-task",
+        f"error: --teacher {TEACHER}: recipe tinybert first trains on a corpus, which needs the teacher's "
+        "pretrained encoder: this teacher is fine-tuned; add --general-teacher FOLDER, or use --recipe tinybert-task",
     )
     both = (*words, "--teacher", TEACHER, "--general-teacher", TEACHER)
     done = compress(*both, "--output", "runs/a")

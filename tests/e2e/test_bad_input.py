@@ -191,8 +191,8 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "a model's head for other labels": (
         labelled(lambda i, _: "abc"[i % 3], *ALL), ("finetune", "--model", TEACHER, *TO),
-        f"{TEACHER}: the model's task head answers other labels than the data has: [negative, positive] (2) "
-        "against [a, b, c] (3); use --new-head to replace it",
+        f"{TEACHER}: the model's task head and the data have different labels: [negative, positive] (2) "
+        "versus [a, b, c] (3); use --new-head to replace it",
     ),
     "one class": (
         labelled(lambda *_: "positive", *ALL), FINETUNE,
@@ -345,7 +345,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "teacher misspelt": (
         ("distill", "--recipe", "./task.yaml", "--teacher", "smoke-techer", "--data", "data", *TO),
-        "--teacher: there is no teacher 'smoke-techer'; did you mean 'smoke-teacher'?",
+        "--teacher: no such teacher 'smoke-techer'; did you mean 'smoke-teacher'?",
     ),
     "teacher a run's folder": (
         ("distill", "--recipe", "./task.yaml", "--teacher", "runs/teacher", "--data", "data", *TO),
@@ -358,8 +358,8 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "corpus recipe, teacher without a masked-LM head": (
         (*SMOKE, "--teacher", TEACHER),
-        f"--teacher {TEACHER}: recipe smoke starts on a corpus, which needs a teacher with a masked-LM head: "
-        "this one has none; add --general-teacher FOLDER, or use --recipe distilbert-task",
+        f"--teacher {TEACHER}: recipe smoke first trains on a corpus, which needs a teacher with a masked-LM head: "
+        "this teacher has none; add --general-teacher FOLDER, or use --recipe distilbert-task",
     ),
     "general teacher without one": (
         (*SMOKE, "--teacher", TEACHER, "--general-teacher", TEACHER),
@@ -367,7 +367,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "no tokenizer": (
         ("pretrain", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", *TO),
-        "--tokenizer: stage pretrain needs a tokenizer; give --tokenizer FOLDER, or a recipe that makes one",
+        "--tokenizer: stage pretrain needs a tokenizer; add --tokenizer FOLDER, or use a recipe that creates it",
     ),
     "tokenizer a run's folder": (
         ("pretrain", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", "--tokenizer", "tok", *TO),
@@ -375,7 +375,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "no model": (
         ("finetune", "--data", "data", *TO),
-        "--model: stage finetune needs a model to start from; give --model FOLDER, or a recipe that makes one",
+        "--model: stage finetune needs a model to start from; add --model FOLDER, or use a recipe that creates it",
     ),
     "predict on a run's folder": (
         ("predict", "runs/teacher", "good"), f"runs/teacher: this is a run folder, not a model folder; use {TEACHER}"
@@ -386,7 +386,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
         f"compress finetune --model {PRETRAINED}",
     ),
     "predict nothing": (
-        ("predict", TEACHER), 'there is no text to answer; give texts, or --file FILE ("-" for standard input)'
+        ("predict", TEACHER), 'no input text; give texts, or --file FILE ("-" for standard input)'
     ),
     "predict no file": (
         ("predict", TEACHER, "--file", "no.txt"), "no.txt: cannot read the file: No such file or directory"
@@ -396,7 +396,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
         "a model for classification needs single texts: found pairs of texts",
     ),
     "evaluate on nothing": (
-        ("evaluate", TEACHER), "--data: on which data?; give an embedded set, a file or a folder"
+        ("evaluate", TEACHER), "--data: labelled data is required; give a built-in dataset, a file or a folder"
     ),
     "store": (
         (*DISTILL, "--data", "data", "--tracking-uri", "foo://bar"),
@@ -418,12 +418,12 @@ def test_bad_request(case: tuple[Args, str], here: Path, compress: Cli) -> None:
 @pytest.mark.parametrize(
     ("output", "line"),
     [
-        ("data", "--output data: the output folder exists and is not a run of ours; name a new folder"),
+        ("data", "--output data: the output folder exists and contains no run of compress; name a new folder"),
         ("corpus.txt", "--output corpus.txt: the output is a file; name a folder"),
         (
             "runs/teacher",
-            "--output runs/teacher: the output folder holds a run already: recipe smoke-teacher, finished; "
-            "use --resume to go on, or a new folder",
+            "--output runs/teacher: the output folder already contains a run: recipe smoke-teacher, finished; "
+            "use --resume to continue it, or name a new folder",
         ),
     ],
 )
@@ -438,8 +438,8 @@ def test_resuming_another_request_is_refused(here: Path, compress: Cli) -> None:
         compress("run", "smoke-teacher", "--data", "data", "--corpus", "corpus.txt", "--seed", "1",
                  "--output", "runs/teacher", "--resume"),
         "--output runs/teacher: the run in this folder was started with another recipe or other options: "
-        "it was: compress run smoke-teacher --data data --corpus corpus.txt --output runs/teacher; "
-        "resume with that command, or use a new folder",
+        "its command was: compress run smoke-teacher --data data --corpus corpus.txt --output runs/teacher; "
+        "use that command with --resume, or name a new folder",
         ExitCode.REFUSED,
     )  # fmt: skip
 
@@ -448,7 +448,7 @@ def test_no_cuda(here: Path, compress: Cli) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is CUDA")
     done = compress(*DISTILL, "--data", "data", "--device", "cuda")
-    check(done, "--device cuda: no CUDA here: …; use --device cpu", ExitCode.ENVIRONMENT)
+    check(done, "--device cuda: CUDA is not available: …; use --device cpu", ExitCode.ENVIRONMENT)
 
 
 # --- models that do not fit or are not sound --------------------------------------------------------------------
@@ -516,8 +516,8 @@ def test_models_of_different_labels_are_not_compared(here: Path, compress: Cli) 
     done = compress("evaluate", TEACHER, "--against", "names", "--data", "data", "--quiet")
     check(
         done,
-        f"{TEACHER}: teacher/model and names answer different labels: negative, positive against no, yes; "
-        "compare models of one task",
+        f"{TEACHER}: teacher/model and names predict different labels: negative, positive versus no, yes; "
+        "compare models with the same labels",
     )
 
 

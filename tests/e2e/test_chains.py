@@ -60,12 +60,12 @@ def test_a_chain_is_measured_stage_by_stage_and_reused_by_content(compress: Cli)
     record = json.loads(Path("runs/a/compress-run.json").read_text())
     assert record["status"] == "done until 3-distill"
     done = made(compress(*RUN, "--output", "runs/a", "--resume"))
-    assert "0-distill: done before" in done.err
+    assert "0-distill: already done" in done.err
     assert "tokenizers" not in done.err, "taught by the model of the vocabulary that it has"
     _check_told(done)
     _check_store(Path("runs/a"))
     told = made(compress("compare", "--experiment", "compress", "--mixed-conditions"))
-    assert "1 run of a chain's last stage: left out, the chain's own run has its figures" in told.out
+    assert "not shown: 1 run of a last stage; the run above has the same figures" in told.out
     assert [f" a/{label}  " in told.out for label in LABELS] == [True, True, True, True, False], told.out
 
     # A changed last stage reruns only itself, wherever the other run lies; the rest are its bytes.
@@ -77,21 +77,21 @@ def test_a_chain_is_measured_stage_by_stage_and_reused_by_content(compress: Cli)
     again = made(compress(*RUN, "--output", "runs/c", "--set", "stages.4.rows=8", "--json"))
     said = json.loads(again.out)
     assert said["reused"] == {"0-distill": "runs/b"}
-    assert [row["stage"] for row in said["waterfall"]] == ["teacher", *LABELS, "in all"]
+    assert [row["stage"] for row in said["waterfall"]] == ["teacher", *LABELS, "total"]
     assert weights("elsewhere") | {"model": ""} == weights("runs/c") | {"model": ""}
     last = made(compress(*RUN, "--output", "runs/d", "--quiet"))
-    line = "reused: 0-distill from runs/b; 1-prune_vocab, 2-prune_layers, 3-distill from runs/c; made now: 4-quantize"
+    line = "reused: 0-distill from runs/b; 1-prune_vocab, 2-prune_layers, 3-distill from runs/c; run now: 4-quantize"
     assert line in last.out
     assert weights("runs/d") == weights("elsewhere")
     _check_altered(compress)
 
 
 def _check_told(done: Done) -> None:
-    table = done.out[done.out.index("what each stage cost and gave") :].splitlines()
+    table = done.out[done.out.index("cost and gain of each stage") :].splitlines()
     rows = [line.split()[0] for line in table[3:10]]
-    assert rows == ["teacher", *LABELS, "in"]
-    assert "against the one before" in table[1]
-    assert "waterfall: models timed in turn in one session" in done.out
+    assert rows == ["teacher", *LABELS, "total"]
+    assert "change from previous" in table[1]
+    assert "waterfall: latencies measured alternately in one session" in done.out
     assert Path("runs/a/waterfall.svg").read_text(encoding="utf-8").count("<rect") > 10
 
 
@@ -124,13 +124,13 @@ def _check_altered(compress: Cli) -> None:
         Path("runs/d/compress-run.json").read_text().replace('"finished"', '"stopped"')
     )
     done = made(compress(*RUN, "--output", "runs/d", "--resume", "--until", "3-distill"))
-    assert "3-distill is made again: model.safetensors" in done.err
+    assert "3-distill is rerun: model.safetensors" in done.err
     assert Path("runs/d/stages/3-distill/model.changed-1").is_dir()
     assert file.read_bytes() == whole
     from_run = made(compress(*RUN, "--output", "runs/e", "--from", "quantize", "--quiet"))
-    assert "made now: 4-quantize" in from_run.out
+    assert "run now: 4-quantize" in from_run.out
     never = compress(*RUN, "--output", "runs/f", "--from", "quantize", "--seed", "1")
-    assert (never.code, "0-distill was not made before" in never.line) == (2, True)
+    assert (never.code, "no earlier result of 0-distill" in never.line) == (2, True)
     unknown = compress(*RUN, "--until", "quantise")
     assert (unknown.code, "did you mean 'quantize'" in unknown.line) == (2, True)
 

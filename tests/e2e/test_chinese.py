@@ -69,7 +69,7 @@ def test_the_same_run_again_without_a_list_hides_other_words(chinese: Path, comp
     Path("词表.txt").write_text("手机\n", encoding="utf-8")
     again = compress(*words, "--resume")
     assert again.code == 3
-    assert "its words of stage 1 changed since it began" in again.line
+    assert "its words of stage 1 changed since it started" in again.line
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_runs_keep_what_later_comparisons_pair_them_by(river: River, compress: C
     assert not any("unpaired" in note for note in told["notes"])
     assert {row["facts"]["role"] for row in told["rows"]} >= {"teacher", "student", "control"}
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for said in ("Do probabilities hold?", "rows answered otherwise than by the teacher", "label: negative"):
+    for said in ("Reliability diagram", "predictions that differ from the teacher", "label: negative"):
         assert said in page, "what the runs left"
     kept = list((river.folder / "mlruns").rglob("slices.json"))
     assert kept

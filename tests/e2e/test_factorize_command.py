@@ -13,7 +13,7 @@ from compress.modelfolder import folder as modelfolder
 
 RECIPE = f"""
 extends: factorize
-description: thin matrices on a toy
+description: low-rank factors on a toy
 data: {{max_length: 24}}
 {toy.QUICK}
 stages:

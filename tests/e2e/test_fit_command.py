@@ -56,7 +56,7 @@ def test_what_a_fit_leaves(here: Path, compress: Cli) -> None:
     assert {"device", "threads", "torch"} <= set(found["device"])
     assert set(found["versions"]) == {"compress", "python", "torch", "onnxruntime"}
     plans = told["plans"]
-    assert plans[0]["name"] == "int8 alone"
+    assert plans[0]["name"] == "int8 only"
     assert 1 < len(plans) <= 3
     assert all(row["mb"] <= 0.05 for row in plans[1:])
     assert "certificate: size" in (model / "README.md").read_text()
@@ -72,15 +72,15 @@ def test_a_certificate_is_held_against_its_folder(here: Path, compress: Cli) -> 
     (model / "model.onnx").write_bytes(b"another")
     changed = compress("verify", model)
     assert changed.code == 4
-    assert "the certificate does not hold: files: model.onnx is not the file that was certified" in changed.err
+    assert "the certificate does not hold: files: model.onnx is not the certified file" in changed.err
 
 
 def test_bad_input(here: Path, compress: Cli) -> None:
     cases = {
         ("--max-mb", "0"): (2, "--max-mb: 0 is not possible; give a number above 0"),
-        (): (2, "compress fit: nothing bounds the model; give --max-mb, --max-ms or --max-drop"),
-        ("--max-mb", "0.001"): (3, "--max-mb: 0.001 MB is below the least possible"),
-        ("--max-drop", "0.5"): (2, "--max-drop: 32 held-out rows cannot show a loss of accuracy below 0.5 points"),
+        (): (2, "compress fit: at least one bound is required; add --max-mb, --max-ms or --max-drop"),
+        ("--max-mb", "0.001"): (3, "--max-mb: 0.001 MB is below the smallest possible value"),
+        ("--max-drop", "0.5"): (2, "--max-drop: 32 test rows are too few to show a loss of accuracy below 0.5 points"),
         ("--max-mb", "1", "--length", "999"): (2, f"--length 999: {TEACHER} has 64 positions; give at most 64"),
         ("--max-mb", "1", "--time", "soon"): (2, "'soon' is not a time, such as 90s, 10m or 2h"),
     }
@@ -93,7 +93,7 @@ def test_bad_input(here: Path, compress: Cli) -> None:
     assert "quantized" in quantized.err
     plain = compress("verify", TEACHER)
     assert plain.code == 2
-    assert "no certificate.json; it is made by compress fit" in plain.err
+    assert "no certificate.json in this folder; compress fit writes one" in plain.err
 
 
 @pytest.mark.thorough
@@ -103,21 +103,23 @@ def test_a_stopped_fit_leaves_the_best_and_goes_on_and_needs_no_labels(
     for split in ("train", "validation", "test"):
         rows = [json.loads(line) for line in (here / f"data/{split}.jsonl").read_text().splitlines()]
         write_rows(here / f"bare/{split}.jsonl", [{"text": row["text"]} for row in rows])
-    refused = compress("fit", TEACHER, "--data", "bare", "--max-mb", "0.05", "--train", "heal")
+    refused = compress("fit", TEACHER, "--data", "bare", "--max-mb", "0.05", "--train", "recover")
     assert refused.code == 2
-    assert "--train heal: the data has no labels to train with; give labelled rows" in refused.err
+    assert "--train recover: the data has no labels to train with; use labelled data" in refused.err
     asked = ("fit", TEACHER, "--data", "bare", "--threads", "1", *QUICK, "--max-mb", "0.05", "--uncertified")
     with monkeypatch.context() as patch:
         patch.setattr(Search, "next", stop_here)
         stopped = compress(*asked, "--output", "runs/bare")
     assert stopped.code == 75, stopped.err
-    assert "the best so far, int8 alone, the closest to the bounds, is left in runs/bare/model" in stopped.err
+    assert (
+        "the best model so far, int8 only, which is closest to the bounds, was copied to runs/bare/model" in stopped.err
+    )
     assert "--resume" in stopped.err
     assert compress("predict", "runs/bare/model", "she said the film was good").code == 0
     first = next((here / "runs/bare/plans").glob("*/judged.json")).stat().st_mtime_ns
     done = compress(*asked, "--output", "runs/bare", "--resume", "--json")
     assert done.code == 0, done.err
-    assert "agreement with the answers of the parent" in done.err
+    assert "the metric is the agreement with the parent's predictions" in done.err
     found = json.loads(done.out)["certificate"]
     assert found["quality"]["labels"] == "the parent's answers"
     assert found["parent"]["quality"] == 1
@@ -135,14 +137,14 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
     assert stopped.out == ""
     assert "stopped by SIGINT after step 1 of 2; the state is saved" in stopped.err
     rung = next((here / "runs/healed/plans").glob("*/healing/rung-0"))
-    assert "is left in runs/healed/model, not certified" in stopped.err
+    assert "was copied to runs/healed/model without a certificate" in stopped.err
     assert stopped.err.count("compress ") == 1, "the command of the fit alone goes on"
     monkeypatch.setattr(Measuring, "measure", None)  # no run below measures what the fit judges itself
     done = compress(*asked, "--resume")
     assert done.code == 0, done.err
     told = json.loads(done.out)
     plans = {row["name"]: row for row in told["plans"]}
-    healed = [name for name in plans if "healed for" in name]
+    healed = [name for name in plans if "recovery steps" in name]
     assert plans[healed[-1]]["steps"] == 2 + 4 + 8, "each rung goes on where the one before it stood"
     journal = (rung / "tracking/journal.jsonl").read_text()
     assert "KILLED" in journal
@@ -154,14 +156,14 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
         assert plans[name]["apart"] != plain["apart"], "it was trained"
     cards = [path.read_text() for path in (here / "runs/healed/plans").glob("*/healing/rung-2/fitted/README.md")]
     assert len(cards) == 1
-    assert "healed by 14 steps of distillation" in cards[0]
+    assert "after 14 steps of recovery training" in cards[0]
     assert [row["steps"] for row in told["plans"] if row["name"].startswith("trial 0, ")] == [2, 4, 8]
-    loop = next(row for row in told["plans"] if row["name"].endswith(" steps, 8 of them rounded"))
+    loop = next(row for row in told["plans"] if row["name"].endswith(" steps, 8 of them quantized"))
     before = next(row for row in told["plans"] if row["plan"]["key"] == loop["plan"]["key"])
     assert loop["mb"] == pytest.approx(before["mb"], rel=0.01)
     assert loop["steps"] == 8 + max(row["steps"] for row in told["plans"] if loop["steps"] - row["steps"] == 8)
     card = next((here / "runs/healed/plans").glob("**/in-the-loop/fitted/README.md")).read_text()
-    assert "the last 8 with its numbers rounded" in card
+    assert "the last 8 with quantization" in card
     assert (here / "runs/healed/model/model.onnx").stat().st_size <= 30_000
 
 
@@ -198,7 +200,7 @@ def test_layers_that_share_are_trained_and_rounded_too(
     config = modelfolder.inspect(last).config
     assert config.sharing is not None
     assert config.sharing.shares
-    assert "share matrices" in (last / "README.md").read_text()
+    assert "share parameters" in (last / "README.md").read_text()
     assert compress("predict", last, "she said the film was good").code == 0
 
 
@@ -214,11 +216,11 @@ def test_a_forecast_makes_nothing_and_a_family_is_measured(here: Path, compress:
     forecast = json.loads(shown.out)
     assert all(row["mb"] > 0 and 0 < row["ms_low"] < row["ms"] < row["ms_high"] for row in forecast["plans"])
     assert all(row["points_lost"] is None for row in forecast["plans"])
-    assert any("no interval where fewer than 9 plans" in line for line in forecast["notes"])
+    assert any("unknown where fewer than 9 earlier plans" in line for line in forecast["notes"])
     assert not (here / "runs/none").exists()
     done = compress(*asked, "--max-mb", "0.06", "--family", "--plans", "3", "--output", "runs/family")
     assert done.code == 0, done.err
-    assert "what the model needs: as an earlier fit found" in done.err
+    assert "loss measurements: reused from an earlier fit" in done.err
     told = json.loads(done.out)
     rows = {row["name"]: row for row in told["plans"]}
     assert set(told["family"]) <= rows.keys()

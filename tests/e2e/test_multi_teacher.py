@@ -30,7 +30,7 @@ def test_each_and_all_together_are_measured_and_remembered(two: Path, compress: 
     assert done.code == 0, done.err
     assert "2 teachers, mean of logits: mine x 0.667 (its layers are compared), other x 0.333" in done.err
     notes = json.loads(done.out)["notes"]
-    assert notes[0].startswith("teachers together: 2 teachers, mean of logits: mine x 0.667 (its layers are compared)")
+    assert notes[0].startswith("teacher ensemble: 2 teachers, mean of logits: mine x 0.667 (its layers are compared)")
     told = {m["role"]: m for m in json.loads(done.out)["models"]}
     assert list(told) == ["teacher", "teacher-1", "teacher-2", "student", "control"]
     together, first, second, student = list(told.values())[:4]

@@ -87,7 +87,7 @@ REFUSED = {
     ("sparsify", "factorize"): "2:4 sparse, and factorizing it would break the pattern",
     ("sparsify", "prune_width"): "2:4 sparse, and cutting it would break the pattern",
     ("sparsify", "share"): "2:4 sparse, and sharing its layers would break the pattern",
-    ("sparsify", "sparsify"): "2:4 sparse, and cutting them again would break the pattern",
+    ("sparsify", "sparsify"): "2:4 sparse, and sparsifying them again would break the pattern",
 }
 """Pairs that make no sense → what is said."""
 PAIRS = [(first, second) for first in VERBS for second in VERBS]

@@ -97,9 +97,9 @@ def test_training_ends_in_the_file_that_is_measured(trained: Callable[..., Done]
         assert made["context"]["runtime"].startswith("onnxruntime ")
         assert {"quality/accuracy", "fake_quantized/accuracy", "speed/latency_p50_ms"} <= made["values"].keys()
     rated = {line.partition(": ")[0]: line for line in told["notes"]}
-    kept = rated["kept"]
-    assert re.match(r"kept: (PTQ|QAT alone|QAT \+ distillation), accuracy [\d.]+ % on validation; ", kept)
-    name = kept.removeprefix("kept: ").partition(",")[0]
+    kept = rated["selected"]
+    assert re.match(r"selected: (PTQ|QAT alone|QAT \+ distillation), accuracy [\d.]+ % on validation; ", kept)
+    name = kept.removeprefix("selected: ").partition(",")[0]
     folder = Path(next(m["folder"] for m in told["models"] if m["name"] == name))
     for file in ("model.safetensors", "model.onnx", "onnx.json"):
         assert sha(Path("runs/qat/model", file)) == sha(folder / file)

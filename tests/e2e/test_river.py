@@ -35,7 +35,7 @@ PARAMS = {
 }  # fmt: skip
 ROWS = (
     "accuracy", "parameters", "without embeddings", "on disk", "GFLOPs per sequence", "latency p50", "latency p95",
-    "throughput", "peak memory above weights", "quality kept", "agreement with teacher", "smaller on disk",
+    "throughput", "peak memory above weights", "quality retained", "agreement with teacher", "smaller on disk",
 )  # fmt: skip
 
 
@@ -92,7 +92,8 @@ def test_json_is_one_document_and_nothing_else(river: River) -> None:
 
 def test_the_teacher_is_made_once(river: River) -> None:
     assert (
-        f"teacher: runs/teachers/{teacher(river).name}/model, made before by recipe smoke-teacher" in river.second.err
+        f"teacher: runs/teachers/{teacher(river).name}/model, from an earlier run of recipe smoke-teacher"
+        in river.second.err
     )
     assert "1-pretrain" not in river.second.err
 

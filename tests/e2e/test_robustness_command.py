@@ -83,7 +83,7 @@ def test_a_table_for_people_and_a_free_folder_each_time(taught: Path, compress: 
     first, second = compress(*TYPOS), compress(*TYPOS)
     assert (first.code, second.code) == (0, 0), first.err + second.err
     lines = first.out.splitlines()
-    assert lines[0].split() == ["mistyped", "teacher/model", "lost,", "points"]
+    assert lines[0].split() == ["typo", "noise", "teacher/model", "lost,", "points"]
     assert [line.split()[0] for line in lines[2:7]] == ["0", "2", "5", "10", "20"]
     assert "plot     runs/typos-teacher-model/robustness.svg" in first.out
     assert "plot     runs/typos-teacher-model-2/robustness.svg" in second.out
@@ -93,10 +93,10 @@ def test_a_table_for_people_and_a_free_folder_each_time(taught: Path, compress: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--robustness", "typo"), "--robustness: unknown robustness 'typo'; did you mean 'typos'?"),
-        (("--robustness", "sleet"), "--robustness: unknown robustness 'sleet'; known: typos"),
-        (("--output", "out"), "--output: nothing is written; give it with --robustness"),
-        (("--experiment", "x"), "--experiment: nothing is written; give it with --robustness"),
+        (("--robustness", "typo"), "--robustness: unknown disturbance 'typo'; did you mean 'typos'?"),
+        (("--robustness", "sleet"), "--robustness: unknown disturbance 'sleet'; known: typos"),
+        (("--output", "out"), "--output: only applies with --robustness; remove it, or add --robustness"),
+        (("--experiment", "x"), "--experiment: only applies with --robustness; remove it, or add --robustness"),
     ],
 )
 def test_bad_requests(words: tuple[str, ...], message: str, taught: Path, compress: Cli) -> None:
@@ -106,4 +106,4 @@ def test_bad_requests(words: tuple[str, ...], message: str, taught: Path, compre
 
 def test_a_folder_that_holds_something_is_left_alone(taught: Path, compress: Cli) -> None:
     done = compress(*TYPOS, "--output", "data")
-    assert (done.code, done.line) == (3, "error: data: the folder holds something already")
+    assert (done.code, done.line) == (3, "error: data: the folder is not empty; name a new folder")

@@ -132,7 +132,7 @@ def test_healed_on_text_and_then_on_the_task(quick: Path, compress: Cli) -> None
     flags = ("--groups", "2", "--residual-rank", "4", "--embedding-size", "8", "--output", "runs/s")
     done = compress(*command, *flags)
     assert done.code == 2
-    assert "this one has none; add --general-teacher FOLDER, or use --recipe share" in done.line
+    assert "this teacher has none; add --general-teacher FOLDER, or use --recipe share" in done.line
     done = compress(*command, *flags, "--general-teacher", PRETRAINED, "--json")
     assert done.code == 0, done.err
     told = json.loads(done.out)

@@ -27,8 +27,8 @@ def test_cut_and_recovered(taught: Path, compress: Cli) -> None:
     (taught / "zeros.yaml").write_text(RECIPE, encoding="utf-8")
     done = compress(*COMMAND, "--steps", "4", "--output", "runs/s", "--json")
     assert done.code == 0, done.err
-    assert "nothing is smaller or faster on the CPU: the file holds the zeros" in done.err
-    assert "stay dense, whose sides torch's kernels do not take" not in done.err
+    assert "the model is neither smaller nor faster on the CPU: the file stores the zeros" in done.err
+    assert "stay dense because torch's kernels do not support their sizes" not in done.err
     roles = {m["role"]: m["values"] for m in json.loads(done.out)["models"]}
     assert roles["teacher"]["size/params_m"] == roles["stage-0"]["size/params_m"] == roles["student"]["size/params_m"]
     made = modelfolder.load_model(Path("runs/s/student"))
@@ -47,4 +47,4 @@ def test_cut_and_recovered(taught: Path, compress: Cli) -> None:
     )
     again = compress(*COMMAND[:1], "runs/s/student", *COMMAND[2:], "--no-recover", "--output", "runs/again")
     assert again.code == 2
-    assert "2:4 sparse, and cutting them again would break the pattern" in again.err
+    assert "2:4 sparse, and sparsifying them again would break the pattern" in again.err

@@ -102,7 +102,7 @@ def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, 
     ("words", "message"),
     [
         (("--layers", "0,9"), "layers: layer 9 does not exist: allowed: 0..3"),
-        (("--layers", "0,x"), "--layers 0,x: not a list of whole numbers; write them with commas between, as 0,2,4"),
+        (("--layers", "0,x"), "--layers 0,x: not a list of whole numbers; separate them with commas, e.g. 0,2,4"),
         (("--layers", "first"), "layers: first needs a number of layers"),
         (("--layers", "frist:2"), "did you mean 'first'?"),
         (("--layers", "first:9"), "student.count: 9 layers cannot be taken from a teacher with 4 layers; use 1..4"),

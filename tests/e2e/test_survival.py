@@ -161,7 +161,7 @@ def test_a_full_disk_at_any_moment(here: Path, compress: Cli, server: Server, wh
         done = server.run(here, *RUN, fault=f"file.after_chunk:{nth}:enospc")
         assert done.code in (ExitCode.OK, ExitCode.RESOURCES), done
         assert "Traceback" not in done.err
-        assert done.code == 0 or "no room left on the disk" in done.line or "disk" in done.line, done.line
+        assert done.code == 0 or "no space left on the disk" in done.line or "disk" in done.line, done.line
         codes.add(done.code)
         resume(server, here)
         assert weights(here / "runs/x") == whole, nth
@@ -261,7 +261,7 @@ def test_a_teacher_that_was_not_told_to_its_end_is_told(here: Path, server: Serv
     shutil.rmtree(here / "runs/x")
     done = server.run(here, *request)
     assert done.code == 0, done.err
-    assert "2-finetune: done before" in done.err
+    assert "2-finetune: already done" in done.err
     assert json.loads((teacher / "compress-run.json").read_text())["status"] == "finished"
     shutil.rmtree(here / "runs/teachers")
 
@@ -332,8 +332,8 @@ def test_data_that_changed_is_not_gone_on_with(here: Path, server: Server) -> No
         file.write_bytes(sound)
     assert (done.code, done.line) == (
         ExitCode.REFUSED,
-        "error: runs/x: the run cannot go on: its data changed since it began; "
-        "bring back what it was, or start anew in another folder",
+        "error: runs/x: the run cannot be resumed: its data changed since it started; "
+        "restore the original, or start a new run in another folder",
     )
 
 
@@ -352,7 +352,9 @@ def test_another_request_does_not_go_on(change: tuple[str, str], here: Path, ser
     assert done.code == ExitCode.STOPPED
     done = server.run(here, *RUN, *change, "--resume")
     assert done.code == ExitCode.REFUSED
-    assert "this folder was started with another recipe or other options: it was: compress distill" in done.line
+    assert (
+        "this folder was started with another recipe or other options: its command was: compress distill" in done.line
+    )
     resume(server, here)
 
 

@@ -97,12 +97,12 @@ def test_a_head_for_another_task_is_replaced_only_when_told(taught: Path, compre
     done = compress(*tune, "--output", "runs/a")
     assert done.code == 2
     assert done.line == (
-        "error: runs/teacher/model: the model's task head is for another task than the data: it has a head for "
+        "error: runs/teacher/model: the model's task head and the data are for different tasks: it has a head for "
         "classification with [negative, positive] (2), the data is for regression; use --new-head to replace it"
     )
     done = compress(*tune, "--output", "runs/b", "--new-head")
     assert done.code == 0, done.err
-    assert "task head (a head for classification with [negative, positive] (2)) is thrown away" in done.err
+    assert "task head (a head for classification with [negative, positive] (2)) is replaced by a new one" in done.err
     assert "new 'task' head, initialized from seed 0" in done.err
 
 

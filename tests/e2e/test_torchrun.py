@@ -107,7 +107,7 @@ def test_a_killed_process_leaves_a_run_that_can_be_resumed(place: int, taught: P
             2,
             "1 rows per step cannot be divided among 2 processes",
         ),
-        (("evaluate", TEACHER, "--data", "data"), 2, "torchrun: this command is for one process"),
+        (("evaluate", TEACHER, "--data", "data"), 2, "torchrun: this command does not support several processes"),
         (("pretrain", "--no-such"), 2, "no such option '--no-such'"),
     ],
 )

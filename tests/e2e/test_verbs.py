@@ -145,7 +145,7 @@ def test_benchmark_times_models_side_by_side(taught: Path, compress: Cli) -> Non
     done = compress("benchmark", TEACHER, "--length", "4000")
     assert (done.code, done.line) == (
         2,
-        f"error: --length 4000: {TEACHER} has 64 positions; give at most 64, or remove it",
+        f"error: --length 4000: {TEACHER} has 64 positions; give at most 64, or remove the option",
     )
 
 
@@ -174,7 +174,7 @@ def test_benchmark_times_as_many_tokens_as_every_model_reads(
     done = compress("benchmark", TEACHER, "roberta", "--length", "64")
     assert (done.code, done.line) == (
         2,
-        "error: --length 64: roberta has 48 positions; give at most 48, or remove it",
+        "error: --length 64: roberta has 48 positions; give at most 48, or remove the option",
     )
 
 
@@ -228,7 +228,7 @@ def test_tables_are_read_by_their_column_of_text(taught: Path, compress: Cli, fl
 def test_tables_that_cannot_be_read(taught: Path, compress: Cli, flags: tuple[str, ...]) -> None:
     cases = {
         "a.jsonl": ('{"txt": "x"}\n', "a.jsonl:1: the row has no text; did you mean 'txt'?"),
-        "b.jsonl": ("good\n", "b.jsonl:1: not JSON: good; give an object with text a line"),
+        "b.jsonl": ("good\n", "b.jsonl:1: not JSON: good; write one object with text on each line"),
         "c.csv": ("txt,stars\nx,5\n", "c.csv: row 1: the row has no text; did you mean 'txt'?"),
         "d.csv": ('text\n"open\n', "d.csv:2: a quote is not closed"),
     }
@@ -299,7 +299,7 @@ def test_a_finished_run_that_is_resumed_trains_nothing(taught: Path, compress: C
     before = sha(taught / "runs/f/student/model.safetensors")
     done = compress(*DISTILL, "--output", "runs/f", "--resume")
     assert done.code == 0
-    assert "0-distill: done before" in done.err
+    assert "0-distill: already done" in done.err
     assert sha(taught / "runs/f/student/model.safetensors") == before
     client: Any = Store(f"sqlite:///{taught / 'mlruns/mlflow.db'}").client()
     experiment = client.get_experiment_by_name("compress").experiment_id
@@ -313,7 +313,7 @@ def test_runs_get_free_names_and_resume_finds_the_open_one(taught: Path, compres
     assert (done.code, done.line) == (
         2,
         "error: runs/task: there is no unfinished run of task to resume; "
-        "name its folder with --output, or leave out --resume",
+        "name its folder with --output, or remove --resume",
     )
     assert compress(*DISTILL).code == 0
     assert compress(*DISTILL).code == 0
@@ -343,7 +343,7 @@ def test_calibrated_probabilities_and_the_same_answers(taught: Path, compress: C
     assert (again.code, again.out) == (3, "")
     assert again.err == "error: runs/calibrated: exists already; name another folder\n", "before any work"
     done = compress("calibrate", TEACHER, "--data", "data")
-    assert (done.code, done.line) == (2, "error: --output: where does the result go?; give --output FOLDER")
+    assert (done.code, done.line) == (2, "error: --output: an output folder is required; add --output FOLDER")
 
 
 def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compress: Cli) -> None:
@@ -373,7 +373,7 @@ def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compres
 def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data")
     assert done.code == 0, done.err
-    assert "rows answered otherwise than by the teacher" in done.out
+    assert "predictions that differ from the teacher" in done.out
     assert "teacher's confidence:" in done.out
     assert "KL to teacher, nats" in done.out
     assert "after temperature scaling" in done.out

@@ -87,11 +87,11 @@ def test_files_and_size(tmp_path: Path) -> None:
     assert check_files(where, content()).verdict == "holds"
     assert check_size(where, content()).verdict == "holds"
     tight = content(bounds=Bounds(max_mb=0.003).as_json())
-    assert check_size(where, tight).why == "0.004 MB, the bound is 0.003"
+    assert check_size(where, tight).why == "0.004 MB, bound: 0.003"
     (where / "config.json").write_bytes(b"{} ")
-    assert check_files(where, content()).why == "config.json is not the file that was certified"
+    assert check_files(where, content()).why == "config.json is not the certified file"
     (where / "model.onnx").unlink()
-    assert check_files(where, content()).why == "model.onnx is not there"
+    assert check_files(where, content()).why == "model.onnx is missing"
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,18 @@ def test_latency(bound: float | None, ours: Latency, device: str, verdict: str) 
 def test_quality() -> None:
     assert check_quality(content(), "d", 0.89).verdict == "holds"
     assert check_quality(content(), "d", 0.87).verdict == "fails"
-    assert check_quality(content(), "d", float("nan")).why == "these rows give no accuracy"
+    assert check_quality(content(), "d", float("nan")).why == "accuracy is undefined on these rows"
     other = check_quality(content(), "e", 0.89)
     assert other.verdict == "open"
-    assert "other data" in other.why
+    assert "different data" in other.why
 
 
 def test_a_folder_without_a_certificate(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         certificate.read(tmp_path)
-    assert error.value.line() == f"{tmp_path}: no certificate.json; it is made by compress fit"
+    assert error.value.line() == f"{tmp_path}: no certificate.json in this folder; compress fit writes one"
     (tmp_path / certificate.FILE).write_text('{"format": 7}')
-    with pytest.raises(UserError, match="not a certificate that this program reads"):
+    with pytest.raises(UserError, match="not a valid certificate, or one of another version"):
         certificate.read(tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: 
     for timing, told in ((at_once, False), (third, True), (busy, False)):
         shape = {"ms": timing.certain, "batch": 1, "length": 8}
         line = sentences(content(latency={**dataclasses.asdict(timing), **shape}, **told_beside()))[2]
-        assert (f"of {timing.attempts} measurements the one beside which the parent" in line) == told
+        assert (f"chosen from {timing.attempts} measurements because the parent" in line) == told
 
 
 def told_beside() -> dict[str, Any]:
@@ -216,7 +216,7 @@ def test_one_that_only_once_was_fast_enough_is_not_left(monkeypatch: pytest.Monk
     candidates = Candidates(case, unused, unused, search)
     left, met = candidates.best()
     assert (left.name, met) == ("a", True)
-    assert said == ["int8 took 2.90 ms of 2.85 when it was timed again"]
+    assert said == ["int8 is too slow when timed again: 2.90 ms, bound 2.85"]
     times["a"] = 2.84  # too near to hold twice
     left, met = candidates.best()
     assert (left.name, met) == ("int8", True), "none holds: the best by what was judged"
@@ -249,7 +249,7 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     clock.late = lambda last: False
     assert candidates.time_again()
     assert [j.timing.ms for j in search.tried] == [3.1, 3.0]
-    assert said == ["busy, timed again: 3.10 ms"]
+    assert said == ["busy: timed again, 3.10 ms"]
     assert judged_from(record, Path("busy")).timing.ms == 3.1, "a fit that goes on knows it too"
     assert not candidates.time_again(), "nothing is left that was busy"
     case.bounds = Bounds(max_mb=12)
@@ -274,7 +274,7 @@ def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
     candidates = Candidates(case, bench, journal, search)
     assert candidates.time_again()
     assert [j.timing.ms for j in search.tried] == [8.0, 2.99, 2.0]
-    assert said == ["near, timed again: 2.99 ms"]
+    assert said == ["near: timed again, 2.99 ms"]
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.83))
     search.tried = list(rows)
     assert not candidates.time_again(), "once is enough on a quiet machine"
@@ -306,7 +306,7 @@ def test_what_is_written_of_a_model_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "judged.json").write_text('{"name": "a"}')
     with pytest.raises(UserError) as error:
         judged_from(tmp_path / "judged.json", tmp_path / "model")
-    assert "not what was found of a model; remove it; the model is judged again" in error.value.line()
+    assert "not a valid evaluation file; remove it; the model will be evaluated again" in error.value.line()
 
 
 def test_what_is_told_of_a_certificate() -> None:
@@ -320,8 +320,8 @@ def test_what_is_told_of_a_certificate() -> None:
         "certified: all bounds are met",
         "size 11.50 MB: model.onnx",
         "latency 4.00 ms (median; median 4.00, p95 4.80, 50 rounds) for 1 x 128 tokens in onnxruntime, 1 threads; "
-        "3.60x the parent's floats there",
+        "3.60x the speed of the float parent",
         "accuracy 90.00 [88.00, 92.00] on 1,821 rows of sst2/test",
         "against the parent -0.10 [-0.60, +0.40] points, exact sign test p = 0.5",
-        "same answer as the parent: 98.00 [97.00, 99.00] %",
+        "agreement with the parent: 98.00 [97.00, 99.00] %",
     ]

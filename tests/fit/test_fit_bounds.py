@@ -11,20 +11,19 @@ from compress.fit.request.bounds import Bounds, below_least
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
-        (Bounds(), "compress fit: nothing bounds the model; give --max-mb, --max-ms or --max-drop"),
+        (Bounds(), "compress fit: at least one bound is required; add --max-mb, --max-ms or --max-drop"),
         (Bounds(max_mb=0), "--max-mb: 0 is not possible; give a number above 0"),
         (Bounds(max_ms=-1), "--max-ms: -1 is not possible; give a number above 0"),
         (Bounds(max_mb=float("nan")), "--max-mb: nan is not possible; give a number above 0"),
         (Bounds(max_drop=-0.5), "--max-drop: -0.5 points is not possible; give 0 to 100, such as 0.5"),
         (
             Bounds(max_mb=5, asked="smallest"),
-            "--objective smallest: the smallest model of all would answer nothing; say with --max-drop what it may "
-            "lose",
+            "--objective smallest: the smallest model needs a bound on quality; add --max-drop POINTS",
         ),
         (
             Bounds(max_drop=1, asked="quality"),
-            "--objective quality: the best model within no budget is the parent; give --max-mb or --max-ms, or leave "
-            "--objective out for the smallest within --max-drop",
+            "--objective quality: without a size or latency bound, the best model is the parent; add --max-mb or "
+            "--max-ms, or remove --objective to get the smallest model within --max-drop",
         ),
     ],
 )
@@ -41,7 +40,8 @@ def test_what_is_best_follows_from_the_bounds() -> None:
     assert Bounds(max_drop=1, max_mb=1).objective == "quality"
     assert Bounds(max_drop=1, asked="fastest").objective == "fastest"
     assert (
-        Bounds(20, 5, 0.5).sentence() == "the best model of at most 20 MB and at most 5 ms and at most 0.5 points lost"
+        Bounds(20, 5, 0.5).sentence()
+        == "the best model with at most 20 MB and at most 5 ms and at most 0.5 points lost"
     )
 
 
@@ -49,9 +49,9 @@ def test_too_few_rows_for_the_interval_that_is_asked() -> None:
     with pytest.raises(UserError) as error:
         Bounds(max_drop=0.5).check_rows(100, "accuracy", uncertified=False)
     assert error.value.line() == (
-        "--max-drop: 100 held-out rows cannot show a loss of accuracy below 0.5 points: were not one of them lost, the "
-        "95 % interval would still reach 3.00; give 600 test rows or a larger bound, or take a model without a "
-        "certificate: --uncertified"
+        "--max-drop: 100 test rows are too few to show a loss of accuracy below 0.5 points: even without any loss, the "
+        "95 % interval would reach 3.00 points; use 600 test rows or a larger bound, or accept an uncertified model: "
+        "--uncertified"
     )
     Bounds(max_drop=0.5).check_rows(600, "accuracy", uncertified=False)
     Bounds(max_drop=0.5).check_rows(100, "accuracy", uncertified=True)
@@ -61,7 +61,7 @@ def test_too_few_rows_for_the_interval_that_is_asked() -> None:
 def test_what_is_over_and_by_how_much() -> None:
     bounds = Bounds(10, 4, 0.5)
     assert bounds.over(10, 4, 0.5) == []
-    assert bounds.over(12, 5, 1.5) == ["12.00 MB of 10", "5.00 ms of 4", "1.50 points lost of 0.5"]
+    assert bounds.over(12, 5, 1.5) == ["12.00 MB, bound 10", "5.00 ms, bound 4", "1.50 points lost, bound 0.5"]
     assert bounds.excess(12, 5, 1.5) == pytest.approx(0.2 + 0.25 + 1.0)
     assert bounds.excess(9, 3, None) == 0
 
@@ -70,6 +70,6 @@ def test_below_the_least() -> None:
     error = below_least("--max-mb", 0.1, 0.8, "MB")
     assert error.code == ExitCode.REFUSED
     assert error.line() == (
-        "--max-mb: 0.1 MB is below the least possible: one layer of one head and one neuron over the smallest "
-        "vocabulary takes 0.8 MB here; allow more than 0.8 MB"
+        "--max-mb: 0.1 MB is below the smallest possible value: one layer with one head, one neuron and the smallest "
+        "vocabulary takes 0.8 MB here; give more than 0.8 MB"
     )

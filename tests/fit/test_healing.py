@@ -65,7 +65,7 @@ class Taught(Trainer):
 @pytest.fixture
 def tried() -> list[Judged]:
     rows = [judged(f"plan {i}", 0.1 * i, heads=i) for i in range(1, 6)]
-    return [judged("int8 alone", 0.0, heads=99), *rows, judged("large", 0.01, heads=7, mb=11.0)]
+    return [judged("int8 only", 0.0, heads=99), *rows, judged("large", 0.01, heads=7, mb=11.0)]
 
 
 def heal(tried: list[Judged], monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Taught, Fit]:
@@ -83,13 +83,13 @@ def test_fewer_plans_for_more_steps_each_from_where_it_stood(
     keys = {j.name: j.plan.key for j in tried}
     trainer, _ = heal(tried, monkeypatch)
     assert [(lesson.name, lesson.steps) for lesson in trainer.lessons] == [
-        ("plan 1, healed for 100 steps", 100),
-        ("plan 2, healed for 100 steps", 100),
-        ("plan 3, healed for 100 steps", 100),
-        ("plan 4, healed for 100 steps", 100),
-        ("plan 1, healed for 300 steps", 200),
-        ("plan 2, healed for 300 steps", 200),
-        ("plan 1, healed for 700 steps", 400),
+        ("plan 1, 100 recovery steps", 100),
+        ("plan 2, 100 recovery steps", 100),
+        ("plan 3, 100 recovery steps", 100),
+        ("plan 4, 100 recovery steps", 100),
+        ("plan 1, 300 recovery steps", 200),
+        ("plan 2, 300 recovery steps", 200),
+        ("plan 1, 700 recovery steps", 400),
     ]
     first, again = trainer.lessons[0], trainer.lessons[4]
     assert first.start == Path(keys["plan 1"]) / "start"
@@ -103,20 +103,20 @@ def test_a_training_that_fails_leaves_its_plan_out_and_loses_nothing(
     trainer, fit = heal(tried, monkeypatch, fails="plan 1")
     assert [lesson.name.partition(",")[0] for lesson in trainer.lessons][4:] == ["plan 2", "plan 3", "plan 2"]
     assert fit.said == [
-        f"plan 1, healed for 100 steps is left out: {trainer.lessons[0].folder}: the weights are not finite"
+        f"plan 1, 100 recovery steps failed and is skipped: {trainer.lessons[0].folder}: the weights are not finite"
     ]
     assert tried[1].name == "plan 1"
 
 
 def test_what_was_trained_before_the_time_ended_is_kept(tried: list[Judged], monkeypatch: pytest.MonkeyPatch) -> None:
     _, fit = heal(tried, monkeypatch, last=2)
-    assert [j.name for j in tried[7:]] == ["plan 1, healed for 100 steps", "plan 2, healed for 100 steps"]
-    assert fit.said == ["no time for more training in 60 s"]
+    assert [j.name for j in tried[7:]] == ["plan 1, 100 recovery steps", "plan 2, 100 recovery steps"]
+    assert fit.said == ["no time left for more training (limit 60 s)"]
 
 
 def test_nothing_is_healed_that_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, fit = heal([judged("int8 alone", 0.0, heads=99)], monkeypatch)
-    assert fit.said == ["nothing is healed: no plan within the budgets cuts layers, heads or neurons"]
+    _, fit = heal([judged("int8 only", 0.0, heads=99)], monkeypatch)
+    assert fit.said == ["no recovery training: no plan within the budgets removes layers, heads or neurons"]
 
 
 # --- one training -----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Below:
 def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
     Below.made = []
     monkeypatch.setattr(training, "Run", Below)
-    return Lesson(judged("plan 1", 0.1).plan, tmp_path / "rung-0", tmp_path / "start", "plan 1, healed for 8 steps", 8)
+    return Lesson(judged("plan 1", 0.1).plan, tmp_path / "rung-0", tmp_path / "start", "plan 1, 8 recovery steps", 8)
 
 
 def trainer(stop: StopFlag, deadline: float | None) -> Trainer:

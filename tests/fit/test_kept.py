@@ -88,14 +88,14 @@ def same(one: Any, other: Any) -> bool:
 
 def test_what_is_read_is_what_was_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     first, scales, said = studied(case, joins=True)
-    assert said[0] == "studying what the model needs"
+    assert said[0] == "measuring how much each part of the model matters"
     assert bool(first.joins) == (case.loaded.config.layer_groups is None)
     place = kept.place(case.student, case.blocks)
     assert place != kept.place(case.student, case.blocks, joins=True), "what was studied less is no answer"
     monkeypatch.setattr(Student, "study", None)
     again, their_scales, said = studied(case, joins=True)
     assert len(said) == 1
-    assert said[0].startswith("what the model needs: as an earlier fit found, ")
+    assert said[0].startswith("loss measurements: reused from an earlier fit, ")
     assert again is not first
     assert same(first, again)
     assert same(scales, their_scales)
@@ -138,9 +138,9 @@ def test_a_damaged_file_is_no_answer(
 def test_a_damaged_study_is_studied_anew_and_kept(case: Case, first: tuple[Study, Path], place: Path) -> None:
     (place / kept.SAID).write_bytes(b"")
     again, _, said = studied(case)
-    assert said[0] == "studying what the model needs"
+    assert said[0] == "measuring how much each part of the model matters"
     assert same(first[0], again)
-    assert studied(case)[2][0].startswith("what the model needs: as an earlier")
+    assert studied(case)[2][0].startswith("loss measurements: reused")
 
 
 def test_a_file_of_other_contents_is_studied_anew(case: Case, place: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_file_of_other_contents_is_studied_anew(case: Case, place: Path) -> No
         for name, data in files.items():
             atomic.write_bytes(temp / name, data)
         atomic.write_safetensors(temp / kept.ARRAYS, arrays)
-    assert studied(case)[2][0] == "studying what the model needs"
+    assert studied(case)[2][0] == "measuring how much each part of the model matters"
 
 
 @pytest.mark.parametrize("name", ["seed", "max_length"])

@@ -272,7 +272,7 @@ def check_joined(case: Case, tmp_path: Path, near: float) -> None:
             assert plan.heads == tuple(shape.heads for shape in config.layers)
             joint = plan.attention_bits[run.first], plan.feed_forward_bits[run.first]
             assert joint == bits == (plan.attention_bits[run.first + 1], plan.feed_forward_bits[run.first + 1])
-            assert f"layers {run.first} and {run.first + 1} share matrices" in plan.sentence(config)
+            assert f"layers {run.first} and {run.first + 1} share parameters" in plan.sentence(config)
             assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
             assert case.maker.megabytes(plan, case.serving) == pytest.approx(plan.mb, abs=2.5 * near)
     plan = case.space.plan(alone.of(layers, 0, [(number, 0)]))
@@ -417,7 +417,7 @@ def test_the_table_is_kept_and_read(plain: Case, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(blocktable, "measure", None)
     assert blocktable.table(config, heads, plain.serving, Console(quiet=True)) == (first, path)
     path.write_text('{"blocks": {"ms": 1}}')
-    with pytest.raises(Exception, match="not a table of building blocks"):
+    with pytest.raises(Exception, match="not a valid cost table"):
         blocktable.table(config, heads, plain.serving, Console(quiet=True))
 
 

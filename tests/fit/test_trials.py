@@ -108,7 +108,7 @@ def test_two_that_share_a_study_stop_at_its_count(tmp_path: Path) -> None:
     late = Bench(tmp_path / "three")
     late.run(6, url)
     assert not late.lessons
-    assert "it lies at" in late.said[-1], "where the best one is, if it was made in another place"
+    assert "its folder is" in late.said[-1], "where the best one is, if it was made in another place"
 
 
 def test_each_rung_goes_on_where_the_last_one_stood_and_the_worse_are_given_up(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_trial_that_was_stopped_is_marked_as_failed_and_run_again(tmp_path: Pa
             first.run(3)
     else:
         first.run(3)
-        assert first.said[-2] == "no time for more trials in 60 s"
+        assert first.said[-2] == "no time left for more trials (limit 60 s)"
     again = Bench(tmp_path)
     one = again.run(3)
     assert states(one) == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
@@ -170,10 +170,10 @@ def test_what_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "give an address such as sqlite:///study.db or journal:///study.journal" in error.value.line()
     with pytest.raises(UserError) as error:
         Wanted("model", Bounds(max_mb=1), trials=3).check()
-    assert error.value.line() == "--trials: nothing is trained; give --train heal or --train full"
+    assert error.value.line() == "--trials: needs training; add --train recover or --train full"
     with pytest.raises(UserError) as error:
         Wanted("model", Bounds(max_mb=1), study="sqlite:///a.db").check()
-    assert error.value.line() == "--study: no trial is asked for; say how many with --trials"
+    assert error.value.line() == "--study: only applies with --trials; add --trials N, or remove --study"
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError) as error:
         require()
@@ -181,6 +181,6 @@ def test_what_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_run_may_go_on_with_more_trials_and_another_study() -> None:
-    one = Wanted("model", Bounds(max_mb=1), train="heal", trials=3)
+    one = Wanted("model", Bounds(max_mb=1), train="recover", trials=3)
     assert one.digest() == dataclasses.replace(one, trials=9, study="sqlite:///a.db").digest()
     assert optuna.__version__

@@ -232,8 +232,8 @@ def test_the_groups_on_which_it_fails_more_than_its_parent(tiny_model: Model, tm
     drop = "-40.00 \\[-50.00, -30.00\\]"
     assert found["Slices"] == [
         f"- fails more than its parent on 1 of 2 groups: kind a {drop}",
-        "- intervals are 95 % each, paired row by row; p is corrected for the number of groups \\(Holm\\); fewer than "
-        "30 rows are not tested",
+        "- 95 % intervals, paired row by row; p values are corrected for the number of groups \\(Holm\\); groups of "
+        "fewer than 30 rows are not tested",
         "| slice | rows | accuracy | parent | difference, points | adjusted p |  |",
         "|---|---|---|---|---|---|---|",
         f"| kind: a | 100 | 50.00 % \\[40.00, 60.02\\] | 90.00 % | {drop} | 3.64e-12 | fails more |",
@@ -253,7 +253,7 @@ def test_only_the_worst_groups_are_in_the_table() -> None:
     none = slices_note(failing(0.0))
     assert none is not None
     assert (none.lines[0], none.rows) == (
-        "on none of 2 groups of rows does it measurably fail more than its parent", (),
+        "does not measurably fail more than its parent on any of 2 groups of rows", (),
     )  # fmt: skip
     assert slices_note(failing(0.4, rows=20)) is None, "too few rows: nothing was tested"
 

@@ -119,8 +119,8 @@ def test_what_was_there_before_stays_unless_it_is_beaten() -> None:
     assert best_of(candidates(0.9, 0.9, 0.9)).name == "PTQ"
     assert best_of(candidates(0.9, 0.91, 0.91)).name == "QAT alone"
     assert sentences(candidates(0.9, 0.9, 0.912), "accuracy") == [
-        "kept: QAT + distillation, accuracy 91.20 % on validation; PTQ 90.00, QAT alone 90.00"
+        "selected: QAT + distillation, accuracy 91.20 % on validation; PTQ 90.00, QAT alone 90.00"
     ]
     assert sentences(candidates(0.9, 0.9, 0.9), "accuracy")[1] == (
-        "training did not improve it: neither QAT alone nor QAT + distillation validated better than PTQ"
+        "training did not improve it: QAT alone and QAT + distillation did not score higher than PTQ on validation"
     )

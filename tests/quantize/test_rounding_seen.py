@@ -94,7 +94,7 @@ def test_one_dimension_far_out_costs_static_ranges_most() -> None:
     told._ranges(found, shown)
     told._outliers(found, shown)
     told._errors(found, shown)
-    assert shown.lines[0].startswith("hidden dimension 7 lies beyond 6 deviations in up to 100.0 % of the tokens")
+    assert shown.lines[0].startswith("hidden dimension 7 exceeds 6 standard deviations in up to 100.0 % of the tokens")
     assert set(shown.plots) == {
         "quantization-ranges", "quantization-outliers", *(f"quantization-errors-{way}" for way in WAYS)
     }  # fmt: skip

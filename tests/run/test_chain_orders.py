@@ -56,7 +56,7 @@ def test_a_stage_is_meant_by_number_kind_or_name(asked: str, place: int) -> None
     [
         ("quantise", "did you mean 'quantize'?"),
         ("9", "its stages: 0-distill, 1-quantize, 2-distill"),
-        ("distill", "--until distill: 2 stages are of kind distill; name one: 0-distill, 2-distill"),
+        ("distill", "--until distill: 2 stages have kind distill; name one: 0-distill, 2-distill"),
         ("2-distil", "did you mean '2-distill'?"),
     ],
 )
@@ -138,8 +138,8 @@ REFUSED = [
     ((SHARE, FACTORIZE), "1-factorize cannot come after 0-share", "have their own parameters"),
     ((SHARE, SHARE), "1-share cannot come after 0-share", "factorized already"),
     ((EXPORT, QUANTIZE), "1-quantize cannot come after 0-export", "export last"),
-    ((LAYERS, {**CUT, "taught_by": "teacher"}), "1-distill throws away what 0-prune_layers made", "another model"),
-    ((LAYERS, {**CUT, "student": {"model": "c"}}), "1-distill throws away", "a checkpoint of its own, c"),
+    ((LAYERS, {**CUT, "taught_by": "teacher"}), "1-distill discards the result of 0-prune_layers", "a different model"),
+    ((LAYERS, {**CUT, "student": {"model": "c"}}), "1-distill discards the result", "its own checkpoint, c"),
 ]
 
 

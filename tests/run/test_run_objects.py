@@ -73,7 +73,7 @@ def test_a_chain_stops_where_it_is_told_and_begins_anew_where_it_is_told() -> No
     assert (list(until.indices), until.whole, until.begin) == ([0], False, None)
     begun = selection(options=ChainOptions(begin="distill"))
     assert (list(begun.indices), begun.whole, begun.begin) == ([0, 1], True, 1)
-    with pytest.raises(UserError, match="nothing is left to run"):
+    with pytest.raises(UserError, match="no stage to run"):
         selection(options=ChainOptions(until="0", begin="1"))
 
 

@@ -276,7 +276,7 @@ def test_quantizers_keep_zeros() -> None:
     [
         ({"sparsity": "4:8"}, r"--sparsity: sparsity '4:8' is not supported: GPUs only accelerate 2:4; use 2:4"),
         ({"method": "magnitud"}, "unknown method 'magnitud'; did you mean 'magnitude'"),
-        ({"steps": 3, "no_recover": True}, "there is no recovery training"),
+        ({"steps": 3, "no_recover": True}, "needs recovery training"),
     ],
 )
 def test_flags_that_do_not_fit(wanted: dict[str, Any], message: str) -> None:
@@ -296,7 +296,10 @@ def test_flags_are_overrides() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (dataclasses.replace(CONFIG, layers=(LayerShape(1, 6, 10),) * 2), "no matrix of this model can be 2:4 sparse"),
+        (
+            dataclasses.replace(CONFIG, layers=(LayerShape(1, 6, 10),) * 2),
+            "no matrix of this model supports 2:4 sparsity",
+        ),
         (
             dataclasses.replace(CONFIG, sharing=Sharing((0, 0), (0, 0))),
             "share matrices and also have their own parameters",
@@ -305,7 +308,7 @@ def test_flags_are_overrides() -> None:
             dataclasses.replace(CONFIG, layers=(LayerShape(2, 8, 32, (("feed_forward.up", 2),)),) * 2),
             "low-rank factors alr",
         ),
-        (sparse(parent()).config, "2:4 sparse, and cutting them again would break the pattern"),
+        (sparse(parent()).config, "2:4 sparse, and sparsifying them again would break the pattern"),
     ],
 )
 def test_models_that_cannot_be(config: EncoderConfig, message: str) -> None:

@@ -61,8 +61,8 @@ def test_everything_arrives_once(archive: Path, store: Store, other: Store, caps
 
     assert main(["runs", "import", str(archive), "--tracking-uri", other.uri]) == 0
     said = capsys.readouterr()
-    assert "imported 0 runs, left out 2" in said.out
-    assert "is left out: the store already has it" in said.err
+    assert "imported 0 runs, skipped 2" in said.out
+    assert "is skipped: the store already has it" in said.err
     assert [one.why_not for one in import_runs(store, archive)] == ["the store already has it"] * 2
 
 

@@ -59,7 +59,7 @@ def test_names_ids_and_their_begin_mean_runs_and_pairs_are_read_from_artifacts(s
     assert code == 0
     assert {row["run"] for row in told["rows"]} == {ids[3], ids[4], ids[5]}
     _, everything, _ = compare("--json")
-    assert everything["notes"][-1] == f"nothing was named: experiment {EXPERIMENT}, that of the newest run"
+    assert everything["notes"][-1] == f"no runs were named: showing experiment {EXPERIMENT}, which has the newest run"
     dominated = [row for row in everything["rows"] if row["frontier"] == "dominated"]
     assert dominated
     assert all(row["paired"] for row in dominated)
@@ -163,9 +163,7 @@ def test_moved_artifacts_are_said_and_the_table_still_told(store: Store, compare
     shutil.move(store.database.parent / "artifacts", store.database.parent / "elsewhere")
     code, told, _ = compare("--json")
     assert code == 0
-    assert any(
-        note.startswith("the files of 6 runs are not where the store says, for student-") for note in told["notes"]
-    )
+    assert any(note.startswith("the artifacts of 6 runs are missing, e.g. of student-") for note in told["notes"])
 
 
 def test_runs_that_lack_figures_are_shown_or_left_out_and_said(store: Store, compare, opened: Opener) -> None:
@@ -176,7 +174,7 @@ def test_runs_that_lack_figures_are_shown_or_left_out_and_said(store: Store, com
     opened("empty", experiment=EXPERIMENT).finish()
     code, text, _ = compare("--experiment", EXPERIMENT, "--mixed-conditions")
     assert code == 0
-    assert "1 run of many that measured no model: left out" in text
+    assert "not shown: 1 run of many that measured no model" in text
     assert "half (size, latency)" in text
     (line,) = [line for line in text.splitlines() if line.split()[1:2] == ["half"]]
     assert line.split()[0] == "—"
@@ -210,7 +208,7 @@ def test_a_runs_folder_means_its_run_and_the_files_are_written(store: Store, com
     assert "<title>2 models compared</title>" in Path("out/page.html").read_text(encoding="utf-8")
     code, _, said = compare("mine", "--csv", "out")
     assert code == 2
-    assert "out: this is a folder; name a file in it" in said
+    assert "out: is a folder; name a file" in said
 
 
 def test_it_can_be_logged_as_a_run_which_is_no_row_itself(store: Store, compare) -> None:
@@ -228,7 +226,7 @@ def test_it_can_be_logged_as_a_run_which_is_no_row_itself(store: Store, compare)
 def test_an_empty_store_says_what_to_do(compare) -> None:
     code, _, said = compare()
     assert code == 2
-    assert "the store has no runs; name model folders and --data, or make runs first" in said
+    assert "the store has no runs; name model folders and --data, or start a run first" in said
 
 
 @pytest.mark.parametrize("flags", [("--against", "x"), ("--slice", "length")])
@@ -236,4 +234,4 @@ def test_what_is_for_models_is_refused_for_runs(store: Store, compare, flags: tu
     fill(store, 1, answers=False)
     code, _, said = compare("student-0", *flags)
     assert code == 2
-    assert f"{flags[0]}: this is for models that are measured; name model folders and --data" in said
+    assert f"{flags[0]}: only applies to model folders; name model folders and --data" in said

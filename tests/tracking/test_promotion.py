@@ -64,7 +64,7 @@ def test_a_folder_becomes_a_version_with_card_figures_and_alias(
     version = seen.client.get_model_version_by_alias("opinions", "champion")
     assert version.description.startswith("# student")
     assert version.tags["quality/accuracy"] == "0.9"
-    assert "drop of accuracy 0.4 [-0.60, 1.40] of at most 1 points" in version.tags["compress.gates"]
+    assert "drop of accuracy 0.4 [-0.60, 1.40] within the limit of 1 points" in version.tags["compress.gates"]
     (run,) = seen.runs("compress")
     model = seen.client.get_logged_model(run.outputs.model_outputs[0].model_id)
     assert {m.key: m.dataset_name for m in model.metrics}["quality/accuracy"] == "opinions/test"
@@ -72,7 +72,7 @@ def test_a_folder_becomes_a_version_with_card_figures_and_alias(
     assert modelfolder.fingerprint(found) == modelfolder.fingerprint(folder)
 
     assert _promote(store, folder, "--as", "champion") == 0
-    assert "is version 1 of 'opinions' and its champion already" in capsys.readouterr().out
+    assert "is already version 1 of 'opinions' with alias champion" in capsys.readouterr().out
     assert _promote(store, folder, "--as", "stable") == 0
     assert len(seen.client.search_model_versions("name = 'opinions'")) == 1, "one model is one version"
 
@@ -84,10 +84,10 @@ def test_an_alias_that_is_taken_is_told_and_moved_on_request(
     assert _promote(store, first, "--as", "champion") == 0
     assert _promote(store, second, "--as", "champion") == 3
     said = capsys.readouterr().err
-    assert "error: --as champion: version 1 of 'opinions' holds it: accuracy 0.9" in said
+    assert "error: --as champion: version 1 of 'opinions' already has this alias: accuracy 0.9" in said
     assert "add --replace to move it" in said
     assert _promote(store, second, "--as", "champion", "--replace", "--dry-run") == 0
-    assert "would make" in capsys.readouterr().out
+    assert "would register" in capsys.readouterr().out
     held = holder(store, "opinions", "champion")
     assert held is not None
     assert held.number == "1"
@@ -110,12 +110,15 @@ def test_the_model_of_a_run_is_not_logged_again(made: Maker, opened: Opener, sto
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--max-mb", "2"], "it misses its gates: {model}: size on disk 3 over at most 2 MB"),
+        (["--max-mb", "2"], "the model does not pass the gates: {model}: size on disk 3 over the limit of 2 MB"),
         (
             ["--max-ms", "1.5", "--max-mb", "5"],
-            "latency p50 2 ms (, , 1 threads) over at most 1.5 ms; size on disk 3 of",
+            "latency p50 2 ms (, , 1 threads) over the limit of 1.5 ms; size on disk 3 within",
         ),
-        (["--max-drop", "1", "--sure"], "highest likely drop of accuracy 1.4 [-0.60, 1.40] over at most 1 points"),
+        (
+            ["--max-drop", "1", "--sure"],
+            "upper bound of the drop of accuracy 1.4 [-0.60, 1.40] over the limit of 1 points",
+        ),
         (["--as", "v3"], "--as: 'v3' is not allowed as an alias"),
         (["--against", "x"], "--against: needs --data: the comparison is measured on labelled rows; add --data DATA"),
         (["--sure"], "--sure: has no effect without --max-drop; add --max-drop POINTS"),
@@ -141,7 +144,7 @@ def test_of_several_the_best_that_fits_or_the_nearest_is_told(
     assert held.fingerprint == modelfolder.fingerprint(good)
     capsys.readouterr()
     assert _promote(store, slow, good, "--as", "other", "--max-ms", "1") == 3
-    assert f"none of 2 models meets the gates: the nearest is {good}: latency p50 2 ms" in capsys.readouterr().err
+    assert f"none of 2 models passes the gates: the closest is {good}: latency p50 2 ms" in capsys.readouterr().err
 
 
 def test_figures_that_are_not_known_are_asked_for(
@@ -154,11 +157,11 @@ def test_figures_that_are_not_known_are_asked_for(
     moved = meta.measurement.model_copy
     modelfolder.annotate(folder, meta.model_copy(update={"measurement": moved(update={"context": elsewhere})}))
     assert _promote(store, folder, "--as", "champion", "--max-ms", "5") == 2
-    assert "was measured on another processor: this is" in capsys.readouterr().err
+    assert "was measured on another processor: this machine has" in capsys.readouterr().err
     modelfolder.annotate(folder, meta.model_copy(update={"measurement": None}))
     for flag, asks in (("--max-ms", "add --data DATA"), ("--max-drop", "add --data DATA --against TEACHER")):
         assert _promote(store, folder, "--as", "champion", flag, "5") == 2
-        assert f"was never measured; measure it: {asks}" in capsys.readouterr().err
+        assert f"has not been measured; measure it: {asks}" in capsys.readouterr().err
     assert _promote(store, folder, "--as", "champion", "--max-mb", "5", "--dry-run") == 0
 
 

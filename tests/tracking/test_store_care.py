@@ -52,7 +52,7 @@ def test_delete_tells_takes_the_children_and_asks(
     assert _call("runs", "delete", "above", "--tracking-uri", store.uri) == 3
     said = capsys.readouterr()
     assert [line for line in ("above", "  below", "  lowest") if line in said.out] == ["above", "  below", "  lowest"]
-    assert "error: delete 3 runs?: nobody can be asked here; add --yes" in said.err
+    assert "error: delete 3 runs?: confirmation needs a terminal; add --yes" in said.err
     assert _names(store) == {"above", "below", "lowest", "another"}
     assert _call("runs", "delete", "above", "--yes", "--tracking-uri", store.uri) == 0
     assert _names(store) == {"another"}

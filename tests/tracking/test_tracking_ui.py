@@ -141,7 +141,7 @@ def test_ui_prints_the_link_and_ends_with_ctrl_c(store: Store, tmp_path: Path) -
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert errors.splitlines()[-1] == "ended"
+    assert errors.splitlines()[-1] == "stopped"
     assert server._mark_at(address) != mark, "the server ended too"
 
 

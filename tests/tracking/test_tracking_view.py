@@ -124,7 +124,7 @@ def test_views_of_a_lineage_and_of_a_contest(
         assert not page.charts
         assert _shown(seen, _state(seen, page.view)[1]) == runs
     for asked in (None, "contest", "cut-1", "cut-stage"):
-        page = find_view(store, "contest", asked, "toy")
+        page = find_view(store, "criteria", asked, "toy")
         assert page is not None
         name, state = _state(seen, page.view)
         assert name == "Contest contest"
@@ -134,7 +134,7 @@ def test_views_of_a_lineage_and_of_a_contest(
     assert find_page(store) == before == find_view(store, "tradeoffs"), "the experiment opens as before"
 
     with pytest.raises(UserError) as caught:
-        find_view(store, "contest", "chain-stage")
+        find_view(store, "criteria", "chain-stage")
     assert (
         "run chain-stage: it is not a criterion comparison with recovery training, nor a run of one"
         in caught.value.line()
@@ -143,13 +143,13 @@ def test_views_of_a_lineage_and_of_a_contest(
         find_view(store, "lineage", "chian")
     assert main(["ui", "--run", "chain", "--tracking-uri", store.uri]) == 2
     assert (
-        "--run: only applies to the view of one run; add --view lineage, or --view contest" in capsys.readouterr().err
+        "--run: only applies to the view of one run; add --view lineage, or --view criteria" in capsys.readouterr().err
     )
 
 
 def test_views_of_a_store_without_runs(store: Store) -> None:
     assert find_view(store, "lineage") is None
-    assert find_view(store, "contest") is None
+    assert find_view(store, "criteria") is None
 
 
 def test_a_lineage_of_the_most_runs_fits_in_a_tag() -> None:

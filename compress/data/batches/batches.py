@@ -158,7 +158,7 @@ def in_order(examples: Examples, parts: Iterable[tuple[np.ndarray, np.ndarray]])
         if out is None:
             out = np.zeros((len(examples.ids) if places is tokens else len(examples), *given.shape[1:]), given.dtype)
         out[places] = given
-    assert out is not None, "there is no row"
+    assert out is not None, "no rows"
     return out
 
 

@@ -75,9 +75,9 @@ def issue(
     over = bounds.over(mb, timing.certain, drop)
     why = [] if timing.quiet else [BUSY]
     if seen:
-        why.append("there are no test rows but those that plans were chosen on")
+        why.append("the data has no test rows other than those used to select plans")
     if value["value"] is None or (bounds.max_drop is not None and drop is None):
-        why.append(f"these rows give no {metric}")
+        why.append(f"{metric} is undefined on these rows")
     status = INFEASIBLE if over else UNCERTIFIED if why else CERTIFIED
     return {
         "format": VERSION,
@@ -115,8 +115,8 @@ def issue(
 
 ENDS = {"value": "", "low": "_low", "high": "_high"}
 BUSY = (
-    "the machine was busy: something else used the processor, times spread by more than 10 %, or the parent was slower "
-    "than before"
+    "the machine was busy: another process used the processor, timings spread by more than 10 %, or the parent was "
+    "slower than before"
 )
 
 
@@ -124,10 +124,10 @@ def read(folder: Path) -> Mapping[str, Any]:
     """Raises UserError where a folder has none, or one of another format."""
     path = folder / FILE
     if not path.is_file():
-        raise UserError(f"no {FILE}", where=str(folder), do="it is made by compress fit")
+        raise UserError(f"no {FILE} in this folder", where=str(folder), do="compress fit writes one")
     found = safe.read_json(path, 1 << 20)
     if found.get("format") != VERSION or not isinstance(found.get("files"), dict):
-        raise UserError("not a certificate that this program reads", where=str(path), do="fit the model again")
+        raise UserError("not a valid certificate, or one of another version", where=str(path), do="fit the model again")
     return found
 
 
@@ -141,14 +141,15 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     lines.append(
         f"latency {latency['ms']:.2f} ms ({how}; median {latency['p50']:.2f}, p95 {latency['p95']:.2f}, "
         f"{latency['repeats']} rounds{_again(latency)}) for {latency['batch']} x {latency['length']} tokens in "
-        f"{found['runtime']}, {found['device']['threads']} threads; {found['speedup']:.2f}x the parent's floats there"
+        f"{found['runtime']}, {found['device']['threads']} threads; "
+        f"{found['speedup']:.2f}x the speed of the float parent"
     )
     lines.append(f"{metric} {_interval(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")
     if difference["value"] is not None:
         p = "" if difference["p_value"] is None else f", exact sign test p = {difference['p_value']:.2g}"
         lines.append(f"against the parent {_interval(difference, 100, '+')} points{p}")
     if found["agreement_pct"]["value"] is not None:
-        lines.append(f"same answer as the parent: {_interval(found['agreement_pct'], 1)} %")
+        lines.append(f"agreement with the parent: {_interval(found['agreement_pct'], 1)} %")
     return lines
 
 
@@ -156,7 +157,7 @@ def _again(latency: Mapping[str, Any]) -> str:
     times = latency.get("attempts", 1)
     if times == 1 or not latency["quiet"]:
         return ""
-    return f", of {times} measurements the one beside which the parent took most nearly what it usually takes"
+    return f", chosen from {times} measurements because the parent was closest to its usual time"
 
 
 def _interval(row: Mapping[str, Any], scale: float, sign: str = "") -> str:

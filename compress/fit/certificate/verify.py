@@ -25,6 +25,7 @@ from evaluation.cost.device import describe
 from evaluation.cost.latency import Latency, measure_interleaved
 
 Verdict = Literal["holds", "fails", "open"]
+_SHOWN = {"open": "not checked"}
 SAME = ("device", "device_kind", "threads", "isa")
 """What must be equal for a device to be the one of the certificate."""
 SLOWER = 1.15
@@ -45,10 +46,10 @@ def check_files(folder: Path, found: Mapping[str, Any]) -> Checked:
     for name, row in found["files"].items():
         path = folder / Path(name).name
         if not path.is_file():
-            return Checked("files", "fails", f"{name} is not there")
+            return Checked("files", "fails", f"{name} is missing")
         if file_digest(path) != row.get("sha256"):
-            return Checked("files", "fails", f"{name} is not the file that was certified")
-    return Checked("files", "holds", f"{len(found['files'])} files are those that were certified")
+            return Checked("files", "fails", f"{name} is not the certified file")
+    return Checked("files", "holds", f"{len(found['files'])} files are unchanged")
 
 
 def check_size(folder: Path, found: Mapping[str, Any]) -> Checked:
@@ -56,24 +57,24 @@ def check_size(folder: Path, found: Mapping[str, Any]) -> Checked:
     mb = sum((folder / Path(name).name).stat().st_size for name in found["deployed"]) / 1e6
     bound = found["bounds"]["max_mb"]
     if abs(mb - found["size_mb"]) > 1e-9:
-        return Checked("size", "fails", f"{mb:.3f} MB, certified were {found['size_mb']:.3f}")
+        return Checked("size", "fails", f"{mb:.3f} MB, certified: {found['size_mb']:.3f}")
     if bound is not None and mb > bound:
-        return Checked("size", "fails", f"{mb:.3f} MB, the bound is {bound:g}")
-    return Checked("size", "holds", f"{mb:.3f} MB" + ("" if bound is None else f" of {bound:g}"))
+        return Checked("size", "fails", f"{mb:.3f} MB, bound: {bound:g}")
+    return Checked("size", "holds", f"{mb:.3f} MB" + ("" if bound is None else f", bound: {bound:g}"))
 
 
 def check_latency(found: Mapping[str, Any], ours: Latency, here: Mapping[str, str]) -> Checked:
     """ours: measured now.  here: the device, as `describe` has it."""
     same = all(found["device"].get(key) == here.get(key) for key in SAME)
-    where = "the device of the certificate" if same else "another device or number of threads than certified"
+    where = "the certified device" if same else "a different device or number of threads"
     bound = found["bounds"]["max_ms"]
-    said = f"{ours.p50:.2f} ms on {where}, certified were {found['latency']['ms']:.2f}"
+    said = f"{ours.p50:.2f} ms on {where}, certified: {found['latency']['ms']:.2f}"
     if ours.contaminated:
         return Checked("latency", "open", f"{said}; {certificate.BUSY}")
     if bound is not None:
-        return Checked("latency", "holds" if ours.p50 <= bound else "fails", f"{said}, the bound is {bound:g}")
+        return Checked("latency", "holds" if ours.p50 <= bound else "fails", f"{said}, bound: {bound:g}")
     if not same:
-        return Checked("latency", "holds", f"{said}; no bound was given")
+        return Checked("latency", "holds", f"{said}; the certificate has no latency bound")
     return Checked("latency", "holds" if ours.p50 <= SLOWER * found["latency"]["ms"] else "fails", said)
 
 
@@ -81,13 +82,13 @@ def check_quality(found: Mapping[str, Any], digest: str, value: float) -> Checke
     """value: the main metric, measured now.  digest: of the data it was measured on."""
     q = found["quality"]
     if q["value"] is None or not math.isfinite(value):
-        return Checked("quality", "open", f"these rows give no {q['metric']}")
-    said = f"{q['metric']} {100 * value:.2f}, certified were {100 * q['value']:.2f}"
+        return Checked("quality", "open", f"{q['metric']} is undefined on these rows")
+    said = f"{q['metric']} {100 * value:.2f}, certified: {100 * q['value']:.2f}"
     if digest != found["dataset_digest"]:
-        return Checked("quality", "open", f"{said} on other data; give the data that was certified on")
+        return Checked("quality", "open", f"{said} on different data; give the data of the certificate")
     low, high = q["low"], q["high"]
     if low is None or high is None:
-        return Checked("quality", "open", f"{said}, without an interval")
+        return Checked("quality", "open", f"{said}, which has no interval")
     return Checked(
         "quality", "holds" if low <= value <= high else "fails", f"{said} [{100 * low:.2f}, {100 * high:.2f}]"
     )
@@ -108,19 +109,21 @@ def verify(
         checks.append(check_size(folder, found))
         runtime: Runtime = found["runtime"]
         if versions().get(runtime) is None:
-            checks.append(Checked("latency", "open", f"{runtime} is not installed here"))
+            checks.append(Checked("latency", "open", f"{runtime} is not installed"))
         else:
             checks += _measured(folder, found, runtime, options, console, timer)
     if found["status"] != certificate.CERTIFIED:
-        checks.append(Checked("status", "open", f"it says {found['status']}: {'; '.join(found['why'])}"))
-    console.table("", ("", "", ""), [(c.what, c.verdict, c.why) for c in checks])
+        checks.append(
+            Checked("status", "open", f"the certificate's status is {found['status']}: {'; '.join(found['why'])}")
+        )
+    console.table("", ("", "", ""), [(c.what, _SHOWN.get(c.verdict, c.verdict), c.why) for c in checks])
     console.document({"folder": str(folder), "checks": [vars(c) for c in checks]})
     bad = [c for c in checks if c.verdict != "holds"]
     if bad:
         fails = [c for c in bad if c.verdict == "fails"]
         worst = (fails or bad)[0]
         raise UserError(
-            "the certificate does not hold" if fails else "the certificate could not be re-checked in full",
+            "the certificate does not hold" if fails else "the certificate could not be checked completely",
             where=str(folder),
             why=f"{worst.what}: {worst.why}",
             code=ExitCode.DATA if worst.what == "files" else ExitCode.REFUSED,
@@ -143,7 +146,7 @@ def _measured(
     info = modelfolder.inspect(folder)
     data = any(o.path == "data.source" for o in options.overrides)
     if data and found["quality"]["labels"] != "given":
-        console.note("quality is not measured: it was certified against the parent's answers, which are not here")
+        console.note("quality is not checked: it was certified by the parent's predictions, which are not stored")
         data = False
     recipe, table = open_labelled(info, options, console) if data else (None, None)
     how: dict[str, Any] = (
@@ -158,7 +161,7 @@ def _measured(
     checks = [check_latency(found, ours, describe(options.device))]
     if recipe is None or table is None:
         if found["quality"]["labels"] == "given":
-            console.note("quality is not measured without --data")
+            console.note("quality is not checked; add --data to check it")
         return checks
     assert recipe.data is not None
     split = str(found["dataset"]).rpartition("/")[2]

@@ -51,7 +51,7 @@ def table(
     path = place(config, heads, serving)
     if path.is_file():
         return Blocks.from_json(safe.read_json(path).get("blocks"), str(path)), path
-    console.note(f"measuring building blocks: {serving}")
+    console.note(f"measuring the cost of layers, heads and neurons: {serving}")
     made = measure(config, heads, serving)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_json(path, {"made_for": _key(config, heads, serving), "blocks": made.as_json()})

@@ -106,7 +106,7 @@ class Blocks:
             return cls(layer, last, tables, ms, mb, busy, checks)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UserError(
-                "not a table of building blocks", where=where, do="remove the file; it is measured anew"
+                "not a valid cost table", where=where, do="remove the file; it will be measured again"
             ) from None
 
 

@@ -65,11 +65,11 @@ def of(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], folder: Pa
     """
     known = None if folder is None else _known(loaded, shape, folder / FILE)
     if known is not None:
-        console.note("building blocks and their factor: as this run began")
+        console.note("cost table: from the start of this run")
         return known
     serving = served_by(loaded, asked, shape, console)
     blocks, path = table(loaded.config, loaded.heads, serving, console)
-    console.note(f"building blocks: {path}" + ("; times had not settled when they were measured" * blocks.busy))
+    console.note(f"cost table: {path}" + ("; it was measured on a busy machine" * blocks.busy))
     return Costs(serving, blocks, path.name)
 
 
@@ -85,5 +85,5 @@ def _known(loaded: LoadedModel, shape: dict[str, Any], path: Path) -> Costs | No
         return Costs(serving, blocks, found["table"], float(found["factor"]), float(found["extra"]), timing)
     except (KeyError, TypeError, ValueError):
         raise UserError(
-            "not the costs of a fit", where=str(path), do="remove the file; they are measured anew"
+            "not a valid cost file of a fit", where=str(path), do="remove the file; the costs will be measured again"
         ) from None

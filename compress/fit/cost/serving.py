@@ -136,11 +136,13 @@ def candidates(asked: str | None, device: str) -> list[Runtime]:
     there = versions()
     if device != "cpu":
         if asked not in (None, "auto", "torch"):
-            raise UserError(f"{asked} computes on the CPU here", where=f"--device {device}", do="use --device cpu")
+            raise UserError(f"{asked} only runs on the CPU", where=f"--device {device}", do="use --device cpu")
         return ["torch"]
     if asked not in (None, "auto"):
         if asked not in BITS:
-            raise UserError(f"nothing is fitted to {asked}", where="--runtime", do=f"use one of {', '.join(BITS)}")
+            raise UserError(
+                f"fit does not support the runtime {asked}", where="--runtime", do=f"use one of {', '.join(BITS)}"
+            )
         named: Runtime = asked  # type: ignore[assignment]
         if there[named] is None:
             from compress.onnx.runtimes import missing

@@ -41,9 +41,9 @@ def studied(
     as `Student.study` takes it."""
     folder = place(student, blocks, joins=joins)
     if (found := _read(folder, student.loaded)) is not None:
-        say(f"what the model needs: as an earlier fit found, {folder}")
+        say(f"loss measurements: reused from an earlier fit, {folder}")
         return found
-    say("studying what the model needs")
+    say("measuring how much each part of the model matters")
     study = student.study(joins=joins)
     scales = Maker(student, Space(study, blocks), stop).scales()
     if os.path.lexists(folder) and not atomic.is_ours(folder):

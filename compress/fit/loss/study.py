@@ -258,7 +258,7 @@ class Student:
         try:
             pieces = take_apart(self.tokenizer, self.where)
         except UserError as error:
-            self.say(f"the vocabulary stays: {error.what}")
+            self.say(f"the vocabulary is not pruned: {error.what}")
             return [whole]
         reading = read_rows(self.task, self.tokenizer, self.table.split("train"), config.max_positions)
         counts = reading.counts(config.vocabulary)
@@ -280,7 +280,7 @@ class Student:
                 after = read_rows(self.task, small, self.held, config.max_positions)
                 reading_loss(before, after, choice.new_ids, pieces.unknown, self.where)
             except UserError as error:
-                self.say(f"a vocabulary with {spec.amount} is left out: {error.what}")
+                self.say(f"skipping the vocabulary with {spec.amount}: {error.what}")
                 continue
             if len(choice.kept) >= found[-1].rows:
                 continue

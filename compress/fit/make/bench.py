@@ -66,10 +66,10 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     timing = found.timing or _time_whole(case, found, judge, student, uncorrected)
     judge.remember(timing)
     space = Space(study, blocks, found.factor, scales, found.extra)
-    how = "measured" if timing.quiet else "on a busy machine"
+    how = "measured" if timing.quiet else "measured on a busy machine"
     console.note(
-        f"the whole model in {telling.bits(serving.bits[0])}: {timing.ms:.2f} ms {how}; a model takes "
-        f"{found.factor:.3f} of the sum of its blocks and {found.extra:.2f} ms"
+        f"the full model in {telling.bits(serving.bits[0])}: {timing.ms:.2f} ms, {how}; predicted latency = "
+        f"{found.factor:.3f} x the sum of its parts + {found.extra:.2f} ms"
     )
     return Bench(found, judge, space, Maker(student, space, check), space.whole(serving.bits[0]))
 

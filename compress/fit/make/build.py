@@ -128,7 +128,7 @@ class Maker:
             return source.path
         if not folder.is_dir() or atomic.verify_folder(folder):
             made = keep_rows(source.model, torch.from_numpy(vocabulary.kept), str(source.path)).eval()
-            note = f"the parent of a fit over {vocabulary.rows:,} pieces of its vocabulary, to teach from"
+            note = f"parent of a fit with {vocabulary.rows:,} tokens of its vocabulary, used as teacher"
             meta = source.meta.model_copy(update={"lineage": (self._parent(),), "notes": (*source.meta.notes, note)})
             files = dict(vocabulary.files)
             modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())

@@ -45,7 +45,7 @@ class Candidates:
             best, met = chosen(search.tried, case.bounds, best_of)
             case.console.note(telling.progress(case.metric, judged, best, met))
             if case.clock.late(judged.seconds):
-                case.console.note(f"no time for another plan in {case.wanted.seconds:.0f} s")
+                case.console.note(f"no time left for another plan (limit {case.wanted.seconds:.0f} s)")
                 return
             plan = self._next()
 
@@ -62,7 +62,7 @@ class Candidates:
             took = certificate.latency(self.bench.judge, best.folder).certain
             if took <= HELD * bound:
                 return found
-            case.console.note(f"{best.name} took {took:.2f} ms of {bound:g} when it was timed again")
+            case.console.note(f"{best.name} is too slow when timed again: {took:.2f} ms, bound {bound:g}")
             left = [j for j in left if j.plan.key != best.plan.key]
             if not left:
                 break
@@ -75,8 +75,10 @@ class Candidates:
         if tried:
             best, met = chosen(tried, self.case.bounds, best_of)
             modelfolder.duplicate(best.folder, target)
-            how = "within the bounds" if met else "the closest to the bounds"
-            self.case.console.warn(f"the best so far, {best.name}, {how}, is left in {target}, not certified")
+            how = "which meets the bounds" if met else "which is closest to the bounds"
+            self.case.console.warn(
+                f"the best model so far, {best.name}, {how}, was copied to {target} without a certificate"
+            )
 
     def _next(self) -> Plan | None:
         """The plan to make now; where there is none, perhaps there is when times are known better."""
@@ -102,20 +104,20 @@ class Candidates:
                 better = True
                 tried[place] = found = replace(judged, timing=timing)
                 found.write(self.journal.path / PLANS / found.plan.key / RECORD)
-                case.console.note(f"{found.name}, timed again: {found.timing.ms:.2f} ms")
+                case.console.note(f"{found.name}: timed again, {found.timing.ms:.2f} ms")
         return better
 
     def _judged(self, plan: Plan, place: int) -> Judged:
         """A plan made and evaluated; what was made and evaluated before is not made again."""
         case, bench = self.case, self.bench
         work = self.journal.path / PLANS / plan.key
-        name = f"plan {place}" if place else f"{telling.bits(bench.serving.bits[0])} alone"
+        name = f"plan {place}" if place else f"{telling.bits(bench.serving.bits[0])} only"
         if (work / RECORD).is_file() and not atomic.verify_folder(work / "model"):
             found = judged_from(work / RECORD, work / "model")
             bench.judge.remember(found.timing)
             return found
         begun = time.monotonic()
-        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; planned {telling.planned(plan)}")
+        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {telling.planned(plan)}")
         work.mkdir(parents=True, exist_ok=True)
         bench.maker.write(plan, bench.serving, work / "model", data_note(case.table))
         judged = bench.judge.judge(name, plan, work / "model", begun)

@@ -136,8 +136,8 @@ def judged_from(path: Path, folder: Path) -> Judged:
     try:
         return _judged(found, folder)
     except (KeyError, TypeError, ValueError):
-        do = "remove it; the model is judged again"
-        raise UserError("not what was found of a model", where=str(path), do=do) from None
+        do = "remove it; the model will be evaluated again"
+        raise UserError("not a valid evaluation file", where=str(path), do=do) from None
 
 
 def _judged(found: Mapping[str, Any], folder: Path) -> Judged:

@@ -25,11 +25,11 @@ def forecast(case: Case, bench: Bench, search: Search) -> dict[str, Any]:
     for place, (plan, mb) in enumerate(within(search, lambda plan: bench.maker.megabytes(plan, bench.serving)), 1):
         low, high = plan.ms / margin, plan.ms * margin
         expected = None if past is None else past.expected(plan.loss)
-        lost = "not known"
+        lost = "unknown"
         if expected is not None:
             lost = f"{expected.value:.2f} [{expected.low:.2f}, {expected.high:.2f}]"
         elif past is not None:
-            without.append(f"plan {place} {past.alike(plan.loss)}")
+            without.append(f"plan {place} ({past.alike(plan.loss)} similar)")
         rows.append((
             f"plan {place}", f"{mb:.3f}", f"{plan.ms:.2f} [{low:.2f}, {high:.2f}]", f"{plan.loss:.3f}", lost,
             plan.sentence(case.loaded.config),
@@ -38,18 +38,20 @@ def forecast(case: Case, bench: Bench, search: Search) -> dict[str, Any]:
             **plan.as_json(), "mb": mb, "ms_low": low, "ms_high": high,
             "points_lost": None if expected is None else expected.as_json(),
         })  # fmt: skip
-    columns = ("", "MB", "ms", "nats from the parent", f"points of {title(case.metric)} lost", "what is done")
+    columns = ("", "MB", "ms", "KL to parent, nats", f"{title(case.metric)} lost, points", "plan")
     case.console.table(f"plans for {case.bounds.sentence()}", columns, rows)
     lines = [
-        "MB are exact: of files written without what is fitted",
-        f"ms are sums of building blocks, corrected by two real models, with the 95 % interval by which sums missed "
-        f"{len(bench.costs.blocks.checks)} other models of random weights on this machine",
-        "nats are planned: every loss alone, added up; a made plan is measured",
+        "MB are exact: they are sizes of written files",
+        f"ms are predicted from the cost table, with a 95 % interval from the prediction errors of "
+        f"{len(bench.costs.blocks.checks)} models with random weights on this machine",
+        "KL is predicted as the sum of the separate losses; it is measured when the plan is built",
         *_on_points(told, without, why),
     ]
     if not rows and search.skipped:
         more = max(search.skipped.values())
-        lines.insert(0, f"no plan: files came out up to {more:.3f} MB larger than planned, over the budget")
+        lines.insert(
+            0, f"no plan: written files are up to {more:.3f} MB larger than predicted, which is over the budget"
+        )
     for line in lines:
         case.console.result(line)
     return {"plans": told, "bounds": case.bounds.as_json(), "notes": lines}
@@ -86,14 +88,14 @@ def _on_points(told: Sequence[Mapping[str, Any]], without: Sequence[str], why: s
         if sizes:
             holds = 100 * (min(sizes) - 1) / (min(sizes) + 1)
             lines.append(
-                f"points lost: median and range of {min(sizes)} or more earlier plans of {of}, made without training "
-                f"and of such a loss in nats; of plans like them {holds:.0f} % or more lie within"
+                f"points lost: median and range of {min(sizes)} or more earlier plans of {of} with similar KL, built "
+                f"without training; at least {holds:.0f} % of such plans lie within the range"
             )
     if without:
         lines.append(
-            f"points lost have no interval where fewer than {FEWEST} plans of such a loss were made before: "
-            f"{', '.join(without)}; they are known once the plans are made: run the same without --plan-only"
+            f"points lost are unknown where fewer than {FEWEST} earlier plans have similar KL: {', '.join(without)}; "
+            "to measure them, run the same command without --plan-only"
         )
     if why:
-        lines.append(f"points lost are not known: the store does not open: {why}")
+        lines.append(f"points lost are unknown because the store cannot be opened: {why}")
     return lines

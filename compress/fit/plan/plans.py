@@ -73,8 +73,10 @@ class Plan:
             else [f"{whole.depth} layers"]
         )
         said.append(f"{100 * every[0]:.0f} % of heads, {100 * every[1]:.0f} % of neurons")
-        said += [f"layers {i} and {i + 1} share matrices" for i in self.joined]
-        said.append(f"{self.rows:,} of {whole.vocabulary:,} pieces" if self.rows < whole.vocabulary else "all pieces")
+        said += [f"layers {i} and {i + 1} share parameters" for i in self.joined]
+        said.append(
+            f"{self.rows:,} of {whole.vocabulary:,} tokens" if self.rows < whole.vocabulary else "full vocabulary"
+        )
         if self.rank:
             said.append(f"embeddings of width {self.rank}")
         used = sorted(
@@ -86,7 +88,7 @@ class Plan:
         )
         said.append("matrices " + " and ".join(_bits(b) for b in used))
         if self.word not in used:
-            said.append(f"word table {_bits(self.word)}")
+            said.append(f"word embeddings {_bits(self.word)}")
         return "; ".join(said)
 
     def as_json(self) -> dict[str, Any]:

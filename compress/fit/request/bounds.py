@@ -41,19 +41,19 @@ class Bounds:
             )
         if self.max_mb is None and self.max_ms is None and self.max_drop is None:
             raise UserError(
-                "nothing bounds the model", where="compress fit", do="give --max-mb, --max-ms or --max-drop"
+                "at least one bound is required", where="compress fit", do="add --max-mb, --max-ms or --max-drop"
             )
         if self.objective != "quality" and self.max_drop is None:
             raise UserError(
-                f"the {self.objective} model of all would answer nothing",
+                f"the {self.objective} model needs a bound on quality",
                 where=f"--objective {self.objective}",
-                do="say with --max-drop what it may lose",
+                do="add --max-drop POINTS",
             )
         if self.objective == "quality" and self.max_mb is None and self.max_ms is None:
             raise UserError(
-                "the best model within no budget is the parent",
+                "without a size or latency bound, the best model is the parent",
                 where="--objective quality",
-                do="give --max-mb or --max-ms, or leave --objective out for the smallest within --max-drop",
+                do="add --max-mb or --max-ms, or remove --objective to get the smallest model within --max-drop",
             )
 
     def check_rows(self, rows: int, metric: str, uncertified: bool) -> None:
@@ -65,21 +65,21 @@ class Bounds:
         needed = math.ceil(100 * CHANCE / self.max_drop)
         if rows < needed:
             raise UserError(
-                f"{rows:,} held-out rows cannot show a loss of {metric} below {self.max_drop:g} points",
+                f"{rows:,} test rows are too few to show a loss of {metric} below {self.max_drop:g} points",
                 where="--max-drop",
-                why=f"were not one of them lost, the 95 % interval would still reach {100 * CHANCE / max(1, rows):.2f}",
-                do=f"give {needed:,} test rows or a larger bound, or take a model without a certificate: --uncertified",
+                why=f"even without any loss, the 95 % interval would reach {100 * CHANCE / max(1, rows):.2f} points",
+                do=f"use {needed:,} test rows or a larger bound, or accept an uncertified model: --uncertified",
             )
 
     def over(self, mb: float, ms: float, drop: float | None) -> list[str]:
         """What is not met, in words."""
         said = []
         if self.max_mb is not None and mb > self.max_mb:
-            said.append(f"{mb:.2f} MB of {self.max_mb:g}")
+            said.append(f"{mb:.2f} MB, bound {self.max_mb:g}")
         if self.max_ms is not None and ms > self.max_ms:
-            said.append(f"{ms:.2f} ms of {self.max_ms:g}")
+            said.append(f"{ms:.2f} ms, bound {self.max_ms:g}")
         if self.max_drop is not None and drop is not None and drop > self.max_drop:
-            said.append(f"{drop:.2f} points lost of {self.max_drop:g}")
+            said.append(f"{drop:.2f} points lost, bound {self.max_drop:g}")
         return said
 
     def excess(self, mb: float, ms: float, drop: float | None) -> float:
@@ -99,15 +99,15 @@ class Bounds:
         parts += [] if self.max_ms is None else [f"at most {self.max_ms:g} ms"]
         parts += [] if self.max_drop is None else [f"at most {self.max_drop:g} points lost"]
         goal = {"quality": "the best", "smallest": "the smallest", "fastest": "the fastest"}[self.objective]
-        return f"{goal} model of {' and '.join(parts)}"
+        return f"{goal} model with {' and '.join(parts)}"
 
 
 def below_least(what: str, asked: float, least: float, unit: str) -> UserError:
     """For a budget that nothing fits in."""
     return UserError(
-        f"{asked:g} {unit} is below the least possible",
+        f"{asked:g} {unit} is below the smallest possible value",
         where=what,
-        why=f"one layer of one head and one neuron over the smallest vocabulary takes {least:.3g} {unit} here",
-        do=f"allow more than {least:.3g} {unit}",
+        why=f"one layer with one head, one neuron and the smallest vocabulary takes {least:.3g} {unit} here",
+        do=f"give more than {least:.3g} {unit}",
         code=ExitCode.REFUSED,
     )

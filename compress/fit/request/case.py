@@ -63,9 +63,9 @@ class Case:
         if not labelled:
             if wanted.train != "none":
                 where = f"--train {wanted.train}"
-                raise UserError("the data has no labels to train with", where=where, do="give labelled rows")
+                raise UserError("the data has no labels to train with", where=where, do="use labelled data")
             table = answered(table, source, max_length, device=options.device, settings=settings_asked(recipe))
-            console.note("the data has no labels: what is measured is agreement with the answers of the parent")
+            console.note("the data has no labels: the metric is the agreement with the parent's predictions")
         loaded = modelfolder.load_model(source, require={"task"}, keep={"task"}, device=options.device)
         check_same_labels(loaded, table)
         task = task_of(table.task, table.settings)

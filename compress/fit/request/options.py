@@ -34,7 +34,7 @@ class Wanted:
     family: bool = False
     plan_only: bool = False
     uncertified: bool = False
-    train: Literal["none", "heal", "full"] = "none"
+    train: Literal["none", "recover", "full"] = "none"
     steps: int = 400
     trials: int = 0
     study: str | None = None
@@ -47,11 +47,12 @@ class Wanted:
     def digest(self) -> str:
         """What decides a result."""
         told = {k: v for k, v in dataclasses.asdict(self).items() if k not in UNTOLD}
+        told["train"] = "heal" if self.train == "recover" else self.train  # the name in the folders of version 1
         return json.dumps(told, sort_keys=True)
 
     def check(self) -> None:
         """Raises UserError for what does not go together."""
         if self.trials and self.train == "none":
-            raise UserError("nothing is trained", where="--trials", do="give --train heal or --train full")
+            raise UserError("needs training", where="--trials", do="add --train recover or --train full")
         if self.study is not None and not self.trials:
-            raise UserError("no trial is asked for", where="--study", do="say how many with --trials")
+            raise UserError("only applies with --trials", where="--study", do="add --trials N, or remove --study")

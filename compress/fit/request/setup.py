@@ -39,19 +39,21 @@ def served_by(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], con
         try:
             answer = file_answer(opened(written, serving))
         except UserError as problem:
-            console.note(f"{serving.runtime}: left out: {problem.what}")
+            console.note(f"{serving.runtime}: skipped: {problem.what}")
             continue
         check = expected.check(answer)
         if check.complaint is not None:
-            console.note(f"{serving.runtime}: left out: {check.complaint}")
+            console.note(f"{serving.runtime}: skipped: {check.complaint}")
             continue
         right.append(serving)
         calls.append(answering(made, serving, written))
     if not right:
-        raise UserError("no runtime answers as the model does", where=str(loaded.path), do="name a --runtime")
+        raise UserError(
+            "no runtime reproduces the model's outputs", where=str(loaded.path), do="choose one with --runtime"
+        )
     timed = measure_interleaved(calls, repeats=20, seconds=3.0)
     for serving, latency in zip(right, timed, strict=True):
-        console.note(f"{serving.runtime}: {latency.minimum:.2f} ms for the whole model in 8 bits")
+        console.note(f"{serving.runtime}: {latency.minimum:.2f} ms for the full model in 8 bits")
     return right[int(np.argmin([latency.minimum for latency in timed]))]
 
 

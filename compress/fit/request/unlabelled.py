@@ -34,8 +34,8 @@ def _answered(rows: Rows, predictor: Predictor, max_length: int) -> Rows:
         raise UserError(
             f"{predictor.task.kind} needs labels",
             where="--data",
-            why="without them only answers of one row each can stand in",
-            do="give labelled rows",
+            why="predictions can only replace labels in tasks with one prediction per row",
+            do="use labelled data",
         )
     examples = predictor.encode_rows(rows, max_length=max_length)
     logits = predictor.logits(examples)

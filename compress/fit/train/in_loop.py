@@ -34,7 +34,7 @@ class InTheLoop:
         plan = best.plan
         used = {*plan.attention_bits, *plan.feed_forward_bits, plan.word}
         if used == {FLOAT}:
-            case.console.note(f"{best.name}: nothing of it is rounded, so nothing is trained in the loop")
+            case.console.note(f"{best.name} is not quantized: no quantization-aware training")
             return
         base = best.name.partition(",")[0]
         more = {
@@ -45,20 +45,20 @@ class InTheLoop:
             "stages.0.dropout": 0,
             "stages.0.training.precision": "fp32",
         }
-        name = f"{base}, {best.steps + self.steps} steps, {self.steps} of them rounded"
+        name = f"{base}, {best.steps + self.steps} steps, {self.steps} of them quantized"
         folder: Path = best.folder.parent / "in-the-loop"
         lesson = Lesson(plan, folder, best.folder, name, self.steps, best.steps, SETTINGS, more)
-        said = f"{best.name}: {self.steps} steps more with its numbers rounded"
+        said = f"{best.name}: {self.steps} steps of quantization-aware training"
         try:
             made = self.trainer.attempt(lesson, self._write, said, best.seconds)
         except OutOfTime:
-            case.console.note(f"no time for training in the loop in {case.wanted.seconds:.0f} s")
+            case.console.note(f"no time left for quantization-aware training (limit {case.wanted.seconds:.0f} s)")
             return
         if made is not None:
             tried.append(made)
 
     def _write(self, lesson: Lesson, model: Model) -> None:
         bench, steps = self.bench, lesson.before + lesson.steps
-        how = f"trained by {steps} steps of distillation, the last {lesson.steps} with its numbers rounded"
+        how = f"after {steps} steps of distillation, the last {lesson.steps} with quantization"
         folder = lesson.folder / FITTED
         bench.maker.write_rounded(lesson.plan, model, bench.serving, folder, data_note(self.case.table), how)

@@ -1,4 +1,4 @@
-"""`--train heal`: recovery training of the best plans from the parent before quantization, by successive halving.
+"""`--train recover`: recovery training of the best plans from the parent before quantization, by successive halving.
 
 Each rung trains what the last one left, longer and fewer: most plans are separated by little training (Jamieson and
 Talwalkar, arXiv 1502.07943). A cut model is trained whole, over the whole vocabulary and in floats; then vocabulary,
@@ -40,7 +40,7 @@ class Healing:
         """
         field = sorted(self.able(tried), key=lambda j: j.apart)[: RUNGS[0][0]]
         if not field:
-            self.case.console.note("nothing is healed: no plan within the budgets cuts layers, heads or neurons")
+            self.case.console.note("no recovery training: no plan within the budgets removes layers, heads or neurons")
         making = {j.plan.key: j.seconds for j in field}
         starts = {j.plan.key: self.start(j.plan) for j in field}
         for rung, (count, share) in enumerate(RUNGS):
@@ -48,13 +48,13 @@ class Healing:
             for judged in field[:count]:
                 plan, steps = judged.plan, max(1, round(share * self.steps))
                 base, folder = judged.name.partition(",")[0], self.work(judged.plan) / f"rung-{rung}"
-                name = f"{base}, healed for {judged.steps + steps} steps"
+                name = f"{base}, {judged.steps + steps} recovery steps"
                 lesson = Lesson(plan, folder, starts[plan.key], name, steps, judged.steps)
-                said = f"{base}: rung {rung + 1} of {len(RUNGS)}, {steps} steps from its parent"
+                said = f"{base}: recovery training, round {rung + 1} of {len(RUNGS)}, {steps} steps"
                 try:
                     made = self.trainer.attempt(lesson, self.write, said, making[plan.key])
                 except OutOfTime:
-                    self.case.console.note(f"no time for more training in {self.case.wanted.seconds:.0f} s")
+                    self.case.console.note(f"no time left for more training (limit {self.case.wanted.seconds:.0f} s)")
                     return
                 if made is not None:
                     starts[plan.key] = self.trained[made.name] = lesson.trained
@@ -82,5 +82,5 @@ class Healing:
         """The rest of the plan done to what was trained, and the file."""
         bench, steps = self.bench, lesson.before + lesson.steps
         folder = lesson.folder / FITTED
-        how = f"healed by {steps} steps of distillation"
+        how = f"after {steps} steps of recovery training (distillation)"
         bench.maker.write(lesson.plan, bench.serving, folder, data_note(self.case.table), narrow=model, how=how)

@@ -97,7 +97,7 @@ class Trainer:
         if told.is_file() and not atomic.verify_folder(fitted) and not atomic.verify_folder(lesson.trained):
             made = judged_from(told, fitted)
             self.judge.remember(made.timing)
-            case.console.note(f"{made.name}: judged before")
+            case.console.note(f"{made.name}: already evaluated")
             return made
         if case.clock.late(making + lesson.steps * (self.seconds_a_step or 0.0)):
             raise OutOfTime
@@ -155,5 +155,5 @@ class Trainer:
         try:
             return self.train(lesson, write, said, making)
         except UserError as error:
-            self.case.console.warn(f"{lesson.name} is left out: {error.line()}")
+            self.case.console.warn(f"{lesson.name} failed and is skipped: {error.line()}")
             return None

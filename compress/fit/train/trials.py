@@ -75,7 +75,7 @@ def open_study(name: str, url: str) -> optuna.Study:
         except Exception as problem:  # of sqlalchemy, of a database's driver, of the file system: each has its own
             error = problem
     raise UserError(
-        "the study's storage does not open", where=f"--study {printable(redact(url), 100)}",
+        "the storage of the study cannot be opened", where=f"--study {printable(redact(url), 100)}",
         why=printable(redact(str(error)).partition("\n")[0], 200),
         do="give an address such as sqlite:///study.db or journal:///study.journal",
         code=ExitCode.ENVIRONMENT,
@@ -122,7 +122,7 @@ class Trials:
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             except OutOfTime:
                 self._again(study, trial.number)
-                self.case.console.note(f"no time for more trials in {self.case.wanted.seconds:.0f} s")
+                self.case.console.note(f"no time left for more trials (limit {self.case.wanted.seconds:.0f} s)")
                 break
             except BaseException:
                 self._again(study, trial.number)
@@ -188,7 +188,7 @@ class Trials:
             part = max(1, round(share * steps))
             name = f"trial {trial.number}, {before + part} steps"
             lesson = Lesson(plan, work / f"rung-{rung}", start, name, part, before, settings)
-            told = f"trial {trial.number} of {self.count}, rung {rung + 1} of {len(RUNGS)}: {_words(settings, steps)}"
+            told = f"trial {trial.number} of {self.count}, round {rung + 1} of {len(RUNGS)}: {_words(settings, steps)}"
             made = self.healing.trainer.attempt(lesson, self.healing.write, told, 0.0)
             if made is None:
                 trial.set_user_attr(REASON, "its training failed")
@@ -196,7 +196,9 @@ class Trials:
             tried.append(made)
             trial.report(made.apart, rung)
             if rung + 1 < len(RUNGS) and trial.should_prune():
-                self.case.console.note(f"trial {trial.number} is given up: others were nearer to the parent here")
+                self.case.console.note(
+                    f"trial {trial.number} is stopped early: other trials were closer to the parent at this point"
+                )
                 raise optuna.TrialPruned
             start, before = lesson.trained, before + part
         assert made is not None
@@ -210,7 +212,7 @@ class Trials:
         best = min(finished, key=lambda t: t.value or 0.0)
         settings = ", ".join(f"{key} {value:.3g}" for key, value in best.params.items())
         elsewhere = best.user_attrs.get(WHERE) != self.where
-        there = f"; it lies at {best.user_attrs.get(WHERE)}, {best.user_attrs.get('folder')}" if elsewhere else ""
+        there = f"; its folder is {best.user_attrs.get(WHERE)}, {best.user_attrs.get('folder')}" if elsewhere else ""
         self.case.console.note(
             f"study {study.study_name}: {self.done(study)} trials; the best is {best.number}: {settings}{there}"
         )

@@ -31,15 +31,15 @@ def open_corpus_of(recipe: Recipe, table: Callable[[], Table]) -> Corpus:
     """The recipe's plain text, with the training texts of its labelled data where it asks for them."""
     c = recipe.corpus
     if c is None:
-        raise UserError(f"recipe {recipe.name} names no corpus", where="corpus", do="give --corpus")
+        raise UserError(f"recipe {recipe.name} names no corpus", where="corpus", do="add --corpus")
     corpus = open_corpus(c.source, text_column=c.text_column, limit=c.limit, stream=c.stream)
     if c.task_texts and corpus.stored:
-        raise _in_memory_only("the texts of the task cannot be added", "corpus.task_texts")
+        raise _in_memory_only("task texts cannot be added to a streamed corpus", "corpus.task_texts")
     return with_task_texts(corpus, table().split("train")) if c.task_texts else corpus
 
 
 def _in_memory_only(what: str, where: str) -> UserError:
-    why = "this corpus is read from its files as it is needed"
+    why = "this corpus is streamed from its files"
     return UserError(what, where=where, why=why, do="remove it, or set corpus.stream: false")
 
 
@@ -106,7 +106,7 @@ def corpus_batches(
         made = batches(corpus)
         return made if held_out or mask_seed in (None, seed) else made.masked_otherwise(mask_seed)
     if corpus.stored:
-        raise _in_memory_only("the text cannot be mistyped anew each epoch", "noise")
+        raise _in_memory_only("typo noise is not supported for a streamed corpus", "noise")
     made = lambda epoch: batches(noisy_corpus(corpus, split, noise, seed, epoch))  # noqa: E731
     return EachEpoch(made, [noise.model_dump(mode="json"), seed])
 

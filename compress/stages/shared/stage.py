@@ -203,7 +203,9 @@ class Stage(Protocol):
 def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
     """`path`, or a UserError that says which flag or stage gives it."""
     if path is None:
-        raise UserError(f"stage {stage} needs {what}", where=flag, do=f"give {flag} FOLDER, or a recipe that makes one")
+        raise UserError(
+            f"stage {stage} needs {what}", where=flag, do=f"add {flag} FOLDER, or use a recipe that creates it"
+        )
     return path
 
 
@@ -223,7 +225,7 @@ def open_table_of(
     there is no train split."""
     d = recipe.data
     if d is None:
-        raise UserError(f"recipe {recipe.name} names no data", where="data", do="give --data")
+        raise UserError(f"recipe {recipe.name} names no data", where="data", do="add --data")
     named = {
         "train": d.train_split,
         "validation": d.validation_split,
@@ -312,7 +314,9 @@ class TaskData:
         sources += [] if augmented is None else [augmented]
         train = join(*(task.encode(tokenizer, rows, max_length=length) for rows in sources))
         if train.cut:
-            context.say(f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were cut")
+            context.say(
+                f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were truncated"
+            )
         for note in train.notes:
             context.say(f"training: {note}")
         validation = task.encode(tokenizer, table.split("validation"), max_length=length)
@@ -368,19 +372,21 @@ def load_for_task(
         wanted = HeadConfig(kind=kind, labels=outputs, problem=problem)
         fresh = {"task": info.new_head(wanted)}
         if "task" in info.heads:
-            context.say(f"the model's task head ({_told(info.heads['task'], info.label_names)}) is thrown away")
+            context.say(
+                f"the model's task head ({_told(info.heads['task'], info.label_names)}) is replaced by a new one"
+            )
     elif head_of(info.heads["task"]) != task.head:
         raise UserError(
-            "the model's task head is for another task than the data",
+            "the model's task head and the data are for different tasks",
             where=str(folder),
             why=f"it has {_told(info.heads['task'], info.label_names)}, the data is for {task.kind}",
             do="use --new-head to replace it",
         )
     elif list(info.label_names) != names:
         raise UserError(
-            "the model's task head answers other labels than the data has",
+            "the model's task head and the data have different labels",
             where=str(folder),
-            why=f"{_listed(info.label_names)} against {_listed(names)}",
+            why=f"{_listed(info.label_names)} versus {_listed(names)}",
             do="use --new-head to replace it",
         )
     keep = set() if fresh else {"task"}
@@ -405,7 +411,7 @@ def check_same_labels(teacher: LoadedModel, table: Table) -> None:
         raise UserError(
             "teacher and data have different labels",
             where=str(teacher.path),
-            why=f"{_listed(teacher.label_names)} against {_listed(table.label_names)}",
+            why=f"{_listed(teacher.label_names)} versus {_listed(table.label_names)}",
             do="name the data's labels in the teacher's order with --set 'data.labels=[...]'",
         )
 
@@ -414,10 +420,10 @@ def check_same_task(head: HeadConfig, names: Sequence[str], kind: str, where: st
     """Raise UserError unless a model's task head is one for tasks of this kind."""
     if head_of(head) != task_of(kind).head:
         raise UserError(
-            f"the model does not answer the task of the data, {kind}",
+            f"the model does not support the task of the data, {kind}",
             where=where,
             why=f"it has {_told(head, names)}",
-            do="use data or a model of the other kind, or say what the data is for with --task",
+            do="use data for the same task as the model, or set the task of the data with --task",
         )
 
 

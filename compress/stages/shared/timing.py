@@ -22,7 +22,7 @@ def timed_length(positions: Iterable[tuple[str, int]], asked: int | None) -> int
     """
     name, longest = min(positions, key=lambda one: one[1])
     if asked is not None and asked > longest:
-        do = f"give at most {longest}, or remove it"
+        do = f"give at most {longest}, or remove the option"
         raise UserError(f"{name} has {longest} positions", where=f"--length {asked}", do=do)
     return asked or min(LatencySpec().length, longest)
 

@@ -38,17 +38,17 @@ def refuse(config: EncoderConfig, where: str) -> None:
     """Raise UserError for a model whose matrices cannot be made 2:4, or are already."""
     doing = "making them sparse"
     refuse_quantized(config, doing, where)
-    refuse_low_rank(config, doing, where, "sparsify its parent model instead of the low-rank factors")
-    refuse_sparse(config, "cutting them again", where, "continue training it, or start from its parent model")
-    refuse_apart(config, where, "only what they share would be sparse", "sparsify")
+    refuse_low_rank(config, doing, where, "sparsify its parent instead: low-rank factors contain less redundancy")
+    refuse_sparse(config, "sparsifying them again", where, "continue training it, or start from its parent")
+    refuse_apart(config, where, "only the shared matrices would become sparse", "sparsify")
     if not any(fitting(shape, config.hidden, gated=config.gated) for shape in config.layers):
         sizes = sorted({size for shape in config.layers for size in _sizes(config, shape).values()})
         raise UserError(
-            f"no matrix of this model can be {PATTERN} sparse",
+            f"no matrix of this model supports {PATTERN} sparsity",
             where=where,
-            why=f"torch's kernels ask for sides divisible by {MULTIPLE}, and they are "
+            why=f"torch's kernels need sizes divisible by {MULTIPLE}, found "
             + ", ".join(f"{out} x {inputs}" for out, inputs in sizes[:4]),
-            do="use a model of other widths",
+            do="use a model with other sizes",
         )
 
 

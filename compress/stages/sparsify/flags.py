@@ -26,7 +26,7 @@ def _supported(sparsity: str, flag: str) -> str:
 def _edits(recipe: Recipe, place: int, given: Given) -> Iterator[Edit]:
     if given["steps"] is None:
         return
-    require_recovery(given, "--steps", "there is no recovery training")
+    require_recovery(given, "--steps", "needs recovery training")
     after = [i for i in range(place + 1, len(recipe.stages)) if hasattr(recipe.stages[i], "training")]
     if not after:
         raise UserError(f"recipe {recipe.name} has no recovery training", where="--steps", do="remove --steps")

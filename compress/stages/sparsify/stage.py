@@ -21,7 +21,7 @@ from compress.tracking import TrackedRun
 METHODS = "compress.stages.sparsify.methods"
 BATCH_ROWS = 32
 ERRORS = "errors.json"
-NO_FASTER = "2:4 zeros make no file smaller, and nothing faster on a CPU or a GPU below compute capability 8.0"
+NO_FASTER = "2:4 sparsity does not reduce the file size, and is only faster on GPUs of compute capability 8.0 or more"
 
 
 class Stage:
@@ -52,9 +52,10 @@ class Stage:
             cuts = conversion.cut(model, method, inputs, c.workshop.stop, progress.update)
         made = conversion.convert(model, cuts).eval()
         dense = conversion.left_dense(model.config)
-        c.say(f"{len(cuts)} matrices are {PATTERN} sparse now")
+        c.say(f"{len(cuts)} matrices are now {PATTERN} sparse")
         if dense:
-            c.say(f"{len(dense)} stay dense, whose sides torch's kernels do not take: {', '.join(dense)}")
+            names = ", ".join(dense)
+            c.say(f"{len(dense)} matrices stay dense because torch's kernels do not support their sizes: {names}")
         c.say(_honest(c.device))
         return self._prepared(original, made, cuts, dense)
 
@@ -65,7 +66,7 @@ class Stage:
             NO_FASTER,
         ]
         if dense:
-            notes.append(f"left dense: {', '.join(dense)}")
+            notes.append(f"dense matrices: {', '.join(dense)}")
         meta = original.meta(*notes)
         return Prepared(
             finish=lambda: Finished(made, loaded.tokenizer_files, meta),
@@ -88,16 +89,16 @@ class Stage:
 
         columns = ("layer", *names)
         rows = [(group, *(cell(f"{group}.{name}") for name in names)) for group in groups]
-        self.context.show("what each matrix's outputs lose, of their variance", columns, rows)
+        self.context.show("output error of each matrix, share of variance", columns, rows)
         log.table(self.context.folder / ERRORS, columns, rows)
 
 
 def _honest(device: str) -> str:
     """What the zeros are good for here."""
     if skips_zeros(device):
-        return "the file is no smaller; this GPU can skip the zeros: measure it (benchmark, --runtime torch-sparse)"
+        return "the file size does not change; this GPU can skip the zeros (compress benchmark --runtime torch-sparse)"
     where = "this GPU" if device.startswith("cuda") else "the CPU"
     return (
-        f"nothing is smaller or faster on {where}: the file holds the zeros, and all weights are computed; GPUs of "
-        "compute capability 8.0 or more can skip them (--runtime torch-sparse)"
+        f"the model is neither smaller nor faster on {where}: the file stores the zeros and all weights are computed; "
+        "GPUs of compute capability 8.0 or more can skip them (--runtime torch-sparse)"
     )

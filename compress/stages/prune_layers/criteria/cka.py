@@ -45,7 +45,7 @@ class Criterion:
             scores = {**scores, **found} if reasons else dict(found)
             free = {layer: value for layer, value in found.items() if layer not in protected and np.isfinite(value)}
             if not free:
-                raise undefined("cka", "no removable layer has a CKA with the one before it: outputs are constant")
+                raise undefined("cka", "no removable layer has a CKA with the previous layer: outputs are constant")
             gone = max(free, key=lambda layer: (free[layer], layer))
             reasons[gone] = f"CKA {free[gone]:.3f} with {called(before(kept, gone))}, the highest of those left"
             kept.remove(gone)
