@@ -3,7 +3,6 @@ were given the overrides of the recipe and the run."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from compress.errors import UserError
 if TYPE_CHECKING:
     from compress.console import Console
     from compress.contracts import Override, RunOptions
-    from compress.recipe import Recipe
+    from compress.recipe import LoadedRecipe, Recipe
     from compress.run import RunReport
     from compress.stages.shared.flags import Edit, Flag, Given, Table
 
@@ -114,35 +113,40 @@ def without_set(overrides: Sequence[Override]) -> list[Override]:
 
 def resolve(
     table: Table, name: str, model: str | None, given: Given, options: RunOptions, *, later: str = ""
-) -> RunOptions:
-    """The options with what MODEL and the table's flags change in the recipe `name`. Raises UserError.
+) -> LoadedRecipe:
+    """The recipe `name` with what MODEL, the table's flags and the options change in it. Raises UserError.
 
     later: paths that begin so are only legal once the table's flags are applied.
     """
-    from compress.recipe import load_recipe
+    from compress.recipe import LoadedRecipe
     from compress.stages.shared.flags import Edit
 
     first = [one for one in without_set(options.overrides) if not later or not one.path.startswith(later)]
-    base = load_recipe(name, overrides=first)
-    made = edits(table, base, given)
+    base = LoadedRecipe.read(name, first)
+    made = edits(table, base.recipe, given)
     if model is not None:
         made.insert(0, Edit("teacher", model, f"MODEL {model}"))
-    found = dataclasses.replace(options, overrides=with_edits(options.overrides, made))
+    found = base.with_overrides(with_edits(options.overrides, made))
     if table.again is None and table.check is None:
         return found
-    recipe = load_recipe(name, overrides=found.overrides)
-    place = first_stage(recipe, table.kind)
+    place = first_stage(found.recipe, table.kind)
     if table.check is not None:
-        table.check(recipe, place, given)
-    return found if table.again is None else and_then(found, table.again(recipe, place, given))
+        table.check(found.recipe, place, given)
+    return found if table.again is None else and_then(found, table.again(found.recipe, place, given))
 
 
-def and_then(options: RunOptions, made: Iterable[Edit]) -> RunOptions:
-    """The options with edits of the recipe that --set has changed already."""
+def and_then(loaded: LoadedRecipe, made: Iterable[Edit]) -> LoadedRecipe:
+    """A recipe that --set has changed already, with edits."""
     from compress.contracts import Override
 
-    more = (Override(one.path, one.value, one.origin) for one in made)
-    return dataclasses.replace(options, overrides=(*options.overrides, *more))
+    return loaded.and_then(*(Override(one.path, one.value, one.origin) for one in made))
+
+
+def as_given(name: str, options: RunOptions) -> Callable[[], LoadedRecipe]:
+    """What reads the recipe that the options name, else `name`, of a command whose flags change nothing else in it."""
+    from compress.recipe import LoadedRecipe
+
+    return lambda: LoadedRecipe.read(options.recipe or name, options.overrides)
 
 
 # --- the run ----------------------------------------------------------------------------------------------------
@@ -154,8 +158,8 @@ def run_table(
     """The recipe with the flags applied, all of its stages; with --no-recover only those of the table's kind."""
     console, name = listening(options), options.recipe or table.recipe
     verb = table.kind if given.get("no_recover") else None
-    options = resolve(table, name, model, given, options)
-    run(name, options, console, verb=verb, seeds=given.get("seeds"), inputs=inputs)
+    loaded = resolve(table, name, model, given, options)
+    run(loaded, options, console, verb=verb, seeds=given.get("seeds"), inputs=inputs)
 
 
 def listening(options: RunOptions) -> Console:
@@ -168,7 +172,7 @@ def listening(options: RunOptions) -> Console:
 
 
 def run(
-    name: str,
+    loaded: LoadedRecipe,
     options: RunOptions,
     console: Console,
     *,
@@ -181,6 +185,6 @@ def run(
     from compress.run import run_recipe
 
     if seeds is not None:
-        run_seeds(name, options, console, seeds, verb=verb, inputs=inputs or {})
+        run_seeds(loaded, options, console, seeds, verb=verb, inputs=inputs or {})
         return None
-    return run_recipe(name, options, console, verb=verb, inputs=inputs)
+    return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs)

@@ -14,6 +14,7 @@ from compress.cli.options import Command, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
+    from compress.recipe import LoadedRecipe
 
 
 DEFAULT = "distilbert"
@@ -76,16 +77,19 @@ def command(
 
         skip = Override("stages.*.control", False, "--no-control", required=False)
         options = dataclasses.replace(options, overrides=(*options.overrides, skip))
-    if teacher_cache is not None:
-        options = _with_cache(options, teacher_cache)
-    run_stages(options, DEFAULT, "distill", seeds=seeds, check=check, general_teacher=general_teacher)
+
+    def load() -> LoadedRecipe:
+        return _load(options, teacher_cache)
+
+    run_stages(options, load, "distill", seeds=seeds, check=check, general_teacher=general_teacher)
 
 
-def _with_cache(options: RunOptions, folder: str) -> RunOptions:
-    """Every distill stage caches its teacher's outputs in `folder`."""
+def _load(options: RunOptions, cache: str | None) -> LoadedRecipe:
+    """The recipe; every distill stage caches its teacher's outputs in the folder `cache`."""
     from compress.contracts import Override
-    from compress.recipe import load_recipe
+    from compress.recipe import LoadedRecipe
 
-    places = [i for i, s in enumerate(load_recipe(options.recipe or DEFAULT).stages) if s.kind == "distill"]
-    caches = [Override(f"stages.{i}.cache.path", folder, f"--teacher-cache {folder}") for i in places]
-    return dataclasses.replace(options, overrides=(*caches, *options.overrides))  # --set has the last word
+    loaded = LoadedRecipe.read(options.recipe or DEFAULT)
+    places = [] if cache is None else [i for i, s in enumerate(loaded.recipe.stages) if s.kind == "distill"]
+    caches = [Override(f"stages.{i}.cache.path", cache, f"--teacher-cache {cache}") for i in places]
+    return loaded.with_overrides((*caches, *options.overrides))  # --set has the last word

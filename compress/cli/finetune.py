@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._flags import as_given
 from compress.cli._verbs import run_stages
 from compress.cli.options import Command, shared
 
@@ -29,4 +30,4 @@ def command(options: RunOptions, new_head: bool) -> None:
 
         override = Override("stages.*.new_head", True, "--new-head", required=False)
         options = dataclasses.replace(options, overrides=(*options.overrides, override))
-    run_stages(options, "finetune", "finetune")
+    run_stages(options, as_given("finetune", options), "finetune")
