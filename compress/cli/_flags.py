@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from compress.cli.options import AMOUNT, MILLISECONDS, Option
+from compress.cli.options import AMOUNT, MILLISECONDS, ModelName, Option
 from compress.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def _option(flag: Flag) -> Callable[[Any], Any]:
         "ms": MILLISECONDS,
         "amount": AMOUNT,
         "folder": click.Path(path_type=Path),
+        "model": ModelName(),
     }
     settings: dict[str, Any] = {"cls": Option, "help": flag.help, "section": flag.group}
     if flag.kind == "switch":
@@ -65,12 +66,14 @@ def _option(flag: Flag) -> Callable[[Any], Any]:
 # --- flags → recipe ---------------------------------------------------------------------------------------------
 
 
-def edits(table: Table, recipe: Recipe, given: Given) -> list[Edit]:
-    """What the given flags change in the recipe. recipe: without --set. Raises UserError for flags that do not fit."""
-    from compress.stages.shared.flags import Edit, is_given
+def edits(table: Table, loaded: LoadedRecipe, given: Given) -> list[Edit]:
+    """What the given flags change in the recipe. loaded: without --set. Raises UserError for flags that do not fit."""
+    from compress.stages.shared.flags import Edit, Keys, is_given
 
-    place = first_stage(recipe, table.kind)
-    stage = f"stages.{place}."
+    if table.every:  # not validated: --set may bring what is missing
+        places = [place for place, kind in enumerate(loaded.kinds) if kind == table.kind]
+    else:
+        places = [first_stage(loaded.recipe, table.kind)]
     said = [flag for flag in table.flags if is_given(given.get(flag.key))]
     made: list[Edit] = []
     for name, family in table.families.items():
@@ -78,15 +81,22 @@ def edits(table: Table, recipe: Recipe, given: Given) -> list[Edit]:
         if family.why and len(members) > 1:
             raise UserError(f"{' and '.join(f.name for f in members)} together", why=family.why, do="give one of them")
         origin = " ".join(flag.origin(given[flag.key]) for flag in members)
-        made += [Edit(stage + key, None, origin) for key in family.keys if members]
+        made += [Edit(f"stages.{at}.{key}", None, origin) for key in family.keys if members for at in places]
     for flag in said:
         value = given[flag.key]
-        if flag.path and flag.kind == "switch":
-            made.append(Edit(stage + flag.path, flag.constant, flag.name))
-        elif flag.path:
+        if not flag.path:
+            continue
+        if flag.kind == "switch":
+            changed = flag.constant
+        else:
             changed = value if flag.convert is None else flag.convert(value, flag.name)
-            made.append(Edit(stage + flag.path, changed, flag.origin(value)))
-    return made if table.edits is None else [*made, *table.edits(recipe, place, given)]
+        keys = changed if isinstance(changed, Keys) else {flag.path: changed}
+        made += [
+            Edit(f"stages.{at}.{key}", content, flag.origin(value))
+            for key, content in keys.items()
+            for at in ("*" if flag.within else places)
+        ]
+    return made if table.edits is None else [*made, *table.edits(loaded.recipe, places[0], given)]
 
 
 def first_stage(recipe: Recipe, kind: str) -> int:
@@ -123,7 +133,7 @@ def resolve(
 
     first = [one for one in without_set(options.overrides) if not later or not one.path.startswith(later)]
     base = LoadedRecipe.read(name, first)
-    made = edits(table, base.recipe, given)
+    made = edits(table, base, given)
     if model is not None:
         made.insert(0, Edit("teacher", model, f"MODEL {model}"))
     found = base.with_overrides(with_edits(options.overrides, made))

@@ -54,6 +54,12 @@ class LoadedRecipe:
         except ValidationError as error:
             raise explain(error, root) from None
 
+    @property
+    def kinds(self) -> list[str]:
+        """Of the stages, with the overrides applied, before anything is validated."""
+        rows = self._root.plain().get("stages")
+        return [str(row.get("kind")) if isinstance(row, dict) else "" for row in rows] if isinstance(rows, list) else []
+
     @cached_property
     def _root(self) -> Value:
         root = deepcopy(self._source)
