@@ -48,6 +48,9 @@ def command(
 ) -> None:
     """Serve the MLflow page of the runs until Ctrl-C, and print the link that opens it.
 
+    \b
+      compress ui --view lineage --run NAME
+
     The link opens quality against latency and megabytes, not MLflow's start page; with --view, the table of one model's
     lineage or of a contest.
     """
