@@ -31,12 +31,12 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config import layer_maps as layermaps
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import take_layers
-from compress.fit.certificate.document import FILE
 from compress.fit.cost.serving import Bits, Serving, rounded
 from compress.fit.make.evaluator import Judge, Judged
 from compress.fit.plan.plans import Plan
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
+from compress.modelfolder.meta import CERTIFICATE
 from compress.onnx.check import ROWS
 from compress.onnx.writer import Writer, write_into
 from compress.predict.predictor import MAX_TOKENS
@@ -129,7 +129,7 @@ def fitted(asked: argparse.Namespace, name: str, budget: str, words: list[str]) 
     """A fit as its user runs it."""
     folder = asked.work / f"fit-{name}"
     told = asked.work / f"fit-{name}.seconds"
-    if not (folder / FILE).is_file():
+    if not (folder / CERTIFICATE).is_file():
         command = [
             sys.executable, "-m", "compress", "fit", str(asked.folder), "--data", asked.data, "--output", str(folder),
             "--threads", str(asked.threads), "--length", str(asked.length), "--max-length", str(asked.max_length),
@@ -140,9 +140,9 @@ def fitted(asked: argparse.Namespace, name: str, budget: str, words: list[str]) 
         if done.returncode not in (0, FITTED):
             raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
         told.write_text(str(time.monotonic() - begin), encoding="utf-8")
-    if not (folder / FILE).is_file():
+    if not (folder / CERTIFICATE).is_file():
         return Entry(f"fit {budget}", None, "below the least possible")
-    found: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     return Entry(f"fit {budget}", folder / "model", found["status"], float(told.read_text(encoding="utf-8")))
 
 

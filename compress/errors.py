@@ -34,7 +34,10 @@ class UserError(Exception):
 
     what: what is wrong, as a short clause.   where: file:line:column, key path, row, flag.
     why: found against allowed.   do: the next action, often the nearest right thing.
+    result: of a Python call whose results were there before it failed, what it would have returned; else None.
     """
+
+    result: Any = None
 
     def __init__(
         self,

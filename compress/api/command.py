@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from compress import registry
 from compress.console import collected_documents
 from compress.errors import UserError, did_you_mean, printable
+
+R = TypeVar("R")
 
 FOLDER = "compress.cli"
 OWN = ("json", "debug", "help", "quiet", "dry_run")
@@ -30,17 +32,41 @@ def call(name: str, values: Mapping[str, Any], *positional: str, quiet: bool = F
     given; None: not given.  quiet: without notes and progress on stderr; warnings stay.
     Raises UserError for an unknown keyword or a value that the flag does not take, and what the command raises.
     """
+    with collected_documents() as documents:
+        _run(name, values, positional, quiet)
+        return documents[-1] if documents else {}
+
+
+def call_for(
+    kind: Callable[[str, Mapping[str, Any]], R],
+    name: str,
+    values: Mapping[str, Any],
+    *positional: str,
+    quiet: bool = False,
+) -> R:
+    """What `call` returns, as a result of this kind. An error that is raised after the document was printed has the
+    result in its attribute `result`."""
+    with collected_documents() as documents:
+        try:
+            _run(name, values, positional, quiet)
+        except UserError as error:
+            if documents:
+                error.result = kind(name, documents[-1])
+            raise
+        return kind(name, documents[-1] if documents else {})
+
+
+def _run(name: str, values: Mapping[str, Any], positional: Sequence[str], quiet: bool) -> None:
     command: click.Command = registry.module(FOLDER, name).command
     shown = name.replace("_", "-")
     words = [*positional, *_words(command, values, f"compress.{name}")]
     how = ["--json", *(["--quiet"] if quiet else [])]
-    with _as_typed(["compress", shown, *words]), collected_documents() as documents:
+    with _as_typed(["compress", shown, *words]):
         try:
             with command.make_context(f"compress {shown}", [*words, *how]) as context:
                 command.invoke(context)
         except click.ClickException as error:
             raise _complaint(error, name) from None
-    return documents[-1] if documents else {}
 
 
 def _words(command: click.Command, values: Mapping[str, Any], where: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from compress.api.command import call
+from compress.api.command import call, call_for
 from compress.api.data_input import Data, data_name
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
@@ -86,7 +86,7 @@ class Model:
         told = {"data": data_name(data, split), "split": split, **self._options("evaluate", options)}
         if against is not None:
             told["against"] = model_name(against)
-        return Result("evaluate", call("evaluate", told, str(self.path), quiet=quiet))
+        return call_for(Result, "evaluate", told, str(self.path), quiet=quiet)
 
     def benchmark(self, *others: ModelLike, quiet: bool = False, **options: Any) -> Result:
         """Latency and throughput on this machine, timed in turn with `others`: `compress benchmark`.
@@ -94,7 +94,7 @@ class Model:
         options: flags of the command, underscored: `length=128, threads=1, batch=8, repeats=50`.
         """
         names = [str(self.path), *map(model_name, others)]
-        return Result("benchmark", call("benchmark", self._options("benchmark", options), *names, quiet=quiet))
+        return call_for(Result, "benchmark", self._options("benchmark", options), *names, quiet=quiet)
 
     # --- files ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from compress.api.command import call
+from compress.api.command import call_for
 from compress.api.data_input import Data, data_name
 from compress.api.model import Model
 from compress.api.model_input import ModelLike, model_name
@@ -57,7 +57,7 @@ def analyze(
     """
     told = {**options, "data": data_name(data), "against": None if against is None else model_name(against)}
     told["output"] = None if output is None else fspath(output)
-    return Analysis("analyze", call("analyze", told, model_name(model), quiet=quiet))
+    return call_for(Analysis, "analyze", told, model_name(model), quiet=quiet)
 
 
 def calibrate(
@@ -68,7 +68,7 @@ def calibrate(
     output: a new folder for the model. Its predictions are unchanged; only the probabilities change.
     """
     told = {**options, "data": data_name(data, split), "split": split, "output": fspath(output)}
-    return WrittenModel("calibrate", call("calibrate", told, model_name(model), quiet=quiet))
+    return call_for(WrittenModel, "calibrate", told, model_name(model), quiet=quiet)
 
 
 def extend(
@@ -85,7 +85,7 @@ def extend(
     max_positions: the longest sequence in tokens.  window: tokens that each token attends to on each side; None: all.
     """
     told = {**options, "max_positions": max_positions, "window": window, "output": fspath(output)}
-    return WrittenModel("extend", call("extend", told, model_name(model), quiet=quiet))
+    return call_for(WrittenModel, "extend", told, model_name(model), quiet=quiet)
 
 
 def verify(model: ModelLike, data: Data | None = None, *, quiet: bool = False, **options: Any) -> Result:
@@ -95,7 +95,7 @@ def verify(model: ModelLike, data: Data | None = None, *, quiet: bool = False, *
     certificate, and for a file that is not the one that was certified.
     """
     told = {**options, "data": None if data is None else data_name(data, "test")}
-    return Result("verify", call("verify", told, model_name(model), quiet=quiet))
+    return call_for(Result, "verify", told, model_name(model), quiet=quiet)
 
 
 def promote(
@@ -118,4 +118,4 @@ def promote(
     told = {**options, "as": alias, "name": name, "split": split}
     told |= {"data": None if data is None else data_name(data, split)}
     told |= {"against": None if against is None else model_name(against)}
-    return Result("promote", call("promote", told, *map(model_name, several), quiet=quiet))
+    return call_for(Result, "promote", told, *map(model_name, several), quiet=quiet)

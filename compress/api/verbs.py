@@ -11,7 +11,9 @@ What all of them take beside what they name:
 - `quiet`: no notes and no progress on stderr.
 - any other flag of the command, underscored: `seed=1, device="cpu", threads=2, max_length=64, limit=1000`.
 
-All raise `compress.UserError`, one line that says what is wrong and what to do, and return when the run is done.
+All raise `compress.UserError`, one line that says what is wrong and what to do, and return when the run is done. An
+error that comes after the results were there, such as that of a model of `fit` without a certificate, has them in its
+attribute `result`; it is None otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from compress.api.command import call
+from compress.api.command import call_for
 from compress.api.data_input import Data, data_name
 from compress.api.model import Model
 from compress.api.model_input import ModelLike, model_name
@@ -345,7 +347,7 @@ def run(
     told = {**options}
     told |= {key: model_name(one) for key, one in (("model", model), ("teacher", teacher)) if one is not None}
     told |= _shared(data, output, _exact(recipe, training, set))
-    return RunResult("run", call("run", told, fspath(recipe), quiet=quiet))
+    return call_for(RunResult, "run", told, fspath(recipe), quiet=quiet)
 
 
 def fit(
@@ -365,10 +367,11 @@ def fit(
 
     max_mb: megabytes (10^6 bytes) of the deployed file.  max_ms: median milliseconds of a batch.  max_drop: points of
     the main metric lost.  train: "none", "recover" or "full". Raises UserError where no model meets the bounds or the
-    machine was too busy for a certificate; `uncertified=True` takes the model without one.
+    machine was too busy for a certificate; the error's `result` is then what this function returns otherwise, with the
+    best model found. `uncertified=True` takes a model without a certificate.
     """
     told = {**options, "max_mb": max_mb, "max_ms": max_ms, "max_drop": max_drop, "train": train}
-    return RunResult("fit", call("fit", told | _shared(data, output, set), model_name(model), quiet=quiet))
+    return call_for(RunResult, "fit", told | _shared(data, output, set), model_name(model), quiet=quiet)
 
 
 def compare(
@@ -387,7 +390,7 @@ def compare(
     told: dict[str, Any] = {**options, "split": split}
     told |= {"data": None if data is None else data_name(data, split)}
     told |= {"against": None if against is None else model_name(against)}
-    return Result("compare", call("compare", told, *map(model_name, models), quiet=quiet))
+    return call_for(Result, "compare", told, *map(model_name, models), quiet=quiet)
 
 
 # --- recipes --------------------------------------------------------------------------------------------------------
@@ -409,7 +412,7 @@ def _run(
     if training is not None and recipe is None:
         recipe = "qat" if told.get("mode") == "qat" else verb
     asked = {**told, **named, **_shared(data, output, exact if recipe is None else _exact(recipe, training, exact))}
-    return RunResult(verb, call(verb, asked, *map(model_name, model), quiet=quiet))
+    return call_for(RunResult, verb, asked, *map(model_name, model), quiet=quiet)
 
 
 def _shared(data: Data | None, output: Folder | None, exact: Settings | None) -> dict[str, Any]:

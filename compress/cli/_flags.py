@@ -3,7 +3,6 @@ were given the overrides of the recipe and the run."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from compress.cli.options import AMOUNT, MILLISECONDS, Option
+from compress.cli.options import AMOUNT, MILLISECONDS, ModelName, Option
 from compress.errors import UserError
 
 if TYPE_CHECKING:
     from compress.console import Console
     from compress.contracts import Override, RunOptions
-    from compress.recipe import Recipe
+    from compress.recipe import LoadedRecipe, Recipe
     from compress.run import RunReport
     from compress.stages.shared.flags import Edit, Flag, Given, Table
 
@@ -54,6 +53,7 @@ def _option(flag: Flag) -> Callable[[Any], Any]:
         "ms": MILLISECONDS,
         "amount": AMOUNT,
         "folder": click.Path(path_type=Path),
+        "model": ModelName(),
     }
     settings: dict[str, Any] = {"cls": Option, "help": flag.help, "section": flag.group}
     if flag.kind == "switch":
@@ -66,12 +66,14 @@ def _option(flag: Flag) -> Callable[[Any], Any]:
 # --- flags → recipe ---------------------------------------------------------------------------------------------
 
 
-def edits(table: Table, recipe: Recipe, given: Given) -> list[Edit]:
-    """What the given flags change in the recipe. recipe: without --set. Raises UserError for flags that do not fit."""
-    from compress.stages.shared.flags import Edit, is_given
+def edits(table: Table, loaded: LoadedRecipe, given: Given) -> list[Edit]:
+    """What the given flags change in the recipe. loaded: without --set. Raises UserError for flags that do not fit."""
+    from compress.stages.shared.flags import Edit, Keys, is_given
 
-    place = first_stage(recipe, table.kind)
-    stage = f"stages.{place}."
+    if table.every:  # not validated: --set may bring what is missing
+        places = [place for place, kind in enumerate(loaded.kinds) if kind == table.kind]
+    else:
+        places = [first_stage(loaded.recipe, table.kind)]
     said = [flag for flag in table.flags if is_given(given.get(flag.key))]
     made: list[Edit] = []
     for name, family in table.families.items():
@@ -79,15 +81,22 @@ def edits(table: Table, recipe: Recipe, given: Given) -> list[Edit]:
         if family.why and len(members) > 1:
             raise UserError(f"{' and '.join(f.name for f in members)} together", why=family.why, do="give one of them")
         origin = " ".join(flag.origin(given[flag.key]) for flag in members)
-        made += [Edit(stage + key, None, origin) for key in family.keys if members]
+        made += [Edit(f"stages.{at}.{key}", None, origin) for key in family.keys if members for at in places]
     for flag in said:
         value = given[flag.key]
-        if flag.path and flag.kind == "switch":
-            made.append(Edit(stage + flag.path, flag.constant, flag.name))
-        elif flag.path:
+        if not flag.path:
+            continue
+        if flag.kind == "switch":
+            changed = flag.constant
+        else:
             changed = value if flag.convert is None else flag.convert(value, flag.name)
-            made.append(Edit(stage + flag.path, changed, flag.origin(value)))
-    return made if table.edits is None else [*made, *table.edits(recipe, place, given)]
+        keys = changed if isinstance(changed, Keys) else {flag.path: changed}
+        made += [
+            Edit(f"stages.{at}.{key}", content, flag.origin(value))
+            for key, content in keys.items()
+            for at in ("*" if flag.within else places)
+        ]
+    return made if table.edits is None else [*made, *table.edits(loaded.recipe, places[0], given)]
 
 
 def first_stage(recipe: Recipe, kind: str) -> int:
@@ -114,35 +123,40 @@ def without_set(overrides: Sequence[Override]) -> list[Override]:
 
 def resolve(
     table: Table, name: str, model: str | None, given: Given, options: RunOptions, *, later: str = ""
-) -> RunOptions:
-    """The options with what MODEL and the table's flags change in the recipe `name`. Raises UserError.
+) -> LoadedRecipe:
+    """The recipe `name` with what MODEL, the table's flags and the options change in it. Raises UserError.
 
     later: paths that begin so are only legal once the table's flags are applied.
     """
-    from compress.recipe import load_recipe
+    from compress.recipe import LoadedRecipe
     from compress.stages.shared.flags import Edit
 
     first = [one for one in without_set(options.overrides) if not later or not one.path.startswith(later)]
-    base = load_recipe(name, overrides=first)
+    base = LoadedRecipe.read(name, first)
     made = edits(table, base, given)
     if model is not None:
         made.insert(0, Edit("teacher", model, f"MODEL {model}"))
-    found = dataclasses.replace(options, overrides=with_edits(options.overrides, made))
+    found = base.with_overrides(with_edits(options.overrides, made))
     if table.again is None and table.check is None:
         return found
-    recipe = load_recipe(name, overrides=found.overrides)
-    place = first_stage(recipe, table.kind)
+    place = first_stage(found.recipe, table.kind)
     if table.check is not None:
-        table.check(recipe, place, given)
-    return found if table.again is None else and_then(found, table.again(recipe, place, given))
+        table.check(found.recipe, place, given)
+    return found if table.again is None else and_then(found, table.again(found.recipe, place, given))
 
 
-def and_then(options: RunOptions, made: Iterable[Edit]) -> RunOptions:
-    """The options with edits of the recipe that --set has changed already."""
+def and_then(loaded: LoadedRecipe, made: Iterable[Edit]) -> LoadedRecipe:
+    """A recipe that --set has changed already, with edits."""
     from compress.contracts import Override
 
-    more = (Override(one.path, one.value, one.origin) for one in made)
-    return dataclasses.replace(options, overrides=(*options.overrides, *more))
+    return loaded.and_then(*(Override(one.path, one.value, one.origin) for one in made))
+
+
+def as_given(name: str, options: RunOptions) -> Callable[[], LoadedRecipe]:
+    """What reads the recipe that the options name, else `name`, of a command whose flags change nothing else in it."""
+    from compress.recipe import LoadedRecipe
+
+    return lambda: LoadedRecipe.read(options.recipe or name, options.overrides)
 
 
 # --- the run ----------------------------------------------------------------------------------------------------
@@ -154,8 +168,8 @@ def run_table(
     """The recipe with the flags applied, all of its stages; with --no-recover only those of the table's kind."""
     console, name = listening(options), options.recipe or table.recipe
     verb = table.kind if given.get("no_recover") else None
-    options = resolve(table, name, model, given, options)
-    run(name, options, console, verb=verb, seeds=given.get("seeds"), inputs=inputs)
+    loaded = resolve(table, name, model, given, options)
+    run(loaded, options, console, verb=verb, seeds=given.get("seeds"), inputs=inputs)
 
 
 def listening(options: RunOptions) -> Console:
@@ -168,7 +182,7 @@ def listening(options: RunOptions) -> Console:
 
 
 def run(
-    name: str,
+    loaded: LoadedRecipe,
     options: RunOptions,
     console: Console,
     *,
@@ -181,6 +195,6 @@ def run(
     from compress.run import run_recipe
 
     if seeds is not None:
-        run_seeds(name, options, console, seeds, verb=verb, inputs=inputs or {})
+        run_seeds(loaded, options, console, seeds, verb=verb, inputs=inputs or {})
         return None
-    return run_recipe(name, options, console, verb=verb, inputs=inputs)
+    return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs)

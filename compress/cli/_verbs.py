@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
+    from compress.recipe import LoadedRecipe
 
 
 def run_stages(
     options: RunOptions,
-    default: str,
+    load: Callable[[], LoadedRecipe],
     verb: str | None,
     *,
     seeds: int | None = None,
     check: bool = False,
     **inputs: Path | None,
 ) -> None:
-    """Run the recipe that the options name (else `default`), `seeds` times; verb: only its stages of that kind.
+    """Run a recipe, `seeds` times; verb: only its stages of that kind.
 
-    check: try it on a few examples instead. Under torchrun the first process does all that, the others train with it.
+    load: reads the recipe and applies the flags.  check: try it on a few examples instead. Under torchrun the first
+    process does all that, the others train with it.
     """
     from compress.training.distributed import launched
 
@@ -30,12 +32,12 @@ def run_stages(
             from compress.run.workers import follow
 
             follow(team, options)
-        _lead(options, default, verb, seeds, check, inputs)
+        _lead(options, load, verb, seeds, check, inputs)
 
 
 def _lead(
     options: RunOptions,
-    default: str,
+    load: Callable[[], LoadedRecipe],
     verb: str | None,
     seeds: int | None,
     check: bool,
@@ -53,11 +55,10 @@ def _lead(
 
         if seeds is not None:
             raise UserError("cannot be combined with --check", where="--seeds", do="remove one of the two")
-        check_recipe(options.recipe or default, options, console, verb=verb, inputs=given)
+        check_recipe(load(), options, console, verb=verb, inputs=given)
         return
-    from compress.recipe import load_recipe
-
-    if load_recipe(options.recipe or default, overrides=options.overrides).sweep is not None:
+    loaded = load()
+    if loaded.recipe.sweep is not None:
         from compress.errors import UserError
         from compress.experiments.sweep import run_sweep
 
@@ -65,11 +66,11 @@ def _lead(
             raise UserError(
                 "a sweep already consists of several runs", where="--seeds", do="remove --seeds, or sweep over seed"
             )
-        run_sweep(options.recipe or default, options, console, verb=verb, inputs=given)
+        run_sweep(loaded, options, console, verb=verb, inputs=given)
         return
     if seeds is not None:
         from compress.experiments.seeds import run_seeds
 
-        run_seeds(options.recipe or default, options, console, seeds, verb=verb, inputs=given)
+        run_seeds(loaded, options, console, seeds, verb=verb, inputs=given)
         return
-    run_recipe(options.recipe or default, options, console, verb=verb, inputs=given)
+    run_recipe(loaded.recipe, options, console, verb=verb, inputs=given)

@@ -1,8 +1,4 @@
-"""Print the shell code that completes commands, options and recipe names.
-
-bash: add `eval "$(compress completion bash)"` to ~/.bashrc; zsh likewise in ~/.zshrc;
-fish: `compress completion fish > ~/.config/fish/completions/compress.fish`.
-"""
+"""Print the shell code that completes commands, options and recipe names."""
 
 from __future__ import annotations
 
@@ -18,6 +14,13 @@ from compress.errors import UserError
 @debug_option
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
+    """Print the shell code that completes commands, options and recipe names.
+
+    \b
+      compress completion fish > ~/.config/fish/completions/compress.fish
+
+    bash: add `eval "$(compress completion bash)"` to ~/.bashrc; zsh likewise in ~/.zshrc.
+    """
     from click.shell_completion import get_completion_class
 
     root = context.find_root()

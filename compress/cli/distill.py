@@ -2,56 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli._student import student_flags
+from compress.cli._flags import resolve, stage_flags
 from compress.cli._verbs import run_stages
 from compress.cli.options import Command, shared
+from compress.stages.distill.flags import TABLE
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
-
-
-DEFAULT = "distilbert"
+    from compress.recipe import LoadedRecipe
 
 
 @click.command(cls=Command)
 @shared("recipe", "teacher", "data", "compute", "onnx", "output", "store", "experiment")
-@click.option(
-    "--general-teacher",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Pretrained encoder with a masked-LM head, for recipes that train on a corpus first.",
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(2, 100),
-    help="Repeat the run with N seeds, each in its own folder; report mean and spread.",
-)
-@click.option(
-    "--teacher-cache",
-    metavar="FOLDER",
-    help="Cache teacher outputs in this folder: later epochs, seeds and students read them.",
-)
-@click.option("--no-control", is_flag=True, help="Skip the control: the same student trained on hard labels only.")
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Overfit 64 examples (about a minute) as a sanity check; no model is saved.",
-)
-@student_flags
-def command(
-    options: RunOptions,
-    general_teacher: Path | None,
-    teacher_cache: str | None,
-    no_control: bool,
-    seeds: int | None,
-    check: bool,
-) -> None:
+@stage_flags(TABLE)
+def command(options: RunOptions, given: dict[str, Any]) -> None:
     """Distil a teacher into a smaller student, and measure both.
 
     \b
@@ -71,21 +39,9 @@ def command(
     trains it on 64 examples and reports which objective does not decrease, the likely cause, and the estimated time of
     the full run. Exit code 0: it learns them; 3: it does not.
     """
-    if no_control:
-        from compress.contracts import Override
 
-        skip = Override("stages.*.control", False, "--no-control", required=False)
-        options = dataclasses.replace(options, overrides=(*options.overrides, skip))
-    if teacher_cache is not None:
-        options = _with_cache(options, teacher_cache)
-    run_stages(options, DEFAULT, "distill", seeds=seeds, check=check, general_teacher=general_teacher)
+    def load() -> LoadedRecipe:
+        return resolve(TABLE, options.recipe or TABLE.recipe, None, given, options)
 
-
-def _with_cache(options: RunOptions, folder: str) -> RunOptions:
-    """Every distill stage caches its teacher's outputs in `folder`."""
-    from compress.contracts import Override
-    from compress.recipe import load_recipe
-
-    places = [i for i, s in enumerate(load_recipe(options.recipe or DEFAULT).stages) if s.kind == "distill"]
-    caches = [Override(f"stages.{i}.cache.path", folder, f"--teacher-cache {folder}") for i in places]
-    return dataclasses.replace(options, overrides=(*caches, *options.overrides))  # --set has the last word
+    seeds, check, general = given["seeds"], given["check"], given["general_teacher"]
+    run_stages(options, load, TABLE.kind, seeds=seeds, check=check, general_teacher=general)

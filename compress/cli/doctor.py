@@ -43,6 +43,11 @@ class Finding:
 @click.command(cls=Command)
 @shared("store")
 def command(options: RunOptions) -> int:
+    """Say what this machine has: versions, devices, threads, store, disk, and what is missing for which extra.
+
+    \b
+      compress doctor --json
+    """
     from compress.console import Console
 
     findings = [*_system(), *_compute(), *_store(options.tracking_uri), *_disk(), *_packages(), _browser()]

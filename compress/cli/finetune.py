@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from compress.cli._flags import resolve, stage_flags
 from compress.cli._verbs import run_stages
 from compress.cli.options import Command, shared
+from compress.stages.finetune.flags import TABLE
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -15,18 +17,11 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @shared("recipe", "model", "data", "compute", "output", "store", "experiment")
-@click.option("--new-head", is_flag=True, help="Replace a task head that has other labels with a new one.")
-def command(options: RunOptions, new_head: bool) -> None:
+@stage_flags(TABLE)
+def command(options: RunOptions, given: dict[str, Any]) -> None:
     """Fine-tune a model folder on labelled text, to use it or to make it a teacher.
 
     \b
       compress finetune --model FOLDER --data FILE_OR_FOLDER
     """
-    if new_head:
-        import dataclasses
-
-        from compress.contracts import Override
-
-        override = Override("stages.*.new_head", True, "--new-head", required=False)
-        options = dataclasses.replace(options, overrides=(*options.overrides, override))
-    run_stages(options, "finetune", "finetune")
+    run_stages(options, lambda: resolve(TABLE, options.recipe or TABLE.recipe, None, given, options), TABLE.kind)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._flags import as_given
 from compress.cli._verbs import run_stages
 from compress.cli.options import Command, shared
 
@@ -25,4 +26,4 @@ def command(options: RunOptions, tokenizer: Path | None) -> None:
       compress pretrain --tokenizer runs/tok/model --corpus TEXT
       torchrun --nproc-per-node 4 -m compress pretrain --tokenizer runs/tok/model --corpus TEXT
     """
-    run_stages(options, "teacher", "pretrain", tokenizer=tokenizer)
+    run_stages(options, as_given("teacher", options), "pretrain", tokenizer=tokenizer)

@@ -22,7 +22,7 @@ from compress.stages.prune_layers.flags import (
 if TYPE_CHECKING:
     from compress.console import Console
     from compress.contracts import RunOptions
-    from compress.recipe import Recipe
+    from compress.recipe import LoadedRecipe, Recipe
     from compress.run import RunReport
 
 
@@ -54,12 +54,10 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
         _compare(name, model, given, options, console)
         return
     check_one(given)
-    options = _resolve(name, model, given, options, console)
-    report = run(name, options, console, verb=_verb(given), seeds=given["seeds"])
+    loaded = _resolve(name, model, given, options, console)
+    report = run(loaded, options, console, verb=_verb(given), seeds=given["seeds"])
     if report is not None and given["explain"]:
-        from compress.recipe import load_recipe
-
-        for line in explained(load_recipe(name, overrides=options.overrides), report):
+        for line in explained(loaded.recipe, report):
             console.result(line)
 
 
@@ -72,7 +70,6 @@ def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOp
     from compress import registry
     from compress.cli._flags import first_stage
     from compress.experiments.criteria import contest
-    from compress.recipe import load_recipe
     from compress.stages.shared.flags import parse_numbers, part_kind
 
     check_comparison(given)
@@ -81,24 +78,25 @@ def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOp
     if given["criterion"] != ALL:
         kinds = dict.fromkeys(part_kind(PACKAGE, one, "--criterion", [ALL]) for one in names)
     depths = () if given["keep"] is None else parse_numbers(given["keep"], "--keep", "0,5")
-    options = _resolve(name, model, {**given, "keep": None, "criterion": None}, options, console)
-    place = first_stage(load_recipe(name, overrides=options.overrides), TABLE.kind)
+    loaded = _resolve(name, model, {**given, "keep": None, "criterion": None}, options, console)
+    place = first_stage(loaded.recipe, TABLE.kind)
     contest(
-        name, place, depths, given["seeds"] or 1, list(kinds), given["random_subsets"] or 0, _verb(given),
+        loaded, place, depths, given["seeds"] or 1, list(kinds), given["random_subsets"] or 0, _verb(given),
         not given["no_recover"], options, console,
     )  # fmt: skip
 
 
-def _resolve(name: str, model: str | None, given: dict[str, Any], options: RunOptions, console: Console) -> RunOptions:
+def _resolve(
+    name: str, model: str | None, given: dict[str, Any], options: RunOptions, console: Console
+) -> LoadedRecipe:
     from compress.cli._flags import and_then, first_stage, resolve
-    from compress.recipe import load_recipe
     from compress.stages.shared.flags import Edit
 
     made = resolve(TABLE, name, model, given, options)
     per_round = given["layers_per_round"]
     if per_round is None:
         return made
-    recipe = load_recipe(name, overrides=made.overrides)
+    recipe = made.recipe
     rows = repeated(recipe, first_stage(recipe, TABLE.kind), per_round, _depth(recipe, options, console))
     return and_then(made, [Edit("stages", rows, f"{ROUND} {per_round}")])
 
@@ -107,16 +105,16 @@ def _depth(recipe: Recipe, options: RunOptions, console: Console) -> int:
     """Layers of the model to prune, made or not. Raises UserError."""
     from compress.errors import UserError
     from compress.modelfolder import folder as modelfolder
-    from compress.recipe import load_recipe
+    from compress.recipe import TeacherRow
     from compress.run import Run
-    from compress.run.teachers import is_recipe, overrides, teacher_folder
+    from compress.run.teachers import teacher_folder, teacher_recipe
 
     name = recipe.teacher
     if name is None:
         raise UserError("a model is required", where="MODEL", do="give the folder of a fine-tuned model")
-    if not is_recipe(name):
+    teacher = teacher_recipe(recipe, TeacherRow(model=name))
+    if teacher is None:
         return modelfolder.inspect(teacher_folder(name)).config.depth
-    teacher = load_recipe(name, overrides=overrides(recipe, load_recipe(name)))
     planned = Run(teacher, options, console, None, {}).outline(None, None)
     assert planned is not None
     return planned.depth

@@ -39,4 +39,5 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
     console, name = listening(options), options.recipe or TABLE.recipe
     given["corpus"] = next((one.origin for one in options.overrides if one.path == "corpus.source"), None)
     # A recipe that reads no corpus rejects one, until the flags make it read it.
-    run(name, resolve(TABLE, name, model, given, options, later="corpus."), console, verb=TABLE.kind)
+    loaded = resolve(TABLE, name, model, given, options, later="corpus.")
+    run(loaded, options, console, verb=TABLE.kind)

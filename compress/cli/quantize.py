@@ -39,4 +39,5 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
 
     console, name = listening(options), options.recipe or RECIPES[given["mode"] or "ptq"]
     verb = TABLE.kind if given["mode"] == "ptq" else None
-    run(name, resolve(TABLE, name, model, given, options), console, verb=verb, seeds=given["seeds"])
+    loaded = resolve(TABLE, name, model, given, options)
+    run(loaded, options, console, verb=verb, seeds=given["seeds"])

@@ -56,8 +56,10 @@ def list_(as_json: bool) -> None:
 @debug_option
 def show(recipe: str, resolved: bool, set_: tuple[str, ...]) -> None:
     """Print a recipe."""
+    from compress.console import Console
     from compress.recipe import find_recipe, load_recipe, parse_override
 
+    Console().listen()
     if set_ and not resolved:
         raise UserError("only applies with --resolved", where="--set", do="add --resolved")
     if resolved:
@@ -99,9 +101,11 @@ def copy(recipe: str, target: Path | None) -> None:
 @debug_option
 def validate(recipes: tuple[str, ...]) -> int:
     """Check recipes without running them (default: all shipped ones)."""
+    from compress.console import Console
     from compress.recipe import load_recipe
     from compress.recipe.library import names
 
+    Console().listen()
     worst = ExitCode.OK
     for name in recipes or names():
         try:

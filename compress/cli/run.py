@@ -11,6 +11,7 @@ from compress.cli.options import Command, RecipeName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
+    from compress.recipe import LoadedRecipe
 
 
 @click.command(cls=Command)
@@ -40,24 +41,22 @@ def command(options: RunOptions, name: str, until: str | None, begin: str | None
         why = "--from reuses the stages before it"
         raise UserError("does not work with --from", where="--no-cache", why=why, do="remove one of the two")
     options = dataclasses.replace(options, chain=ChainOptions(until, begin, not no_cache))
-    run_stages(_with_teacher(name, options), name, None)
+    run_stages(options, lambda: _with_teacher(name, options), None)
 
 
-def _with_teacher(name: str, options: RunOptions) -> RunOptions:
+def _with_teacher(name: str, options: RunOptions) -> LoadedRecipe:
     """The model that the recipe starts from also teaches, in place of the teacher that the recipe names, unless
     --teacher names another."""
-    import dataclasses
-
     from compress.cli._flags import with_edits, without_set
-    from compress.recipe import load_recipe
+    from compress.recipe import LoadedRecipe
     from compress.stages.shared.flags import Edit
 
     model = next((one.value for one in options.overrides if one.path == "model"), None)
     named = any(one.path in ("teacher", "teachers") and one.value is not None for one in options.overrides)
+    loaded = LoadedRecipe.read(name, options.overrides)
     if model is None or named:
-        return options
-    recipe = load_recipe(name, overrides=without_set(options.overrides))
+        return loaded
+    recipe = loaded.with_overrides(without_set(options.overrides)).recipe
     if not recipe.stages[0].compresses or recipe.teachers is not None:
-        return options
-    made = with_edits(options.overrides, [Edit("teacher", model, f"--model {model}")])
-    return dataclasses.replace(options, overrides=made)
+        return loaded
+    return loaded.with_overrides(with_edits(options.overrides, [Edit("teacher", model, f"--model {model}")]))

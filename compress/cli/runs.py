@@ -29,7 +29,11 @@ _dry = click.option("--dry-run", is_flag=True, help="Print what would be done; c
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """Manage the runs of the MLflow store: list, show, delete, export and import them."""
+    """Manage the runs of the MLflow store: list, show, delete, export and import them.
+
+    \b
+      compress runs list --limit 10
+    """
 
 
 command.add_command(sync_command, "sync")

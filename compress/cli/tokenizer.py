@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._flags import as_given
 from compress.cli._verbs import run_stages
 from compress.cli.options import Command, shared
 
@@ -21,4 +22,4 @@ def command(options: RunOptions) -> None:
     \b
       compress tokenizer --corpus TEXT --set stages.0.vocabulary_size=8000
     """
-    run_stages(options, "teacher", "tokenizer")
+    run_stages(options, as_given("teacher", options), "tokenizer")

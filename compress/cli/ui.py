@@ -49,6 +49,9 @@ def command(
 ) -> None:
     """Serve the MLflow page of the runs until Ctrl-C, and print the link that opens it.
 
+    \b
+      compress ui --view lineage --run NAME
+
     The link opens the trade-off view (quality versus latency and size); with --view, the lineage of one model or a
     comparison of pruning criteria.
     """

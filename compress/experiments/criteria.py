@@ -22,7 +22,7 @@ from compress.data.task import Scored
 from compress.errors import ExitCode, Stopped, UserError
 from compress.experiments.criteria_table import COIN, Entry, Layers, Weighted, as_json, ranked, said, table, told
 from compress.measure.models import Measured
-from compress.recipe import Recipe, load_recipe
+from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
 from compress.run.folder import RUNS, resume_command
@@ -43,13 +43,13 @@ class Contest:
     are drawn at random for each depth, and measured after recovery like the criteria's: what a coin is worth."""
 
     def __init__(
-        self, name: str, place: int, depths: Sequence[int], seeds: Sequence[int], criteria: Sequence[str], draws: int,
-        verb: str | None, options: RunOptions, console: Console, stop: StopFlag,
+        self, loaded: LoadedRecipe, place: int, depths: Sequence[int], seeds: Sequence[int], criteria: Sequence[str],
+        draws: int, verb: str | None, options: RunOptions, console: Console, stop: StopFlag,
     ) -> None:  # fmt: skip
-        self.name, self.place, self.seeds, self.verb = name, place, list(seeds), verb
+        self.loaded, self.place, self.seeds, self.verb = loaded, place, list(seeds), verb
         self.criteria, self.draws = list(criteria), draws
         self.options, self.console = options, console
-        self.recipe: Recipe = load_recipe(name, overrides=options.overrides)
+        self.recipe = loaded.recipe
         self.base = options.output or RUNS / f"{self.recipe.name}-contest"
         if self.base.exists() and not options.resume:
             raise UserError(
@@ -159,10 +159,9 @@ class Contest:
         said = [Override(f"{at}.{key}", None, origin) for key in (*TARGETS, "max_layers_per_stage", "protect")]
         said += [Override(f"{at}.layers", list(layers), origin), Override("seed", seed, origin)]
         said += [Override(f"evaluation.latency.{key}", value, origin) for key, value in QUICK.items()]
-        overrides = (*self.options.overrides, *said)
         folder = self.base / f"keep-{len(layers)}" / "-".join(map(str, layers)) / f"seed-{seed}"
-        one = dataclasses.replace(self.options, output=folder, overrides=overrides, resume=folder.exists())
-        recipe, tags = load_recipe(self.name, overrides=overrides), {"compress.criteria": ", ".join(criteria)}
+        one = dataclasses.replace(self.options, output=folder, resume=folder.exists())
+        recipe, tags = self.loaded.and_then(*said).recipe, {"compress.criteria": ", ".join(criteria)}
         report = Run(recipe, one, self.console, self.verb, {}, parent=log.parent, tags=tags).go()
         assert report is not None
         return next(m for m in report.measured if m.subject.role == "student")
@@ -234,8 +233,8 @@ def _mean(figures: Sequence[Weighted]) -> Weighted:
 
 
 def contest(
-    name: str, place: int, depths: Sequence[int], seeds: int, criteria: Sequence[str], draws: int, verb: str | None,
-    recover: bool, options: RunOptions, console: Console,
+    loaded: LoadedRecipe, place: int, depths: Sequence[int], seeds: int, criteria: Sequence[str], draws: int,
+    verb: str | None, recover: bool, options: RunOptions, console: Console,
 ) -> None:  # fmt: skip
     """Run it and tell: a table, what may be said, and a tracked run above those of every cut.
 
@@ -245,12 +244,10 @@ def contest(
     Raises UserError when the folder holds something else.
     """
     if depths:  # the recipe's own number is nobody's here, and must not be held against what is protected
-        own = Override(f"stages.{place}.keep", max(depths), "--keep")
-        options = dataclasses.replace(options, overrides=(*options.overrides, own))
-    recipe = load_recipe(name, overrides=options.overrides)
-    seeds_run = range(recipe.seed, recipe.seed + seeds)
+        loaded = loaded.and_then(Override(f"stages.{place}.keep", max(depths), "--keep"))
+    seeds_run = range(loaded.recipe.seed, loaded.recipe.seed + seeds)
     with StopFlag() as stop:
-        one = Contest(name, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
+        one = Contest(loaded, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
         try:
             entries, lines = _held(one, recover)
         except Stopped as stopped:

@@ -25,7 +25,7 @@ from compress.data.reading.corpus import Corpus
 from compress.data.tables.table import UNLABELLED, Rows, Table
 from compress.errors import ExitCode, Stopped, UserError
 from compress.modelfolder import folder as modelfolder
-from compress.recipe import load_recipe
+from compress.recipe import LoadedRecipe
 from compress.report.rows import title
 from compress.run import Run, input_folder, train_prepared, training_context
 from compress.stages.distill.checks._check import Finding
@@ -84,7 +84,7 @@ class Outcome:
 
 
 def check_recipe(
-    name: str, options: RunOptions, console: Console, *, verb: str | None, inputs: Mapping[str, Path]
+    loaded: LoadedRecipe, options: RunOptions, console: Console, *, verb: str | None, inputs: Mapping[str, Path]
 ) -> None:
     """Train each distillation stage of a recipe on a few examples, and tell whether it learns them.
 
@@ -92,9 +92,8 @@ def check_recipe(
     UserError (REFUSED) when a stage does not learn, Stopped when a signal asked to stop.
     """
     _refuse(options)
-    recipe = load_recipe(name, overrides=options.overrides)
     given = {key: input_folder(key, path) for key, path in inputs.items()}
-    outcomes = _Rehearsal(Run(recipe, options, console, verb, given)).rehearse()
+    outcomes = _Rehearsal(Run(loaded.recipe, options, console, verb, given)).rehearse()
     for outcome in outcomes:
         _tell(outcome, console)
     reasons = [f"{o.name}: {reason}" for o in outcomes for reason in o.reasons]

@@ -12,7 +12,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import Stopped, UserError
 from compress.measure.models import Measured
-from compress.recipe import load_recipe
+from compress.recipe import LoadedRecipe
 from compress.report.rows import description, title
 from compress.run import Run, RunReport, input_folder
 from compress.run.folder import RUNS, resume_command
@@ -22,14 +22,15 @@ from evaluation.quality.intervals import mean_interval
 
 
 def run_seeds(
-    name: str, options: RunOptions, console: Console, count: int, *, verb: str | None, inputs: Mapping[str, Path]
-) -> None:
+    loaded: LoadedRecipe, options: RunOptions, console: Console, count: int, *, verb: str | None,
+    inputs: Mapping[str, Path],
+) -> None:  # fmt: skip
     """Run a recipe `count` times, with its seed and the next ones, each in a folder of its own, and report all.
 
     --resume goes on with the seeds that are not done. Raises UserError for a recipe whose runs score nothing, and
     whatever a single run raises.
     """
-    recipe = load_recipe(name, overrides=options.overrides)
+    recipe = loaded.recipe
     base = options.output or RUNS / f"{recipe.name}-seeds"
     given = {key: input_folder(key, path) for key, path in inputs.items()}
     seeds = range(recipe.seed, recipe.seed + count)
@@ -37,13 +38,11 @@ def run_seeds(
     for seed in seeds:
         console.note(f"seed {seed}, {seed - recipe.seed + 1} of {count}")
         folder = base / f"seed-{seed}"
+        one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
         # The last word, after --seed and --set, which say where to begin.
-        overrides = (*options.overrides, Override("seed", seed, f"--seeds {count}"))
-        one = dataclasses.replace(
-            options, output=folder, overrides=overrides, resume=options.resume and folder.exists()
-        )
+        seeded = loaded.and_then(Override("seed", seed, f"--seeds {count}"))
         try:
-            report = Run(load_recipe(name, overrides=overrides), one, console, verb, given).go()
+            report = Run(seeded.recipe, one, console, verb, given).go()
         except Stopped as stopped:  # the command that continues all seeds, not the one of this seed's folder
             raise Stopped(stopped.reason, resume_command(base)) from None
         if report is None:  # a dry run tells its plan once

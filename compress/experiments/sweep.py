@@ -13,7 +13,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import Stopped, UserError
 from compress.measure.models import Measured
-from compress.recipe import Recipe, load_recipe
+from compress.recipe import LoadedRecipe, Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
@@ -56,13 +56,13 @@ def named(values: Mapping[str, Any]) -> str:
 
 
 def run_sweep(
-    name: str, options: RunOptions, console: Console, *, verb: str | None, inputs: Mapping[str, Path]
+    loaded: LoadedRecipe, options: RunOptions, console: Console, *, verb: str | None, inputs: Mapping[str, Path]
 ) -> None:
     """Run every combination, each in a folder of its own, and compare them. --resume goes on with those not done.
 
     Raises UserError for a recipe whose runs score nothing, and whatever a single run raises.
     """
-    recipe = load_recipe(name, overrides=options.overrides)
+    recipe = loaded.recipe
     assert recipe.sweep is not None
     base = options.output or RUNS / recipe.name
     given = {key: input_folder(key, path) for key, path in inputs.items()}
@@ -89,12 +89,9 @@ def run_sweep(
             folder = base / named(values)
             said = [Override("sweep", None, f"recipe {recipe.name}: sweep")]
             said += [Override(path, value, f"recipe {recipe.name}: sweep.{path}") for path, value in values.items()]
+            one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
             # The last word, after --set, which may have changed the grid.
-            overrides = (*options.overrides, *said)
-            one = dataclasses.replace(
-                options, output=folder, overrides=overrides, resume=options.resume and folder.exists()
-            )
-            run = Run(load_recipe(name, overrides=overrides), one, console, verb, given, parent=log.parent)
+            run = Run(loaded.and_then(*said).recipe, one, console, verb, given, parent=log.parent)
             try:
                 report = run.go()
             except Stopped as stopped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from compress.fit import report as telling
+from compress.fit import report
 from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import Judged
 from compress.fit.request.case import Case
@@ -40,5 +40,5 @@ class Journal:
         plan = judged.plan
         with self.child(folder, judged.name, "stage") as run:
             run.params({"runtime": self.serving.runtime, "student.layers": len(plan.layers), **params})
-            run.metrics(telling.figures(self.case.metric, judged))
+            run.metrics(report.figures(self.case.metric, judged))
             run.note(plan.sentence(self.case.loaded.config))

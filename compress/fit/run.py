@@ -13,7 +13,7 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, Stopped, UserError
-from compress.fit import report as telling
+from compress.fit import report
 from compress.fit.certificate import document as certificate
 from compress.fit.certificate.issue import certify
 from compress.fit.journal import Journal
@@ -112,7 +112,7 @@ class Fit:
             if isinstance(error, Stopped):
                 raise Stopped(error.reason, resume_command(path)) from None
             raise
-        columns, rows = telling.plans(case, bench.judge, search.tried)
+        columns, rows = report.plans(case, bench.judge, search.tried)
         log.table(path / "plans.json", columns, rows)
         case.console.table("plans, on validation rows", columns, rows)
         best, met = candidates.best()
@@ -125,8 +125,8 @@ class Fit:
             "plans": [j.as_json() for j in search.tried], "family": [j.name for j in family],
         }  # fmt: skip
         if case.wanted.family or not met or found["status"] == certificate.INFEASIBLE:
-            telling.family(case, bench.judge, family)
-        telling.result(case, model, found, log)
+            report.family(case, bench.judge, family)
+        report.result(case, model, found, log)
         return document
 
     def _train(self, bench: Bench, search: Search, journal: Journal) -> None:
@@ -151,7 +151,7 @@ def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:
     why = "; ".join(found["why"])
     if found["status"] == certificate.INFEASIBLE:
         raise UserError(
-            "no model meets the bounds: the closest is " + telling.short(found),
+            "no model meets the bounds: the closest is " + report.short(found),
             where="compress fit",
             why=why,
             do="use larger bounds, or choose from the Pareto family above",

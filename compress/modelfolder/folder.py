@@ -23,7 +23,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder import private, vocabulary, weights
 from compress.modelfolder.fields import Fields
-from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote, Parent, RecipeNote
+from compress.modelfolder.meta import DataNote, FolderMeta, Parent, RecipeNote
 from compress.modelfolder.open import CONFIG, Opened, file_digest, open_folder
 from compress.modelfolder.save import annotate, duplicate, save_model
 
@@ -32,7 +32,6 @@ __all__ = [
     "FolderInfo",
     "FolderMeta",
     "LoadedModel",
-    "MeasurementNote",
     "Parent",
     "RecipeNote",
     "annotate",

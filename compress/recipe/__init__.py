@@ -1,6 +1,6 @@
 """Recipes: YAML (+ extends, --set) → a frozen `Recipe`; an error names place, key and nearest legal key."""
 
-from compress.recipe.compose import load_recipe, parse_override
+from compress.recipe.compose import LoadedRecipe, load_recipe, parse_override
 from compress.recipe.library import find_recipe
 from compress.recipe.listing import Entry, list_recipes
 from compress.recipe.renames import as_before, current_kind
@@ -12,6 +12,7 @@ __all__ = [
     "Entry",
     "EvaluationSpec",
     "LatencySpec",
+    "LoadedRecipe",
     "Recipe",
     "TeacherRow",
     "as_before",

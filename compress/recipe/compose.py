@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,53 @@ from compress.recipe.schema import Recipe
 MAX_EXTENDS = 10
 
 
+class LoadedRecipe:
+    """A recipe whose files were read once: with these overrides, and again with others."""
+
+    def __init__(self, source: Value, overrides: Sequence[Override] = ()) -> None:
+        self._source, self.overrides = source, tuple(overrides)
+
+    @classmethod
+    def read(
+        cls, recipe: str | Path | Mapping[str, Any], overrides: Sequence[Override] = (), *, where: str | None = None
+    ) -> LoadedRecipe:
+        """The recipe by name, by path or as a mapping, with what it extends.
+
+        where: the flag that named it, for messages. Raises UserError for files that cannot be read.
+        """
+        return cls(compose(recipe, where=where), overrides)
+
+    def with_overrides(self, overrides: Sequence[Override]) -> LoadedRecipe:
+        """The same recipe with other overrides in place of these."""
+        return self if tuple(overrides) == self.overrides else LoadedRecipe(self._source, overrides)
+
+    def and_then(self, *more: Override) -> LoadedRecipe:
+        """The same recipe with more overrides after these."""
+        return self.with_overrides((*self.overrides, *more))
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """With the overrides applied, validated. Raises UserError, in one line, for anything that is wrong."""
+        root = self._root
+        try:
+            return Recipe.model_validate(root.plain())
+        except ValidationError as error:
+            raise explain(error, root) from None
+
+    @property
+    def kinds(self) -> list[str]:
+        """Of the stages, with the overrides applied, before anything is validated."""
+        rows = self._root.plain().get("stages")
+        return [str(row.get("kind")) if isinstance(row, dict) else "" for row in rows] if isinstance(rows, list) else []
+
+    @cached_property
+    def _root(self) -> Value:
+        root = deepcopy(self._source)
+        for override in self.overrides:
+            apply(root, override)
+        return root
+
+
 def load_recipe(
     recipe: str | Path | Mapping[str, Any], overrides: Sequence[Override] = (), *, where: str | None = None
 ) -> Recipe:
@@ -26,13 +75,7 @@ def load_recipe(
 
     where: the flag that named it, for messages. Raises UserError, in one line, for anything that is wrong.
     """
-    root = compose(recipe, where=where)
-    for override in overrides:
-        apply(root, override)
-    try:
-        return Recipe.model_validate(root.plain())
-    except ValidationError as error:
-        raise explain(error, root) from None
+    return LoadedRecipe.read(recipe, overrides, where=where).recipe
 
 
 def compose(recipe: str | Path | Mapping[str, Any], *, where: str | None = None) -> Value:

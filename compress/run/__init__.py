@@ -8,7 +8,7 @@ stage it resumes from the newest valid checkpoint.
 
 from compress.run.results import RunReport, input_folder, work_folder
 from compress.run.run import Run, run_recipe
-from compress.run.train import train_prepared, training_context, training_identity
+from compress.run.train import train_prepared, training_context
 
 __all__ = [
     "Run",
@@ -17,6 +17,5 @@ __all__ = [
     "run_recipe",
     "train_prepared",
     "training_context",
-    "training_identity",
     "work_folder",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import Stopped, UserError
-from compress.recipe import Recipe, TeacherRow, load_recipe
+from compress.recipe import Recipe, TeacherRow
 from compress.run import chain
 from compress.run.contexts import Contexts
 from compress.run.deploy import require_writer
@@ -35,7 +35,7 @@ from evaluation.cost.device import describe
 
 
 def run_recipe(
-    name: str,
+    recipe: Recipe,
     options: RunOptions,
     console: Console,
     *,
@@ -47,7 +47,6 @@ def run_recipe(
     inputs: folders given by flags: `tokenizer`, `general_teacher`. Raises UserError for anything wrong with the
     request, Stopped when a signal asked to stop (all is saved, and its message has the command that resumes).
     """
-    recipe = load_recipe(name, overrides=options.overrides)
     report = Run(recipe, options, console, verb, {key: input_folder(key, p) for key, p in (inputs or {}).items()}).go()
     if report is not None:
         console.document(report.as_json())

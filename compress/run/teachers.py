@@ -11,7 +11,7 @@ from compress.errors import UserError, did_you_mean, nearest
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import Ensemble, Member, together
 from compress.modelfolder.resolve import resolve
-from compress.recipe import Recipe, TeacherRow, load_recipe
+from compress.recipe import LoadedRecipe, Recipe, TeacherRow
 from compress.recipe.library import SUFFIXES
 from compress.recipe.library import names as recipe_names
 from compress.stages.shared.stage import Outline, outline_of
@@ -116,7 +116,8 @@ def teacher_recipe(recipe: Recipe, row: TeacherRow) -> Recipe | None:
     if not is_recipe(row.model):
         return None
     seed = () if row.seed is None else (Override("seed", row.seed, f"the teacher's seed {row.seed}"),)
-    return load_recipe(row.model, overrides=[*overrides(recipe, load_recipe(row.model)), *seed])
+    teacher = LoadedRecipe.read(row.model)
+    return teacher.with_overrides([*overrides(recipe, teacher.recipe), *seed]).recipe
 
 
 def teacher_folder(name: str) -> Path:

@@ -8,28 +8,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from compress.storage.foreign import HEAD, decode, kind_of, opened, parse_json, read_bytes
+from compress.storage.foreign import decode, parse_json, read_bytes
 from compress.storage.tensorfile import (
-    MAX_HEADER,
     MAX_TENSORS,
-    Header,
-    TensorInfo,
     load_safetensors,
     read_safetensors_header,
     require_finite,
 )
 
 __all__ = [
-    "HEAD",
-    "MAX_HEADER",
     "MAX_TENSORS",
-    "Header",
-    "TensorInfo",
-    "kind_of",
     "load_safetensors",
-    "opened",
     "parse_json",
-    "read_bytes",
     "read_json",
     "read_safetensors_header",
     "read_text",

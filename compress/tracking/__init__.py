@@ -5,19 +5,13 @@ locked or broken database, a full disk of another machine never stop or slow a t
 what was missed.
 """
 
-from compress.tracking.records import FAILED, FINISHED, KILLED, RUNNING
-from compress.tracking.run import Ending, Parent, TrackedRun, experiment, open_asked, open_run
+from compress.tracking.run import Parent, TrackedRun, experiment, open_asked, open_run
 from compress.tracking.state import stored_run_id
 from compress.tracking.store import Store, resolve_store
 from compress.tracking.sync import Synced, sync
 from compress.tracking.view import deep_link, ui_lines
 
 __all__ = [
-    "FAILED",
-    "FINISHED",
-    "KILLED",
-    "RUNNING",
-    "Ending",
     "Parent",
     "Store",
     "Synced",

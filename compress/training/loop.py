@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from compress.contracts import Batch, BatchSource, TrainingPlan
 from compress.errors import Stopped, UserError
 from compress.training import environment, memory, precision, rng
-from compress.training.context import StopRequest, TrainingContext, TrainResult
+from compress.training.context import TrainingContext, TrainResult
 from compress.training.distributed import Alone
 from compress.training.keeper import Keeper, Onlooker
 from compress.training.meter import LOSS, NORM, Meter, StepReport
@@ -31,8 +31,6 @@ from compress.training.module import Term, Trainable
 from compress.training.optimizer import Optimizer
 from compress.training.schedule import learning_rate, total_steps
 from compress.training.state import TrainState
-
-__all__ = ["StopRequest", "Term", "TrainResult", "Trainable", "TrainingContext", "train"]
 
 # What of the plan may change between a run and its continuation without changing the weights; precision is a part of
 # the environment instead, since `auto` says different things on different machines.

@@ -7,12 +7,16 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 
 import compress
 from compress import Model, RunResult
+from compress.api import command
+from compress.console import Console
 
 TEXT = "the film was good"
 QUICK = {
@@ -103,8 +107,36 @@ def test_fit(classifier: Model, splits: Any) -> None:
     assert result.run_id
     assert "int8 only" in repr(result)
     assert "<table>" in result._repr_html_()
+    with pytest.raises(compress.UserError, match="not certified") as caught:
+        compress.fit(
+            classifier, {key: rows for key, rows in splits.items() if key != "test"}, max_mb=0.06, plans=1, length=16,
+            runtime="onnxruntime", quiet=True, output="again", threads=1, device="cpu",
+        )  # fmt: skip
+    assert caught.value.result.certificate["status"] == "uncertified"
+    assert caught.value.result.model.path == Path("again/model")
     with pytest.raises(compress.UserError, match="max_mb: 'x' is not a size"):
         compress.fit(classifier, splits, max_mb="x")  # type: ignore[arg-type]
+
+
+def test_an_error_after_the_document_carries_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"model": "small/model", "certificate": {"status": "uncertified"}}
+
+    @click.command()
+    @click.option("--json", is_flag=True)
+    @click.option("--late", is_flag=True)
+    def fake(json: bool, late: bool) -> None:
+        if late:
+            Console(json=json).document(document)
+        raise compress.UserError("not certified")
+
+    monkeypatch.setattr(command.registry, "module", lambda *_: SimpleNamespace(command=fake))
+    with pytest.raises(compress.UserError) as caught:
+        command.call_for(RunResult, "fit", {"late": True})
+    assert isinstance(caught.value.result, RunResult)
+    assert (caught.value.result.verb, caught.value.result.to_dict()) == ("fit", document)
+    with pytest.raises(compress.UserError) as caught:
+        command.call_for(RunResult, "fit", {})
+    assert caught.value.result is None
 
 
 def test_compare(classifier: Model, splits: Any) -> None:

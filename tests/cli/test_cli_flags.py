@@ -13,8 +13,10 @@ from compress.cli._flags import edits, resolve
 from compress.cli._renamed import RENAMED
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError
-from compress.recipe import load_recipe, parse_override
+from compress.recipe import LoadedRecipe, load_recipe, parse_override
+from compress.stages.distill.flags import TABLE as DISTILL
 from compress.stages.factorize.flags import TABLE as FACTORIZE
+from compress.stages.finetune.flags import TABLE as FINETUNE
 from compress.stages.prune_layers.flags import TABLE as PRUNE_LAYERS
 from compress.stages.prune_layers.flags import check_comparison, repeated
 from compress.stages.prune_vocab.flags import TABLE as PRUNE_VOCAB
@@ -24,12 +26,12 @@ from compress.stages.share.flags import TABLE as SHARE
 from compress.stages.shared.flags import Group, Table
 from compress.stages.sparsify.flags import TABLE as SPARSIFY
 
-TABLES = (SHARE, FACTORIZE, SPARSIFY, PRUNE_LAYERS, PRUNE_WIDTH, PRUNE_VOCAB, QUANTIZE)
+TABLES = (SHARE, FACTORIZE, SPARSIFY, PRUNE_LAYERS, PRUNE_WIDTH, PRUNE_VOCAB, QUANTIZE, DISTILL, FINETUNE)
 
 
 def changes(table: Table, recipe: str | None = None, **given: Any) -> dict[str, Any]:
     """Path → value."""
-    made = edits(table, load_recipe(recipe or table.recipe), {**table.none_given(), **given})
+    made = edits(table, LoadedRecipe.read(recipe or table.recipe), {**table.none_given(), **given})
     return {one.path: one.value for one in made}
 
 
@@ -64,12 +66,52 @@ EDITS: list[tuple[Table, dict[str, Any], dict[str, Any]]] = [
     (PRUNE_VOCAB, {"size": 9}, {"coverage": None, "min_count": None, "size": 9}),
     (PRUNE_WIDTH, {"non_uniform": True}, {"uneven": True}),
     (QUANTIZE, {"rows": 8, "no_sensitivity": True}, {"rows": 8, "sensitivity": False}),
+    (FINETUNE, {"new_head": True}, {"new_head": True}),
 ]
 
 
 @pytest.mark.parametrize(("table", "given", "expected"), EDITS, ids=lambda value: getattr(value, "kind", None))
 def test_flags_are_edits_of_the_recipe(table: Table, given: dict[str, Any], expected: dict[str, Any]) -> None:
     assert changes(table, **given) == {f"stages.0.{key}": value for key, value in expected.items()}
+
+
+EVERY: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"no_control": True}, {"0.control": False, "1.control": False}),
+    ({"teacher_cache": "c"}, {"0.cache.path": "c", "1.cache.path": "c"}),
+    ({"layers": "uniform:3"}, {"*.student.layers": "uniform", "*.student.count": 3}),
+    ({"layers": "0,2"}, {"*.student.layers": [0, 2], "*.student.count": None}),
+    ({"layers": "last"}, {"*.student.layers": "last", "*.student.count": None}),
+    (
+        {"student": "m", "layers": "0"},
+        {"*.student.model": "m", "*.student.layers": [0], "*.student.count": None},
+    ),
+    (
+        {"hidden_size": 64, "num_heads": "2,4", "intermediate_size": "99", "init": "svd"},
+        {"hidden": 64, "heads": [2, 4], "intermediate_size": 99, "init": "svd"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), EVERY, ids=[" ".join(given) for given, _ in EVERY])
+def test_flags_of_distill_are_for_all_its_stages(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    paths = {key if "." in key else f"*.student.{key}": value for key, value in expected.items()}
+    assert changes(DISTILL, **given) == {f"stages.{path}": value for path, value in paths.items()}
+
+
+def test_stages_of_other_kinds_keep_what_they_are() -> None:
+    given = {**DISTILL.none_given(), "no_control": True, "teacher_cache": "c", "num_heads": "2"}
+    first, *others = resolve(DISTILL, "tiny-cpu", None, given, RunOptions()).recipe.stages
+    assert (first.control, first.cache.path, first.student.heads) == (False, "c", 2)
+    assert others == [*load_recipe("tiny-cpu").stages[1:]]
+    taught = resolve(FINETUNE, "teacher", None, {"new_head": True}, RunOptions()).recipe
+    assert [stage.kind for stage in taught.stages if getattr(stage, "new_head", False)] == ["finetune"]
+
+
+def test_set_may_bring_what_the_recipe_lacks() -> None:
+    bare = {"name": "bare", "stages": [load_recipe("finetune").stages[0].model_dump(mode="json")]}
+    given = {**FINETUNE.none_given(), "new_head": True}
+    made = resolve(FINETUNE, bare, None, given, exact("data.source=opinions")).recipe  # type: ignore[arg-type]
+    assert made.stages[0].new_head
 
 
 def test_the_share_that_stays_is_the_rest_of_the_share_that_goes() -> None:
@@ -97,6 +139,9 @@ WRONG: list[tuple[Table, dict[str, Any], str]] = [
     (SHARE, {"shrink_residuals": True, "no_recover": True}, "residuals shrink during recovery training"),
     (PRUNE_VOCAB, {"pretrained": True}, "--pretrained: a pretrained model has no labelled data; add --corpus TEXT"),
     (QUANTIZE, {"mode": "qat"}, "--mode qat: recipe quantize has no training after quantization"),
+    (DISTILL, {"layers": "uniform:x"}, "--layers uniform:x: not a rule with a number of layers"),
+    (DISTILL, {"layers": "0,x"}, "--layers 0,x: not a list of whole numbers; write them with commas between"),
+    (DISTILL, {"num_heads": "2,"}, "--num-heads 2,: not a list of whole numbers"),
     (QUANTIZE, {"scheme": "per-tokn"}, "--scheme: unknown scheme 'per-tokn'; did you mean 'per-token'?"),
 ]
 
@@ -189,7 +234,7 @@ def test_a_renamed_flag_is_hidden_and_its_new_name_is_not(name: str, old: str) -
         (["factorize", "m", "--no-heal", "--ratio=2"],
          ["--ratio is deprecated; use --keep 2.0", "--no-heal is deprecated; use --no-recover"], "--keep: 2 is not"),
         (["sparsify", "m", "--pattern", "4:8"], ["--pattern is deprecated; use --sparsity 4:8"], "'4:8' is not sup"),
-        (["fit", "m", "--train", "heal"], ["--train heal is deprecated; use recover"], "at least one bound is required"),
+        (["fit", "m", "--train", "heal"], ["--train heal is deprecated; use recover"], "at least one bound"),
         (["ui", "--view", "contest", "--port", "0"], ["--view contest is deprecated; use criteria"], "--port"),
         (["factorize", "m", "--mb", "3", "--max-mb", "4"], [], "--mb and --max-mb together: --mb is the old name"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,13 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
     )
     assert (told.returncode, told.stderr.strip()) == (0, "[]")
     assert "Usage: compress" in told.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_an_example(name: str) -> None:
+    command = frame.cli.get_command(click.Context(frame.cli), name)
+    assert command is not None
+    assert re.search(rf"^ +compress {name} ", command.help or "", re.MULTILINE)
 
 
 def test_comparing_runs_does_not_wait_for_torch() -> None:

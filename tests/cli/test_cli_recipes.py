@@ -9,7 +9,7 @@ import pytest
 
 from compress.cli.main import main
 from compress.errors import ExitCode
-from compress.recipe import load_recipe
+from compress.recipe import load_recipe, renames
 from compress.recipe.library import folder as shipped
 from compress.recipe.library import names
 
@@ -47,6 +47,16 @@ def test_show_resolved_is_what_would_run(folder: Path, capsys: pytest.CaptureFix
     resolved = load_recipe("./x.yaml")
     assert resolved.seed == 9
     assert resolved.stages == load_recipe("smoke").stages
+
+
+@pytest.mark.parametrize("words", [("show", "--resolved"), ("validate",)], ids=" ".join)
+def test_an_old_name_is_a_warning(
+    words: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renames, "_warned", set())
+    (folder / "x.yaml").write_text("extends: share\nstages: {0: {start: {kind: mean}}}\n", encoding="utf-8")
+    assert main(["recipes", *words, "./x.yaml"]) == 0
+    assert capsys.readouterr().err.startswith("warning: x.yaml:2:14: the recipe key 'start' is now 'init'")
 
 
 def test_copy_makes_a_file_that_works(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

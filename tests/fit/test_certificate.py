@@ -124,7 +124,7 @@ def test_a_folder_without_a_certificate(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         certificate.read(tmp_path)
     assert error.value.line() == f"{tmp_path}: no certificate.json in this folder; compress fit writes one"
-    (tmp_path / certificate.FILE).write_text('{"format": 7}')
+    (tmp_path / certificate.CERTIFICATE).write_text('{"format": 7}')
     with pytest.raises(UserError, match="not a valid certificate, or one of another version"):
         certificate.read(tmp_path)
 

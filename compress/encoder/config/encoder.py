@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from compress.encoder.config import checks
-from compress.encoder.config.heads import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Pooling, Problem
+from compress.encoder.config.heads import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Problem
 from compress.encoder.config.low_rank import check_ranks
 from compress.encoder.config.quantization import Quantization
 from compress.encoder.config.sharing import Sharing, check_sharing, count_layers
@@ -327,7 +327,6 @@ __all__ = [
     "HeadStyle",
     "LayerShape",
     "Norm",
-    "Pooling",
     "Positions",
     "Problem",
 ]

@@ -31,8 +31,7 @@ from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.infer.statistics import Statistics
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape import narrow_heads as narrowheads
-from compress.encoder.reshape import narrow_layers as narrowlayers
+from compress.encoder.reshape import narrow_heads, narrow_layers
 from compress.encoder.reshape.basis import Basis, Method, plain
 from compress.encoder.reshape.narrow_method import Narrowing
 from compress.errors import UserError
@@ -64,11 +63,11 @@ def narrow(
     state = _at("encoder.embeddings", _embeddings(model, config, how, stream, tables))
     for number, layer in enumerate(model.encoder.layers):
         assert isinstance(layer, EncoderLayer)
-        made = narrowlayers.layer(layer, config.group_shapes[number], how, stream, model.config)
+        made = narrow_layers.layer(layer, config.group_shapes[number], how, stream, model.config)
         state |= _at(f"encoder.layers.{number}", made)
     if model.encoder.final_norm is not None:
         state |= _at("encoder.final_norm", how.norm(stream, model.encoder.final_norm))
-    state |= narrowheads.heads(model, stream, tables, even=method == "selection")
+    state |= narrow_heads.heads(model, stream, tables, even=method == "selection")
     like = model.encoder.embeddings.word.weight
     # Every tensor of its own: what was not narrowed may still be the wider model's.
     whole = {name: state[name].to(like.device, like.dtype, copy=True).contiguous() for name in student.state_dict()}

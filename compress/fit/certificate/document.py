@@ -27,7 +27,6 @@ from compress.predict.predictor import Predictor
 from compress.storage import safe
 from evaluation.cost.device import describe
 
-FILE = CERTIFICATE
 VERSION = 1
 HASHED = (ONNX, "model.safetensors", private.WEIGHTS, CONFIG, private.FILE, "tokenizer.json")
 REPEATS, SECONDS, ATTEMPTS = 60, 10.0, 5
@@ -122,9 +121,9 @@ BUSY = (
 
 def read(folder: Path) -> Mapping[str, Any]:
     """Raises UserError where a folder has none, or one of another format."""
-    path = folder / FILE
+    path = folder / CERTIFICATE
     if not path.is_file():
-        raise UserError(f"no {FILE} in this folder", where=str(folder), do="compress fit writes one")
+        raise UserError(f"no {CERTIFICATE} in this folder", where=str(folder), do="compress fit writes one")
     found = safe.read_json(path, 1 << 20)
     if found.get("format") != VERSION or not isinstance(found.get("files"), dict):
         raise UserError("not a valid certificate, or one of another version", where=str(path), do="fit the model again")

@@ -48,9 +48,9 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Judged, model: Pat
     meta = modelfolder.inspect(model).meta
     lines = certificate.sentences(found)
     meta = meta.model_copy(update={"notes": (*meta.notes, *(f"certificate: {line}" for line in lines))})
-    modelfolder.annotate(model, meta, beside={certificate.FILE: json.dumps(found, indent=2).encode()})
-    atomic.write_json(path / certificate.FILE, found)
-    log.artifact(path / certificate.FILE)
+    modelfolder.annotate(model, meta, beside={certificate.CERTIFICATE: json.dumps(found, indent=2).encode()})
+    atomic.write_json(path / certificate.CERTIFICATE, found)
+    log.artifact(path / certificate.CERTIFICATE)
     log.tags({"compress.certificate": found["status"]})
     log.metrics({"fit/speedup": found["speedup"], "fit/size_mb": found["size_mb"]})
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from compress.fit import report as telling
-from compress.fit.cost import cost_model as costs
+from compress.fit import report
+from compress.fit.cost import cost_model
 from compress.fit.cost.cost_model import Costs
 from compress.fit.cost.serving import Serving, answering, rounded
 from compress.fit.loss.saved_study import studied
@@ -51,7 +51,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     least = least_megabytes(case.loaded, case.options.runtime, shape)
     if case.bounds.max_mb is not None and case.bounds.max_mb < least:
         raise below_least("--max-mb", case.bounds.max_mb, least, "MB")
-    found = costs.of(case.loaded, case.options.runtime, shape, folder, console)
+    found = cost_model.of(case.loaded, case.options.runtime, shape, folder, console)
     serving, blocks = found.serving, found.blocks
     judge = Judge(
         case.loaded, serving, case.table.split("validation"), task=case.table.task,
@@ -68,7 +68,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     space = Space(study, blocks, found.factor, scales, found.extra)
     how = "measured" if timing.quiet else "measured on a busy machine"
     console.note(
-        f"the full model in {telling.bits(serving.bits[0])}: {timing.ms:.2f} ms, {how}; predicted latency = "
+        f"the full model in {report.bits(serving.bits[0])}: {timing.ms:.2f} ms, {how}; predicted latency = "
         f"{found.factor:.3f} x the sum of its parts + {found.extra:.2f} ms"
     )
     return Bench(found, judge, space, Maker(student, space, check), space.whole(serving.bits[0]))

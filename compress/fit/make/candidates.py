@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from compress.fit import report as telling
+from compress.fit import report
 from compress.fit.certificate import document as certificate
 from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
@@ -43,7 +43,7 @@ class Candidates:
             judged = self._judged(plan, len(search.tried))
             search.tried.append(judged)
             best, met = chosen(search.tried, case.bounds, best_of)
-            case.console.note(telling.progress(case.metric, judged, best, met))
+            case.console.note(report.progress(case.metric, judged, best, met))
             if case.clock.late(judged.seconds):
                 case.console.note(f"no time left for another plan (limit {case.wanted.seconds:.0f} s)")
                 return
@@ -111,13 +111,13 @@ class Candidates:
         """A plan made and evaluated; what was made and evaluated before is not made again."""
         case, bench = self.case, self.bench
         work = self.journal.path / PLANS / plan.key
-        name = f"plan {place}" if place else f"{telling.bits(bench.serving.bits[0])} only"
+        name = f"plan {place}" if place else f"{report.bits(bench.serving.bits[0])} only"
         if (work / RECORD).is_file() and not atomic.verify_folder(work / "model"):
             found = judged_from(work / RECORD, work / "model")
             bench.judge.remember(found.timing)
             return found
         begun = time.monotonic()
-        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {telling.planned(plan)}")
+        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {report.planned(plan)}")
         work.mkdir(parents=True, exist_ok=True)
         bench.maker.write(plan, bench.serving, work / "model", data_note(case.table))
         judged = bench.judge.judge(name, plan, work / "model", begun)

@@ -16,7 +16,7 @@ from compress.encoder.reshape.cut import units
 from compress.fit.cost.blocks import Blocks
 from compress.fit.cost.serving import FLOAT, Bits
 from compress.fit.loss.study import PARTS, Study, Vocabulary
-from compress.fit.make import joined_layers as joining
+from compress.fit.make import joined_layers
 from compress.fit.make.joined_layers import Join
 from compress.fit.plan.planner import TOGETHER, Choice, Layer, Options, Planner, Problem, Run, Shape
 
@@ -268,8 +268,8 @@ class Space:
             parts.append(found)
         config, lost = self.config, self.scales.shape.inverse(join.loss)
         # Residuals are products of their own, in floats.
-        slower = 1 + joining.residual_share(config, join.first)
-        own, names, rows = joining.own_megabytes(config, join.first), [], []
+        slower = 1 + joined_layers.residual_share(config, join.first)
+        own, names, rows = joined_layers.own_megabytes(config, join.first), [], []
         for first, a in parts[0].items():
             for second, f in parts[1].items():
                 names.append((first, second))

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compress.data.tables import table as tables
-from compress.data.tables.table import Rows, Table
+from compress.data.tables.table import Rows, Table, fingerprint
 from compress.errors import UserError
 from compress.predict.predictor import Predictor
 
@@ -24,7 +23,7 @@ def answered(table: Table, parent: Path, max_length: int, **how: Any) -> Table:
     """
     predictor = Predictor(parent, task=table.task, runtime="torch", **how)
     splits = {name: _answered(rows, predictor, max_length) for name, rows in table.splits.items()}
-    digest = tables.fingerprint(splits, table.task, table.label_names)
+    digest = fingerprint(splits, table.task, table.label_names)
     return dataclasses.replace(table, splits=splits, fingerprint=digest)
 
 

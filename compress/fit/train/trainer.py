@@ -14,7 +14,7 @@ from compress.console import Console
 from compress.contracts import Override
 from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
-from compress.fit import report as telling
+from compress.fit import report
 from compress.fit.journal import Journal
 from compress.fit.make.evaluator import RECORD, Judge, Judged, judged_from
 from compress.fit.plan.plans import Plan
@@ -110,7 +110,7 @@ class Trainer:
         made.write(told)
         settings = {f"training.{key}": value for key, value in lesson.settings.as_json().items()}
         self.journal.record(lesson.folder, made, **settings)
-        case.console.note(f"{made.name}: {telling.figures_of(case.metric, made)}")
+        case.console.note(f"{made.name}: {report.figures_of(case.metric, made)}")
         return made
 
     def _run(self, lesson: Lesson) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from compress.contracts import Batch
-from compress.encoder.config import layer_maps as layermaps
+from compress.encoder.config import layer_maps
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import check_layer_map
@@ -80,7 +80,7 @@ def compared(
     that measures. Raises UserError with the legal ranges for a map that does not fit these models.
     """
     depths = student.config.depth, teacher.config.depth
-    choice: layermaps.Choice = "fixed"
+    choice: layer_maps.Choice = "fixed"
     if not isinstance(rule, str):
         pairs = tuple(item if isinstance(item, tuple) else (i, item) for i, item in enumerate(rule))
         if len(pairs) != depths[0] and not isinstance(rule[0], tuple):
@@ -89,10 +89,10 @@ def compared(
                 where="layer_map",
                 do="give one for each student layer, or pairs [student, teacher]",
             )
-        pairs = layermaps.check(pairs, *depths)
-    elif rule in layermaps.TRAINED:
-        pairs, choice = (), layermaps.TRAINED[rule]
-    elif rule == layermaps.START:
+        pairs = layer_maps.check(pairs, *depths)
+    elif rule in layer_maps.TRAINED:
+        pairs, choice = (), layer_maps.TRAINED[rule]
+    elif rule == layer_maps.START:
         if copied is None:
             raise UserError(
                 "layer map start needs a student initialized from the teacher's layers in this stage",
@@ -100,10 +100,10 @@ def compared(
                 do=f"use uniform, or list the pairs: student 0..{depths[0] - 1}, teacher 0..{depths[1] - 1}",
             )
         pairs = tuple(enumerate(copied))
-    elif rule == layermaps.MEASURED:
+    elif rule == layer_maps.MEASURED:
         pairs = most_alike(student, teacher, batches())
     else:
-        pairs = layermaps.resolve(rule, *depths)
+        pairs = layer_maps.resolve(rule, *depths)
     return ModelPair(student.config, teacher.config, pairs, choice)
 
 

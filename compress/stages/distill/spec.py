@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from compress.contracts import Frozen, ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
 from compress.contracts.traits import Form, Rejection, Start, rejects_quantized
-from compress.encoder.config import layer_maps as layermaps
+from compress.encoder.config import layer_maps
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.errors import describe, nearest
 from compress.registry import RowOf, build
@@ -137,13 +137,13 @@ class Spec(StageSpec):
     def _layer_map(cls, value: Any) -> Any:
         """Checked by hand, since a union of types would give an error for each of them."""
         if isinstance(value, str):
-            if value in layermaps.NAMES:
+            if value in layer_maps.NAMES:
                 return value
-            near = nearest(value, layermaps.NAMES)
-            known = f"found {describe(value)}, allowed: {', '.join(layermaps.NAMES)}, or a list"
+            near = nearest(value, layer_maps.NAMES)
+            known = f"found {describe(value)}, allowed: {', '.join(layer_maps.NAMES)}, or a list"
             raise ValueError(f"{known}; did you mean '{near}'?" if near else known)
         if not isinstance(value, list | tuple):
-            raise ValueError(f"found {describe(value)}, allowed: {', '.join(layermaps.NAMES)}, or a list")
+            raise ValueError(f"found {describe(value)}, allowed: {', '.join(layer_maps.NAMES)}, or a list")
         numbers = [_is_layer(item) for item in value]
         pairs = [isinstance(item, list | tuple) and len(item) == 2 and all(map(_is_layer, item)) for item in value]
         if not value or not (all(numbers) or all(pairs)):

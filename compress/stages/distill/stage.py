@@ -22,8 +22,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import EnsembleTeacher, members_in_order
 from compress.modelfolder.folder import FolderMeta, LoadedModel, load_model
 from compress.objectives._layers import Layerwise
-from compress.stages.distill import initialization as birth
-from compress.stages.distill import layers
+from compress.stages.distill import initialization, layers
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
 from compress.stages.distill.augmentation import augmented, model_folder, no_masked_lm
 from compress.stages.distill.cache.source import Lesson, Teaching, teaching
@@ -66,7 +65,7 @@ class Stage:
         check_length(block.max_length, donor.positions, where=where)
         self._check_augmentation(general)
         if self.spec.student is not None:
-            made = birth.outlined(self.spec.student, donor)
+            made = initialization.outlined(self.spec.student, donor)
         elif start is None:
             return None
         else:
@@ -139,7 +138,7 @@ class Stage:
         head = "mlm" if "mlm" in teacher.heads else None
         if head is None:
             c.say("the general teacher has no masked-LM head: validation is skipped and the last weights are kept")
-        begun = birth.origin(spec.student, c, teacher, head)
+        begun = initialization.origin(spec.student, c, teacher, head)
         self._is_alien(begun, teacher)
         tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
         tokenizer.check_fits(teacher.config.vocabulary, where=str(folder))
@@ -157,7 +156,7 @@ class Stage:
         # What is kept of the teacher is kept for one text: runs of all seeds hide the same pieces then.
         masks = None if spec.cache is None else 0
         source = batches("train")
-        student = birth.born(begun, c, head, lambda: self._sample(source))
+        student = initialization.born(begun, c, head, lambda: self._sample(source))
         student = with_dropout(rounded(student, spec, c, lambda: self._first(source)), spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         fingerprint = modelfolder.fingerprint(folder)
@@ -197,7 +196,7 @@ class Stage:
         teacher = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
         table = c.table()
         check_same_labels(teacher, table)
-        begun = birth.origin(spec.student, c, teacher, "task")
+        begun = initialization.origin(spec.student, c, teacher, "task")
         alien = self._is_alien(begun, teacher)
         if alien:
             check_answers_rows(table, self._built(), str(begun.folder))
@@ -211,7 +210,7 @@ class Stage:
         data = TaskData.encode(table, reader, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
         source = data.source(spec.training, c.seed)
         labelled = len(table.split("train"))
-        student = birth.born(begun, c, "task", lambda: birth.first_rows(data.train, labelled, c))
+        student = initialization.born(begun, c, "task", lambda: initialization.first_rows(data.train, labelled, c))
         student = rounded(student, spec, c, lambda: spread(data.train, labelled, self._calibration_rows(), c))
         student = with_dropout(student, spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
@@ -287,7 +286,7 @@ class Stage:
         parts = [objective for _, objective in objectives.values()]
         return teaching(spec.cache, self.context, teacher.model, fingerprint, parts, lesson, live)
 
-    def _is_alien(self, begun: birth.Origin, teacher: LoadedModel) -> bool:
+    def _is_alien(self, begun: initialization.Origin, teacher: LoadedModel) -> bool:
         """Whether the student reads other pieces than its teacher. Raises UserError where these could not be
         compared."""
         if begun.folder is None or modelfolder.same_vocabulary(begun.folder, teacher.path):

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 Given = Mapping[str, Any]
 """Flags by name, such as `residual_rank` → their values; None: not given."""
 Group = Literal["input", "method", "training", "output", "other"]
-Kind = Literal["text", "int", "float", "switch", "ms", "amount", "folder"]
+Kind = Literal["text", "int", "float", "switch", "ms", "amount", "folder", "model"]
+
+
+class Keys(dict[str, Any]):
+    """What a flag that sets several keys of the stage is converted to: path → value."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,9 @@ class Flag:
 
     path: the key of the stage that it sets, dotted; empty: the table's `edits`, or the command, reads it.
     kind: what is typed; amount: 12M, 1.5G or 50%.  low, high: bounds of an int.
-    convert: the value, and the flag's name for messages → the value in the recipe. Raises UserError.
+    convert: the value, and the flag's name for messages → the value in the recipe, or `Keys`. Raises UserError.
     constant: what a switch writes.  family: flags that say the same thing in several ways; see `Family`.
+    within: only stages that have the block of the path are changed, of any kind; False: the block is made.
     """
 
     name: str
@@ -45,6 +50,7 @@ class Flag:
     convert: Callable[[Any, str], Any] | None = None
     constant: Any = True
     family: str = ""
+    within: bool = False
 
     @property
     def key(self) -> str:
@@ -79,7 +85,8 @@ class Edit:
 class Table:
     """All flags of one command.
 
-    kind: the stage whose keys they set, the first of this kind in the recipe.  recipe: used where --recipe names none.
+    kind: the stage whose keys they set, the first of this kind in the recipe.  every: all of this kind instead.
+    recipe: used where --recipe names none.
     edits: recipe without --set, place of the stage, flags → what one row of the table cannot say. Raises UserError.
     again: recipe with all flags and --set, place, flags → edits that repeat its stages. Raises UserError.
     check: recipe as it will run, place, flags: raises UserError for flags that have no effect there.
@@ -92,6 +99,7 @@ class Table:
     edits: Callable[[Recipe, int, Given], Iterable[Edit]] | None = None
     again: Callable[[Recipe, int, Given], Iterable[Edit]] | None = None
     check: Callable[[Recipe, int, Given], None] | None = None
+    every: bool = False
 
     def none_given(self) -> dict[str, Any]:
         """Every flag, none of them given."""

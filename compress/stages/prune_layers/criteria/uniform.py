@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.encoder.config import layer_maps as layermaps
+from compress.encoder.config import layer_maps
 from compress.stages.prune_layers.criteria._common import fixed
 
 
@@ -14,5 +14,5 @@ class Criterion:
     reads_labels = False
 
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
-        kept = [layer for _, layer in layermaps.resolve("uniform", keep, study.depth)]
+        kept = [layer for _, layer in layer_maps.resolve("uniform", keep, study.depth)]
         return fixed(kept, study.depth, protected, "not among the evenly spaced layers")

@@ -1,0 +1,84 @@
+"""The flags of `compress distill`, and what they mean in a recipe."""
+
+from __future__ import annotations
+
+from compress.errors import UserError
+from compress.stages.shared.flags import Flag, Keys, Table
+
+
+def _checkpoint(model: str, flag: str) -> Keys:
+    """Another model than the teacher: the recipe's layers are the teacher's."""
+    return Keys({"student.model": model, "student.layers": None, "student.count": None})
+
+
+def _layers(text: str, flag: str) -> Keys:
+    """`0,2,4` → these layers; `uniform:3` → a rule with their number. Raises UserError."""
+    rule, colon, count = text.partition(":")
+    if colon and not count.strip().isdecimal():
+        raise UserError("not a rule with a number of layers", where=f"{flag} {text}", do="write it as uniform:3")
+    layers = rule if colon or not rule[:1].isdigit() else _numbers(rule, flag, text)
+    return Keys({"student.layers": layers, "student.count": int(count) if colon else None})
+
+
+def _widths(text: str, flag: str) -> int | list[int]:
+    """`6` → 6, for all layers; `6,4` → [6, 4], one number a layer. Raises UserError."""
+    found = _numbers(text, flag, text)
+    return found[0] if len(found) == 1 else found
+
+
+def _numbers(text: str, flag: str, given: str) -> list[int]:
+    parts = [part.strip() for part in text.strip("[]").split(",")]
+    if not all(part.isdecimal() and part.isascii() and len(part) < 10 for part in parts):
+        do = "separate them with commas, e.g. 0,2,4"
+        raise UserError("not a list of whole numbers", where=f"{flag} {given}", do=do)
+    return [int(part) for part in parts]
+
+
+TABLE = Table(
+    kind="distill",
+    recipe="distilbert",
+    every=True,
+    flags=(
+        Flag(
+            "--general-teacher", "", "Pretrained encoder with a masked-LM head, for recipes that train on a corpus "
+            "first.", "input", "folder", "FOLDER",
+        ),
+        Flag(
+            "--seeds", "", "Repeat the run with N seeds, each in its own folder; report mean and spread.", kind="int",
+            low=2, high=100,
+        ),
+        Flag(
+            "--teacher-cache", "cache.path", "Cache teacher outputs in this folder: later epochs, seeds and students "
+            "read them.", metavar="FOLDER",
+        ),
+        Flag(
+            "--no-control", "control", "Skip the control: the same student trained on hard labels only.",
+            kind="switch", constant=False,
+        ),
+        Flag(
+            "--check", "", "Overfit 64 examples (about a minute) as a sanity check; no model is saved.", "training",
+            "switch",
+        ),
+        Flag(
+            "--student", "student.model", "Take the student's layers from this checkpoint, not from the teacher.",
+            "input", "model", convert=_checkpoint, within=True,
+        ),
+        Flag(
+            "--layers", "student.layers", "Layers to keep: 0,2,4, or a rule with their number, such as uniform:3.",
+            metavar="LIST", convert=_layers, within=True,
+        ),
+        Flag("--hidden-size", "student.hidden", "Hidden size of the student.", kind="int", low=1, within=True),
+        Flag(
+            "--num-heads", "student.heads", "Attention heads of each layer: a number, or a list, one per layer.",
+            metavar="N", convert=_widths, within=True,
+        ),
+        Flag(
+            "--intermediate-size", "student.intermediate_size", "Feed-forward neurons of each layer: a number, or a "
+            "list, one per layer.", metavar="N", convert=_widths, within=True,
+        ),
+        Flag(
+            "--init", "student.init", "Initialization of the student's weights.",
+            choices=("teacher", "selection", "svd", "projection", "random"), within=True,
+        ),
+    ),
+)  # fmt: skip
