@@ -183,7 +183,9 @@ def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console
         examples = examples.take(np.arange(min(ROWS, len(examples))))
         what = f"{table.called}/{split}"
     else:
-        examples = mixed_lengths(loaded.config.vocabulary, min(128, loaded.config.max_positions), ROWS)
+        config = loaded.config
+        # transformers' RoBERTa gives the padding id no position, wherever it stands
+        examples = mixed_lengths(config.vocabulary, min(128, config.max_positions), ROWS, without=config.pad_id)
         what = RANDOM
     return list(evaluation_batches(examples, MAX_TOKENS)), what
 

@@ -12,6 +12,7 @@ import pytest
 from family_cases import CASES
 from long_text import check_in_transformers, check_limits, limits, usable_positions
 
+from compress.commands.export import export_stock
 from compress.commands.extend import extend_folder
 from compress.contracts import RunOptions
 from compress.data.text.tokenizer import Tokenizer
@@ -98,6 +99,14 @@ def test_an_extended_folder_reads_its_new_positions(family: str, tmp_path: Path)
     if inspect(tmp_path / "longer").stock_class is not None:
         hf = pytest.importorskip("transformers")
         assert check_in_transformers(hf, tmp_path / "longer") == 40
+
+
+@pytest.mark.parametrize("family", SPECIFIC)
+def test_an_exported_folder_is_checked_and_reads_a_long_text(family: str, hf: ModuleType, tmp_path: Path) -> None:
+    """Also where the random tokens of the check could hold the padding id, which RoBERTa gives no position."""
+    folder = saved(tmp_path / "model", family, POSITIONS + 2)
+    export_stock(str(folder), "test", RunOptions(output=tmp_path / "hf", quiet=True))
+    assert check_in_transformers(hf, tmp_path / "hf") == POSITIONS
 
 
 def test_a_sentencepiece_model_alone_has_a_limit_too(tmp_path: Path) -> None:
