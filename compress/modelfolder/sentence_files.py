@@ -105,6 +105,8 @@ def _read(folder: Path, kind: str, path: str) -> dict[str, bytes]:
         )  # fmt: skip
     if not found and kind not in _WITHOUT_FILES:
         raise UserError(f"module {printable(kind, 60)} has no files", where=str(folder / path), do="restore them")
+    if kind == "Dense" and "model.safetensors" not in names:
+        raise UserError("model.safetensors is missing", where=str(folder / path), do=f"restore it; {_DO}")
     return {f"{path}/{file.name}": safe.read_bytes(file, LIMIT) for file in found}
 
 

@@ -6,15 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from family_cases import CASES
+from huggingface_hub.utils import filter_repo_objects
 from long_text import check_limits, limits
 from test_text_limits import POSITIONS, saved
 
 from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import UserError
 from compress.modelfolder.folder import fingerprint, inspect, load_model, save_model
+from compress.modelfolder.resolve import PATTERNS
 from compress.modelfolder.sentence_files import PROMPTS, identity, sentence_files
-from compress.modelfolder.sentence_pooling import MODULES, SETTINGS, SentenceParts, part_files, read_parts
+from compress.modelfolder.sentence_pooling import MODULES, SETTINGS, Dense, SentenceParts, part_files, read_parts
 
 HIDDEN = 6
 CONFIG = EncoderConfig.uniform(vocabulary=9, hidden=HIDDEN, layers=1, heads=1, feed_forward=8, max_positions=POSITIONS)
@@ -84,6 +87,21 @@ def test_what_cannot_be_carried_over(change: dict[str, bytes | None], message: s
     written(tmp_path, {name: data for name, data in files.items() if data is not None})
     with pytest.raises(UserError, match=message):
         sentence_files(tmp_path, CONFIG)
+
+
+def test_a_matrix_that_is_not_there_is_missed(tmp_path: Path) -> None:
+    """The hub may hold it as a pickle alone, which is not fetched."""
+    files = part_files(SentenceParts("mean", (Dense(torch.eye(HIDDEN)),)), HIDDEN)
+    del files["2_Dense/model.safetensors"]
+    with pytest.raises(UserError, match=r"2_Dense: model\.safetensors is missing; restore it; to compress the encoder"):
+        sentence_files(written(tmp_path, files), CONFIG)
+
+
+def test_the_hub_is_asked_for_all_of_them() -> None:
+    parts = SentenceParts("mean", (Dense(torch.eye(HIDDEN)),), max_length=9)
+    names = [*part_files(parts, HIDDEN), PROMPTS, "sentence_xlm-roberta_config.json", "2_LayerNorm/config.json"]
+    other = ["2_Dense/pytorch_model.bin", "1_Pooling/code.py", "onnx/config.txt"]
+    assert list(filter_repo_objects([*names, *other], allow_patterns=list(PATTERNS))) == names
 
 
 def test_a_copy_of_a_pickle_is_left_out(tmp_path: Path) -> None:
