@@ -4,7 +4,11 @@ import atexit
 import os
 import sys
 
-from compress.cli.main import main
+from compress.import_paths import leave_out_working_directory
+
+leave_out_working_directory()  # before anything is imported that the working directory may hold too
+
+from compress.cli.main import main  # noqa: E402
 
 code = main()
 if "TORCHELASTIC_RUN_ID" in os.environ:

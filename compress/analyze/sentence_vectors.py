@@ -15,6 +15,7 @@ from compress.data.tables.table import Rows, Table
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import Parent
+from compress.modelfolder.sentence_files import prompt_files
 from compress.modelfolder.sentence_pooling import part_files
 from compress.predict.embedder import Embedder, dense_of
 from evaluation.quality.correlation import bootstrap_correlation, spearman_of_draws
@@ -112,7 +113,7 @@ def save(embedder: Embedder, evening: Evening | None, wanted: Wanted, table: Tab
         loaded.model,
         tokenizer_files=loaded.tokenizer_files,
         meta=meta,
-        beside=part_files(parts, loaded.config.hidden),
+        beside=part_files(parts, loaded.config.hidden) | prompt_files(embedder.folder),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from compress.import_paths import use_installed_evaluation
+
 TENSORS = (
     "Scheme", "affine_scheme", "factorize_linear", "fake_quantize", "keep_word_rows", "share_layers",
     "symmetric_scheme", "take_heads_and_neurons", "take_layers",
@@ -15,6 +17,8 @@ MODEL_COMMANDS = ("Analysis", "WrittenModel", "analyze", "calibrate", "extend", 
 
 def public(name: str) -> Any:
     """The function or class that `compress` shows under `name`."""
+    if name != "UserError":
+        use_installed_evaluation()
     if name in TENSORS:
         from compress.api import tensors as home
     elif name in ("Model", "load"):

@@ -18,6 +18,7 @@ import click
 from compress import __version__, registry
 from compress.cli._renamed import accept_renamed
 from compress.errors import ExitCode, Stopped, UserError, did_you_mean, nearest, printable
+from compress.import_paths import prefer_installed
 
 FOLDER = Path(__file__).parent
 NOT_COMMANDS = ("main", "options")
@@ -107,6 +108,7 @@ def main(args: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     state = State()
     try:
+        prefer_installed()
         result = _run(sys.argv[1:] if args is None else list(args), state)
         sys.stdout.flush()
         return result if isinstance(result, int) else ExitCode.OK

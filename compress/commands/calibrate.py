@@ -12,6 +12,7 @@ from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
+from compress.modelfolder.sentence_files import sentence_files
 from compress.predict.predictor import Predictor
 from compress.run.folder import new_output
 from compress.stages.shared.stage import check_same_task
@@ -31,6 +32,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(model)
     info = modelfolder.inspect(folder)
+    carried = sentence_files(folder, info.config)
     recipe, table = open_labelled(info, options, console)
     predictor = Predictor(folder, device=options.device, task=table.task)
     check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
@@ -66,7 +68,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
         method=loaded.meta.method, max_length=loaded.meta.max_length, lineage=(parent,), data=loaded.meta.data,
         language=loaded.meta.language, notes=(*loaded.meta.notes, note),
     )  # fmt: skip
-    modelfolder.save_model(output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta)
+    modelfolder.save_model(output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta, beside=carried)
     columns = (f"on {len(gold[1]):,} rows of {table.called}/test", *told)
     shown = [[f"{row[key]:.4f}" for row in told.values()] for key in next(iter(told.values()))]
     names = ("temperature", "calibration error", "negative log-likelihood")

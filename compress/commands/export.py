@@ -24,7 +24,8 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.family import QUANTIZED, choose
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelfolder.resolve import resolve
-from compress.modelfolder.sentence_pooling import MODULES, SentenceParts, part_files, read_parts
+from compress.modelfolder.sentence_files import sentence_files
+from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS, Check, Expected, compare, file_answer, model_answer
 from compress.onnx.model_file import FILE
 from compress.onnx.openvino_session import FILES as OPENVINO
@@ -60,7 +61,7 @@ def export_folder(
 
     head: whose answer the file gives, "none" for the bare encoder's states, None for the task's where there is one.
     opset: None for the oldest that the writer has.  portable: see `encode`.  by: who writes the file.
-    How the folder turns a text into a vector (`modelfolder.sentences`) is kept.
+    How the folder turns a text into a vector (`modelfolder.sentence_files`) is kept.
     Raises UserError for a head that the model has not, for what the writer cannot express, when the file does not
     compute what the model computes, and when there is no output or it exists already.
     """
@@ -70,11 +71,11 @@ def export_folder(
     loaded = modelfolder.load_model(folder)
     chosen = head_asked(loaded, head)
     parent = Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
-    parts = read_parts(folder, loaded.config.hidden)
+    carried, longest = sentence_files(folder, loaded.config), read_max_length(folder)
     files = complete(loaded.tokenizer_files, str(folder))
     console.note(f"writing {folder.name} as ONNX" + ("" if opset is None else f", opset {opset}"))
     batches, what = _rows(loaded, split, options, console)
-    how: dict[str, Any] = {"opset": opset, "portable": portable, "by": by, "reads": parts.max_length}
+    how: dict[str, Any] = {"opset": opset, "portable": portable, "by": by, "reads": longest}
     written = write_as_saved(loaded, files, loaded.meta, chosen, batches, what, **how)
     for line in written.findings:
         console.result(line)
@@ -82,13 +83,11 @@ def export_folder(
     written = dataclasses.replace(written, record={**written.record, "latency_ms": times})
     notes = (*loaded.meta.notes, written.note)
     meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": notes})
-    beside = written.files | _sentence_files(folder, parts, loaded)
+    beside = written.files | carried
     if openvino:
         beside |= written_for_openvino(written.content)
         _require_same(written.expected, beside, folder, console)
-    modelfolder.save_model(
-        target, loaded.model, tokenizer_files=files, meta=meta, beside=beside, reads=parts.max_length
-    )
+    modelfolder.save_model(target, loaded.model, tokenizer_files=files, meta=meta, beside=beside, reads=longest)
     console.result(f"wrote {target / FILE}, {len(written.content) / 1e6:.1f} MB")
     if openvino:
         console.result(f"wrote {target / OPENVINO[0]}")
@@ -115,23 +114,18 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
             why=first,
             do="use --to onnx or --to pyfunc",
         )
+    carried = sentence_files(folder, loaded.config)
     kind, checked = _stock_checked(loaded, target.name, split, options, console)
-    parts = read_parts(folder, loaded.config.hidden)
     modelfolder.save_model(
         target,
         loaded.model,
         tokenizer_files=complete(loaded.tokenizer_files, str(folder)),
         meta=loaded.meta,
-        beside=_sentence_files(folder, parts, loaded),
-        reads=parts.max_length,
+        beside=carried,
+        reads=read_max_length(folder),
     )
     console.result(f"wrote {target}; transformers loads it as {kind}")
     console.document({"folder": str(target), "class": kind, "check": checked})
-
-
-def _sentence_files(folder: Path, parts: SentenceParts, loaded: LoadedModel) -> dict[str, bytes]:
-    """What says how the folder turns a text into a vector; nothing of a folder that does not say it."""
-    return part_files(parts, loaded.config.hidden) if (folder / MODULES).is_file() else {}
 
 
 def _stock_checked(
@@ -191,7 +185,9 @@ def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console
         examples = examples.take(np.arange(min(ROWS, len(examples))))
         what = f"{table.called}/{split}"
     else:
-        examples = mixed_lengths(loaded.config.vocabulary, min(128, loaded.config.max_positions), ROWS)
+        config = loaded.config
+        # transformers' RoBERTa gives the padding id no position, wherever it stands
+        examples = mixed_lengths(config.vocabulary, min(128, config.max_positions), ROWS, without=config.pad_id)
         what = RANDOM
     return list(evaluation_batches(examples, MAX_TOKENS)), what
 

@@ -13,6 +13,7 @@ from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta, Parent
 from compress.modelfolder.resolve import resolve
+from compress.modelfolder.sentence_files import sentence_files
 from compress.run.folder import new_output
 
 METHOD = "extend"
@@ -35,6 +36,7 @@ def extend_folder(
         console.result(f"would extend {folder}: {'; '.join(notes)}")
     else:
         output = new_output(options)
+        carried = sentence_files(folder, old.config, positions=config.max_positions)
         loaded = modelfolder.load_model(folder)
         meta = FolderMeta(
             family=loaded.family,
@@ -47,7 +49,7 @@ def extend_folder(
             notes=tuple(notes),
         )
         files = _tokenizer_files(loaded.tokenizer_files, max_positions, str(folder))
-        modelfolder.save_model(output, extend(loaded.model, config), tokenizer_files=files, meta=meta)
+        modelfolder.save_model(output, extend(loaded.model, config), tokenizer_files=files, meta=meta, beside=carried)
         made = modelfolder.inspect(output)
         console.result(f"wrote {output}: {'; '.join(notes)}")
         console.result(f"it loads with {made.stock_class or 'compress only: no transformers class computes it'}")

@@ -15,6 +15,7 @@ from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 from compress.modelfolder.resolve import resolve
+from compress.modelfolder.sentence_files import identity
 from compress.predict.service import columns_of
 from compress.report.rows import title
 from compress.tracking import experiment, registering, resolve_store
@@ -108,7 +109,7 @@ def promote(
         console.result(f"gates passed by {chosen.sentence()}")
     name = registering.registered_name(name or _usual_name(chosen))
     store = resolve_store(options.tracking_uri)
-    fingerprint = modelfolder.fingerprint(chosen.folder)
+    fingerprint = identity(chosen.folder)
     flavour = PYFUNC if pyfunc else ""
     held = registering.holder(store, name, alias)
     told = {"name": name, "alias": alias, "model": str(chosen.folder), "fingerprint": fingerprint}

@@ -8,7 +8,8 @@ from compress.errors import ExitCode, UserError, did_you_mean, printable
 
 PATTERNS = (
     *("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress*.json"),
-    *("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "sentence_bert_config.json"),
+    *("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "[0-9]_*/*.json"),
+    *("sentence_*_config.json", "config_sentence_transformers.json"),
 )
 
 

@@ -21,11 +21,17 @@ from compress.storage import safe
 from compress.storage.tensorfile import encode
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
+OTHER_SETTINGS = tuple(
+    f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")
+)
+"""Names of the same file in older folders."""
+MAX_LENGTH = "max_seq_length"
 Pooling = Literal["mean", "cls"]
 
-_TYPES = "sentence_transformers.models."
+PACKAGE = "sentence_transformers."
+TYPES = f"{PACKAGE}models."
 _MODES: dict[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-_WIDTH = "word_embedding_dimension"
+WIDTH = "word_embedding_dimension"
 _ACTIVATIONS = {"torch.nn.modules.linear.Identity": False, "torch.nn.modules.activation.Tanh": True}
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 
@@ -67,6 +73,16 @@ class SentenceParts:
         return int(self.denses[-1].weight.shape[0]) if self.denses else hidden
 
 
+@dataclass(frozen=True)
+class Module:
+    """A row of modules.json. kind: its class, without the name of the package.  path: its folder, "" for the
+    encoder."""
+
+    kind: str
+    path: str
+    fields: Fields
+
+
 def read_parts(folder: Path, hidden: int) -> SentenceParts:
     """What a folder says. Raises UserError for a module that is not computed here, and for one that does not fit."""
     listed = folder / MODULES
@@ -75,12 +91,11 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
     pooling: Pooling | None = None
     denses: list[Dense] = []
     normalize = False
-    for module in _modules(listed):
-        kind = _string(module, "type").removeprefix(_TYPES)
-        where = folder / _plain(module)
+    for module in list_modules(listed):
+        kind, where = module.kind, folder / module.path
         if kind == "Transformer":
             if where != folder:
-                raise module.wrong("path", "an empty path: the encoder in the folder itself")
+                raise module.fields.wrong("path", "an empty path: the encoder in the folder itself")
         elif kind == "Pooling":
             pooling = _pooling(where / _CONFIG, hidden)
         elif kind == "Dense" and not normalize:
@@ -94,18 +109,37 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
             )  # fmt: skip
     if pooling is None:
         raise UserError("no Pooling module", where=str(listed), do="add a Pooling module")
-    return SentenceParts(pooling, tuple(denses), normalize, _longest(folder / SETTINGS))
+    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder))
+
+
+def read_max_length(folder: Path) -> int | None:
+    """Longest text in tokens that a folder with modules.json gives; None where it gives none."""
+    file = settings_file(folder) if (folder / MODULES).is_file() else None
+    settings = None if file is None else _fields(file)
+    if settings is None or settings.values.get(MAX_LENGTH) is None:
+        return None
+    return settings.integer(MAX_LENGTH, most=MAX_POSITIONS)
+
+
+def settings_file(folder: Path) -> Path | None:
+    """The file that gives the longest text, under the first of its names."""
+    return next((folder / name for name in (SETTINGS, *OTHER_SETTINGS) if (folder / name).is_file()), None)
+
+
+def list_modules(file: Path) -> list[Module]:
+    """The rows of modules.json. Raises UserError for what is none, and for a path to somewhere else."""
+    return [Module(_kind(_string(row, "type")), _plain(row), row) for row in _rows(file)]
 
 
 def part_files(parts: SentenceParts, hidden: int) -> dict[str, bytes]:
     """The files of a folder that means these parts, by name; what `read_parts` reads back."""
     names = ["Pooling", *("Dense" for _ in parts.denses), *(["Normalize"] if parts.normalize else [])]
-    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_TYPES}Transformer"}]
+    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{TYPES}Transformer"}]
     listed += [
-        {"idx": i, "name": str(i), "path": f"{i}_{name}", "type": f"{_TYPES}{name}"} for i, name in enumerate(names, 1)
+        {"idx": i, "name": str(i), "path": f"{i}_{name}", "type": f"{TYPES}{name}"} for i, name in enumerate(names, 1)
     ]
     modes = {mode: name == parts.pooling for name, mode in _MODES.items()}
-    files = {MODULES: _json(listed), f"1_Pooling/{_CONFIG}": _json({_WIDTH: hidden, **modes})}
+    files = {MODULES: _json(listed), f"1_Pooling/{_CONFIG}": _json({WIDTH: hidden, **modes})}
     for number, dense in enumerate(parts.denses, 2):
         activation = next(name for name, tanh in _ACTIVATIONS.items() if tanh == dense.tanh)
         out, given = map(int, dense.weight.shape)
@@ -116,11 +150,17 @@ def part_files(parts: SentenceParts, hidden: int) -> dict[str, bytes]:
         files[f"{number}_Dense/{_CONFIG}"] = _json({**values, "activation_function": activation})
         files[f"{number}_Dense/{_WEIGHTS}"] = b"".join(encode(tensors, {"format": "pt"})[1])
     if parts.max_length is not None:
-        files[SETTINGS] = _json({"max_seq_length": parts.max_length, "do_lower_case": False})
+        files[SETTINGS] = _json({MAX_LENGTH: parts.max_length, "do_lower_case": False})
     return files
 
 
-def _modules(file: Path) -> list[Fields]:
+def _kind(name: str) -> str:
+    """A class of sentence-transformers without the names of its packages; another one with them."""
+    package, _, kind = name.rpartition(".")
+    return kind if f"{package}.".startswith(PACKAGE) else name
+
+
+def _rows(file: Path) -> list[Fields]:
     try:
         listed = json.loads(safe.read_text(file))
     except (ValueError, RecursionError) as error:
@@ -140,9 +180,9 @@ def _plain(module: Fields) -> str:
 
 def _pooling(file: Path, hidden: int) -> Pooling:
     fields = _fields(file)
-    width = fields.integer(_WIDTH, most=MAX_WIDTH, default=hidden)
+    width = fields.integer(WIDTH, most=MAX_WIDTH, default=hidden)
     if width != hidden:
-        raise fields.wrong(_WIDTH, f"{hidden}, the width of the encoder")
+        raise fields.wrong(WIDTH, f"{hidden}, the width of the encoder")
     asked = sorted(name for name, value in fields.values.items() if name.startswith("pooling_mode_") and value is True)
     for name, mode in _MODES.items():
         if asked == [mode]:
@@ -169,13 +209,6 @@ def _dense(folder: Path, given: int) -> Dense:
         raise UserError("the tensors do not match config.json", where=str(file), why=f"{found}, not {shapes}")
     safe.require_finite(tensors, str(file))
     return Dense(tensors["linear.weight"].float(), _float(tensors.get("linear.bias")), _ACTIVATIONS[name])
-
-
-def _longest(file: Path) -> int | None:
-    settings = _fields(file) if file.is_file() else None
-    if settings is None or settings.values.get("max_seq_length") is None:
-        return None
-    return settings.integer("max_seq_length", most=MAX_POSITIONS)
 
 
 def _string(fields: Fields, name: str) -> str:

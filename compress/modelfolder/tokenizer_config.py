@@ -14,6 +14,7 @@ from compress.contracts import SPECIAL_TOKENS
 from compress.errors import UserError, printable
 
 PIPELINE, CONFIG, SPECIAL = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model")
 MAX_LENGTH = "model_max_length"
 _INHERITED = ("max_length", "stride", "pad_to_multiple_of")
 """Keys by which some sources repeat their truncation and padding."""
@@ -24,11 +25,11 @@ def as_written(
 ) -> dict[str, bytes]:
     """The files with neither padding nor truncation, and a tokenizer_config.json that says how long a text may be.
 
-    vocabulary: the tokens; None: there is no tokenizer, and nothing is written.  reads: longest text in tokens; None:
-    what the files say, at most `positions`. Files that say this already stay as they are, byte by byte. Raises
-    UserError for what is no JSON object.
+    vocabulary: the tokens; None: they are not known here, as of a SentencePiece model alone.  reads: longest text in
+    tokens; None: what the files say, at most `positions`. Files that say this already stay as they are, byte by byte,
+    and so does a folder without a tokenizer. Raises UserError for what is no JSON object.
     """
-    if vocabulary is None:
+    if vocabulary is None and not files.keys() & {CONFIG, *SENTENCE_PIECE}:
         return dict(files)
     made = dict(files)
     if PIPELINE in made:
@@ -36,7 +37,7 @@ def as_written(
         if pipeline.get("truncation") is not None or pipeline.get("padding") is not None:
             pipeline |= {"truncation": None, "padding": None}
             made[PIPELINE] = json.dumps(pipeline, ensure_ascii=False, indent=2).encode()
-    values = _object(made[CONFIG], f"{where}/{CONFIG}") if CONFIG in made else _named(made, vocabulary, where)
+    values = _object(made[CONFIG], f"{where}/{CONFIG}") if CONFIG in made else _named(made, vocabulary or (), where)
     settled = {key: value for key, value in values.items() if key not in _INHERITED}
     settled[MAX_LENGTH] = min(reads or _said(values), positions)
     if CONFIG not in made or settled != values:

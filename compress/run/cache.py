@@ -23,6 +23,7 @@ from compress.contracts.traits import TOKENIZER
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve as resolve_model
+from compress.modelfolder.sentence_files import identity
 from compress.run.results import STEPS
 from compress.stages.shared.corpora import words_read
 from compress.stages.shared.stage import StageContext
@@ -64,9 +65,9 @@ def code() -> str:
 
 
 def mark(folder: Path) -> str:
-    """What a stage's folder is: a model's fingerprint, which measuring it does not change; of a tokenizer all files."""
+    """What a stage's folder is: a model's identity, which measuring it does not change; of a tokenizer all files."""
     if modelfolder.is_model_folder(folder):
-        return modelfolder.fingerprint(folder)
+        return identity(folder)
     files = atomic.read_manifest(folder)
     return hashlib.sha256("".join(f"{name} {files[name].sha256}\n" for name in sorted(files)).encode()).hexdigest()
 

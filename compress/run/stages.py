@@ -15,6 +15,9 @@ from compress.contracts import StageResult, StageSpec
 from compress.data.text.tokenizer_files import complete
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.resolve import resolve
+from compress.modelfolder.sentence_files import sentence_files
+from compress.modelfolder.sentence_pooling import MODULES
 from compress.run import cache, chain
 from compress.run.contexts import Contexts
 from compress.run.journal import Journal
@@ -55,7 +58,7 @@ class Stages:
             key = cache.key(spec, index, context)
             if cache.find(key, lambda reason: None) is not None:
                 return
-        self.ready[target] = self.contexts.prepare(spec, context)
+        self.ready[target] = self._prepared(spec, context)
 
     def run(self, log: TrackedRun, teachers: Teachers) -> Made:
         """All of them; returns what they made."""
@@ -139,7 +142,7 @@ class Stages:
         if key is not None and (taken := self._taken(key, index, context, target, log)) is not None:
             return taken
         begin = time.monotonic()
-        prepared = self.ready.pop(target, None) or self.contexts.prepare(spec, context)
+        prepared = self.ready.pop(target, None) or self._prepared(spec, context)
         steps, best, start = 0, {}, {}
         log.params(prepared.params)
         if prepared.told is not None:
@@ -167,12 +170,22 @@ class Stages:
                 for name, data in finished.files.items():
                     atomic.write_bytes(temp / name, data)
         else:
-            files, beside = complete(finished.files, str(target)), finished.beside
+            files = complete(finished.files, str(target))
+            config = finished.model.config
+            beside = {**_sentence_files(spec, context, config.hidden, config.max_positions), **finished.beside}
             modelfolder.save_model(target, finished.model, tokenizer_files=files, meta=finished.meta, beside=beside)
         if key is not None:
             self._remember(key, context, target)
         discard_checkpoints(context.folder)
         return StageResult(target, steps, time.monotonic() - begin, best, start)
+
+    def _prepared(self, spec: StageSpec, context: StageContext) -> Prepared:
+        """The stage, prepared. Raises UserError for what does not fit, also for modules of sentence-transformers that
+        its model could not have."""
+        _sentence_files(spec, context)
+        prepared = self.contexts.prepare(spec, context)
+        _sentence_files(spec, context, prepared.params.get("student.hidden"))
+        return prepared
 
     def _done(self, context: StageContext, target: Path) -> StageResult | None:
         """What the stage left in this folder before. Of a chain, None where it is not that any more: what lies there is
@@ -252,6 +265,31 @@ class Stages:
         fields = {name: value for name, value in told.items() if not callable(value)}
         recipe = self.selection.recipe.model_dump(mode="json")
         return {"recipe": recipe, "spec": spec.model_dump(mode="json"), "context": fields}
+
+
+def _parent(spec: StageSpec, context: StageContext) -> Path | None:
+    """The folder of the model that a stage's model is made of; None where it begins with random weights."""
+    start = spec.starts_from()
+    if start == "random" or spec.makes != "model":
+        return None
+    if start == "checkpoint":
+        named = spec.checkpoint()
+        return None if named is None else resolve(named)
+    teacher = context.general_teacher if getattr(spec, "level", None) == "general" else context.teacher
+    return context.model or teacher if start == "input" else teacher
+
+
+def _sentence_files(
+    spec: StageSpec, context: StageContext, hidden: int | None = None, positions: int | None = None
+) -> dict[str, bytes]:
+    """What turns a text into a vector, as in the folder that a stage's model is made of.
+
+    hidden, positions: the model's, None where they are not known yet. Raises UserError for what it could not have.
+    """
+    folder = _parent(spec, context)
+    if folder is None or not (folder / MODULES).is_file():
+        return {}
+    return sentence_files(folder, modelfolder.inspect(folder).config, hidden=hidden, positions=positions)
 
 
 def _input(context: StageContext) -> str | None:

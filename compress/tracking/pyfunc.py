@@ -27,6 +27,9 @@ from mlflow.pyfunc import PythonModel
 
 class Model(PythonModel):
     def load_context(self, context):
+        from compress.import_paths import use_installed_evaluation
+
+        use_installed_evaluation()  # a server may have a folder of that name in its working directory
         from compress.predict.service import Service
 
         self.service = Service(Path(context.artifacts["model"]))

@@ -6,10 +6,12 @@ import http.client
 import json
 import os
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import urllib.error
@@ -182,7 +184,9 @@ def _launch(store: Store, host: str, port: int) -> Server:
 
 def _command(store: Store, host: str, port: int, mark: str) -> list[str]:
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
-    command += ["--uvicorn-opts", f"--header {_MARK}:{mark}"]
+    # uvicorn puts a folder first on sys.path, by default the working directory: what lies there would be imported
+    installed = shlex.quote(sysconfig.get_path("purelib"))
+    command += ["--uvicorn-opts", f"--header {_MARK}:{mark} --app-dir {installed}"]
     if store.database is not None:
         # for experiments that others make through the page; ours carry their own place
         command += ["--default-artifact-root", (store.database.parent / "artifacts").as_uri()]
@@ -198,6 +202,7 @@ def _environment(store: Store) -> dict[str, str]:
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight helper processes for things we do not show
+        "PYTHONSAFEPATH": "1",  # the working directory's files are not imported
         "PYTHONWARNINGS": "ignore",
     }
 

@@ -140,7 +140,7 @@ WRONG: list[tuple[Table, dict[str, Any], str]] = [
     (PRUNE_VOCAB, {"pretrained": True}, "--pretrained: a pretrained model has no labelled data; add --corpus TEXT"),
     (QUANTIZE, {"mode": "qat"}, "--mode qat: recipe quantize has no training after quantization"),
     (DISTILL, {"layers": "uniform:x"}, "--layers uniform:x: not a rule with a number of layers"),
-    (DISTILL, {"layers": "0,x"}, "--layers 0,x: not a list of whole numbers; write them with commas between"),
+    (DISTILL, {"layers": "0,x"}, "--layers 0,x: not a list of whole numbers; separate them with commas"),
     (DISTILL, {"num_heads": "2,"}, "--num-heads 2,: not a list of whole numbers"),
     (QUANTIZE, {"scheme": "per-tokn"}, "--scheme: unknown scheme 'per-tokn'; did you mean 'per-token'?"),
 ]

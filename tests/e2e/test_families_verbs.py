@@ -13,6 +13,7 @@ import e2e_toy as toy
 import foreign_tokenizers
 import pytest
 from e2e_toy import Cli
+from long_text import check_in_transformers, check_limits
 
 from compress.data.text.tokenizer import Tokenizer
 from compress.modelfolder.folder import inspect, load_model, save_model
@@ -121,6 +122,7 @@ def test_from_a_foreign_checkpoint_to_a_student_of_its_family(checkpoint: Path, 
     assert [row["label"] in ("negative", "positive") for row in rows] == [True, True]
     _same_as_transformers(texts, rows)
     _a_cut_is_as_by_hand(family, texts, compress)
+    _long_texts_are_truncated(compress)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,34 @@ def test_a_student_of_the_corpus_gets_the_teachers_task_head(checkpoint: Path, f
     student = inspect("runs/small/student")
     assert (student.family, student.stock_class) == (family, f"{FAMILIES[family][0]}ForSequenceClassification")
     assert inspect("runs/small/stages/0-distill/model").stock_class == f"{FAMILIES[family][0]}ForMaskedLM"
+
+
+def _long_texts_are_truncated(compress: Cli) -> None:
+    """transformers reads 2,000 words with what each stage and each command left."""
+    import transformers
+
+    done = compress(
+        "prune-width", "runs/fine/model", "--keep", "0.5", "--no-recover", "--data", "data", "--max-length", "32",
+        "--set", "evaluation.latency.seconds=0.1", "--set", "evaluation.bootstrap=100", "--output", "runs/narrow",
+        "--threads", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    done = compress("export", "runs/small/student", "--to", "hf", "--output", "runs/hf", "--threads", "1")
+    assert done.code == 0, done.err
+    done = compress("export", "runs/small/student", "--output", "runs/onnx", "--threads", "1")
+    assert done.code == 0, done.err
+    folders = {
+        "runs/fine/model": 32, "runs/small/student": 24, "runs/cut/model": 32, "runs/narrow/model": 32, "runs/hf": 24,
+        "runs/onnx": 24,
+    }  # fmt: skip
+    if inspect("runs/fine/model").config.positions == "learned":
+        done = compress("extend", "runs/fine/model", "--max-positions", "100", "--output", "runs/long")
+        assert done.code == 0, done.err
+        folders["runs/long"] = 100
+    for folder, length in folders.items():
+        check_limits(folder)
+        if inspect(folder).stock_class is not None:
+            assert check_in_transformers(transformers, folder) == length, folder
 
 
 def _same_as_transformers(texts: list[str], rows: list[dict[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from e2e_toy import DATA, DISTILL, ROOT, TEACHER, Server, sha
+from user_packages import write_packages
 
 from compress.storage import safe
 from compress.tracking import Store
@@ -131,6 +132,7 @@ def test_torchrun_itself_on_a_corpus_that_is_read_from_its_files(work: Path, ser
     os.environ["COMPRESS_CACHE"] = str(work / "cache")
     one = server.run(work, *words, "runs/one")
     assert one.code == 0, one.err
+    write_packages(work, ("evaluation", "recipes", "tests"))  # the processes import none of these
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "compress"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*launch, *words, "runs/two"], cwd=work, env=environment, capture_output=True, text=True)

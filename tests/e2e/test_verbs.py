@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from e2e_toy import DISTILL, PRETRAINED, QUICK, TEACHER, Cli, sha
+from long_text import check_in_transformers
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
@@ -46,6 +47,7 @@ def test_from_a_tokenizer_to_a_student_step_by_step(work: Path, compress: Cli) -
     pretrained = modelfolder.inspect("runs/pre/model")
     assert set(pretrained.heads) == {"mlm", "pair"}
     assert pretrained.vocabulary_tokens == len(tokenizer)
+    assert check_in_transformers(transformers, "runs/pre/model") == pretrained.config.max_positions == 64
 
     quick = work / "quick.yaml"
     quick.write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from toy_runs import log_toy_runs
 from tracking_tools import Opener, Seen
+from user_packages import write_packages
 
 from compress.cli.main import main
 from compress.errors import UserError
@@ -123,9 +124,10 @@ def test_a_new_server_is_asked_first_for_what_the_page_will_ask(store: Store, tm
 
 def test_ui_prints_the_link_and_ends_with_ctrl_c(store: Store, tmp_path: Path) -> None:
     log_toy_runs(tmp_path / "runs", store, "opinions", rows=1)
+    work = write_packages(tmp_path / "work")  # the server imports none of these
     code = "import sys; from compress.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "ui", "--tracking-uri", store.uri]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=work, text=True)
     assert process.stdout is not None
     link = process.stdout.readline()
     try:

@@ -9,11 +9,17 @@ from compress.data.batches.examples import Examples
 MIX_ROWS = 512
 
 
-def mixed_lengths(vocabulary: int, length: int, count: int = MIX_ROWS) -> Examples:
-    """Rows of random tokens with lengths like short reviews: log-normal around 25, from 8 to `length`."""
+def mixed_lengths(vocabulary: int, length: int, count: int = MIX_ROWS, *, without: int | None = None) -> Examples:
+    """Rows of random tokens with lengths like short reviews: log-normal around 25, from 8 to `length`.
+
+    without: an id that is left out, such as the padding's, which stands in no text.
+    """
     generator = np.random.default_rng(0)
     lengths = np.clip(np.exp(generator.normal(3.05, 0.55, count)), min(8, length), length).astype(np.int64)
-    return random_rows(vocabulary, lengths, generator)
+    rows = random_rows(vocabulary if without is None else vocabulary - 1, lengths, generator)
+    if without is not None:
+        rows.ids[rows.ids >= without] += 1
+    return rows
 
 
 def random_rows(vocabulary: int, lengths: np.ndarray, generator: np.random.Generator) -> Examples:

@@ -3,7 +3,7 @@ written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from compress.fit.plan.planner import Shape
 from compress.fit.plan.plans import Plan, Scales, Space
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent
+from compress.modelfolder.sentence_files import sentence_files
 from compress.onnx.check import ROWS
 from compress.onnx.writer import write_into
 from compress.predict.predictor import MAX_TOKENS
@@ -39,6 +40,7 @@ class Maker:
     def __init__(self, student: Student, space: Space, stop: Callable[[], None]) -> None:
         self.student, self.space, self.stop = student, space, stop
         self.source, self.study = space.study.loaded, space.study
+        self.sentence_files = sentence_files(self.source.path, self.source.config)
 
     def of(self, plan: Plan, *, fitted: bool = True) -> Model:
         """A plan's model with what it keeps of layers, heads and neurons, and what layers share; nothing else cut."""
@@ -82,7 +84,7 @@ class Maker:
         """What `of` gives: a plan's model with nothing rounded, its vocabulary and tables whole."""
         made = self.of(plan)
         files, meta = self.source.tokenizer_files, self._meta(plan, data)
-        modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+        self._save(folder, made, files, meta)
 
     def model(
         self, plan: Plan, serving: Serving, *, fitted: bool = True, narrow: Model | None = None
@@ -131,14 +133,14 @@ class Maker:
             note = f"parent of a fit with {vocabulary.rows:,} tokens of its vocabulary, used as teacher"
             meta = source.meta.model_copy(update={"lineage": (self._parent(),), "notes": (*source.meta.notes, note)})
             files = dict(vocabulary.files)
-            modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+            self._save(folder, made, files, meta)
         return folder
 
     def _written(
         self, plan: Plan, made: Model, files: dict[str, bytes], serving: Serving, folder: Path, data: DataNote, how: str
     ) -> Path:
         meta = self._meta(plan, data, how)
-        modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, replace=folder.exists())
+        self._save(folder, made, files, meta)
         if serving.writes:
             student = self.student
             tokenizer = Tokenizer.from_files(files, where=str(folder))
@@ -146,6 +148,11 @@ class Maker:
             examples = student.encoded(few, tokenizer)
             write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), f"{data.name}/validation")
         return folder
+
+    def _save(self, folder: Path, made: Model, files: Mapping[str, bytes], meta: FolderMeta) -> None:
+        """The folder of a model made from the source's, which turns a text into a vector as that one does."""
+        beside, replace = self.sentence_files, folder.exists()
+        modelfolder.save_model(folder, made, tokenizer_files=files, meta=meta, beside=beside, replace=replace)
 
     def _parent(self) -> Parent:
         path = self.source.path
