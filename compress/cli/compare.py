@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "--mixed-conditions",
     "mixed",
     is_flag=True,
-    help="Show rows measured on different devices, threads, runtimes or lengths; latencies are not ranked.",
+    help="Show rows measured on different devices, threads or lengths; latencies are not ranked.",
 )
 @slice_options
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
@@ -84,7 +84,9 @@ def command(
 
     RUNs are names, ids or folders; MODELs are measured on --data. Without either: the experiment of the newest run.
     Rows that are Pareto-optimal in quality, latency and size are marked; quality is compared by its paired interval.
-    Latencies of different devices, threads, runtimes or lengths are not compared.
+    Each model is timed in the runtime that it is deployed in: a quantized model in that of its ONNX file, a float model
+    in the fastest one that its folder has. Latencies of different devices, threads or lengths are not compared. The
+    last lines say which model to ship, and why not the others.
 
     \b
       compress compare runs/distilbert/student FOLDER --against TEACHER --data DATA --slices --html report.html

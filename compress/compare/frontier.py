@@ -49,7 +49,7 @@ def in_words(conditions: Sequence[str]) -> str:
 
 
 def require_like(rows: Sequence[Row]) -> None:
-    """Raise UserError (refused) when latencies were measured on several devices, threads, runtimes or lengths."""
+    """Raise UserError (refused) when latencies were measured on several devices, threads or lengths."""
     kinds = Counter(c for row in rows if (c := row.conditions) is not None)
     if len(kinds) < 2:
         return
@@ -90,7 +90,8 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
         lines.append(f"quality: {kind[0]} on {kind[3] or '?'} rows of {_dataset(rows, kind)}")
     kinds = {c for row in rows if (c := row.conditions) is not None}
     if len(kinds) == 1:
-        lines.append(f"latency: {in_words(next(iter(kinds)))}")
+        runtimes = sorted({row.runtime for row in rows if row.runtime is not None})
+        lines.append(f"latency: {in_words(next(iter(kinds)))}, {' or '.join(runtimes)}")
     elif kinds:
         lines.append(
             f"latencies were measured under {len(kinds)} different conditions and are not ranked against each other"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.compare.rows import Row, of_run, unique
+from compress.compare.rows import SIZE, Row, of_run, unique
 from compress.contracts import FAKE
 from compress.errors import UserError
 from compress.modelfolder.resolve import is_address
@@ -148,9 +148,28 @@ def models_of(measured: Sequence[Measured]) -> Iterator[Row]:
         info = modelfolder.inspect(m.subject.folder)
         facts = {"role": m.subject.role, "folder": str(m.subject.folder), "student.layers": str(info.config.depth)}
         facts["student.hidden"] = str(info.config.hidden)
+        facts["fingerprint"] = modelfolder.fingerprint(m.subject.folder)
         if info.meta.method:
             facts["method"] = info.meta.method
         yield Row(name, m.measurement.values, m.measurement.context, facts, None, m.resampled)
+
+
+def one_row_each(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """The first row of each model and data set, and a note of what is left out: a teacher is a run of each of its
+    students.
+
+    Runs of earlier versions have no fingerprint; there teachers with the same figures are one.
+    """
+    kept: dict[object, Row] = {}
+    for row in rows:
+        model = row.facts.get("fingerprint") or row.facts.get("compress.fingerprint")
+        if model is None and row.facts.get("role") == "teacher":
+            model = f"{row.values.get(SIZE)} MB, {row.quality}"
+        kept.setdefault((model, row.data) if model else id(row), row)
+    chosen = {id(row) for row in kept.values()}
+    left = len(rows) - len(chosen)
+    notes = [f"not shown: {left:,} more measurement{'s' * (left > 1)} of the same models"] if left else []
+    return [row for row in rows if id(row) in chosen], notes
 
 
 def counted(runs: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,8 +15,9 @@ from evaluation.quality.pairing import Resampled
 
 SIZE, LATENCY = "size/disk_mb", "speed/latency_p50_ms"
 MISSING = "—"
-CONDITIONS = ("device", "threads", "runtime", "latency_shape")
-"""What two latencies must share before one is called the lower."""
+CONDITIONS = ("device", "threads", "latency_shape")
+"""What two latencies must share before one is called the lower. The runtime is part of the model as it is deployed."""
+RUNTIME, DATA = "runtime", "data"
 _PARAMS = {"latency_shape": "latency.shape"}
 _MEASURED = "measured."
 _TIMED = ("speed/latency", "speed/throughput", "vs_teacher/speedup", "vs_teacher/throughput")
@@ -67,8 +69,18 @@ class Row:
         """What its latency was measured under; None without a latency."""
         return None if LATENCY not in self.values else tuple(self.condition(name) for name in CONDITIONS)
 
+    @property
+    def runtime(self) -> str | None:
+        """What computed its answers, without the version; None where nothing was timed."""
+        return None if LATENCY not in self.values else re.split("[ ,]", self.condition(RUNTIME))[0]
+
+    @property
+    def dataset(self) -> str | None:
+        """What quality was measured on, for people."""
+        return f"{self.context['dataset']}, {self.data[3] or '?'} rows" if "dataset" in self.context else None
+
     def condition(self, name: str) -> str:
-        """One of CONDITIONS, as the measurement said or as the run's parameters say; "unknown" where neither does."""
+        """One of CONDITIONS or the runtime, as the measurement or else the run's parameters say; else "unknown"."""
         return self.context.get(name) or self.facts.get(_PARAMS.get(name, name)) or "unknown"
 
     @property
@@ -106,7 +118,7 @@ def of_run(run: StoredRun, name: str, resampled: Resampled | None) -> Row:
     return Row(name, values, context, facts, run, resampled)
 
 
-_OWN = ("compress.role", "compress.method", "compress.folder")
+_OWN = ("compress.role", "compress.method", "compress.folder", "compress.fingerprint")
 
 
 def unique(names: Sequence[str], ids: Sequence[str]) -> list[str]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from compress.compare import table
 from compress.compare.frontier import Judged, judge, require_like
-from compress.compare.gather import Gathered, is_model, models_of, runs_of
+from compress.compare.gather import Gathered, is_model, models_of, one_row_each, runs_of
 from compress.compare.query import QUALITY, check_key, kept, ordered
+from compress.compare.verdict import decide
 from compress.console import Console
 from compress.contracts import RunOptions
-from compress.errors import ExitCode, UserError, printable
+from compress.errors import UserError
 from compress.report.rows import markdown
 from compress.storage import atomic
 from compress.tracking.reading import Reader
@@ -59,14 +60,16 @@ def compare(asked: Asked, options: RunOptions) -> list[Judged]:
     console = Console(quiet=options.quiet, json=options.json)
     reader = Reader(resolve_store(options.tracking_uri))
     gathered = gather(asked, options, reader, console)
-    rows = kept(gathered.rows, asked.filters)
+    once, left_out = one_row_each(gathered.rows)
+    rows = kept(once, asked.filters)
     if not asked.mixed:
         require_like(rows)
     rows = ordered(rows, asked.sort)
     keys = table.columns(rows, [key if key == table.DIFFERENCE else check_key(key, gathered.rows, "--columns")
                                 for key in asked.columns])  # fmt: skip
     judged, notes = judge(rows)
-    notes = [*notes, *gathered.notes]
+    notes = [*notes, *gathered.notes, *left_out]
+    verdict = decide(judged)
     heads, cells = table.heads(keys, rows), [table.cells(j, keys) for j in judged]
     if asked.markdown:
         console.result(markdown(tuple(heads), [tuple(line) for line in cells]))
@@ -78,12 +81,16 @@ def compare(asked: Asked, options: RunOptions) -> list[Judged]:
     shown = {row.name: gathered.measured[row.name] for row in rows if row.run is None}
     if asked.slices or asked.sliced:
         _tell_slices(console, shown, asked)
-    document = table.document(judged, notes) | {"slices": _slices(shown)}
+    if verdict is not None:
+        for line in verdict.lines():
+            console.result(line)
+    document = table.document(judged, notes, verdict) | {"slices": _slices(shown)}
     if asked.csv is not None:
         _write(console, asked.csv, table.as_csv(judged, keys))
     if asked.html is not None or asked.log:
         from compress.compare.publish import log, page_of
 
+        notes = [*(verdict.lines() if verdict is not None else []), *notes]
         text = page_of(judged, keys, notes, gathered, reader)
         if asked.html is not None:
             _write(console, asked.html, text)
@@ -110,28 +117,12 @@ def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) 
         return Gathered(rows, notes)
     from compress.measure.labelled import measure_models
 
-    _require_one_runtime([*models, *([asked.against] if asked.against else [])], asked, options)
     sliced = list(asked.sliced) if asked.sliced else None
-    measured = measure_models(models, asked.against, asked.split, asked.bootstrap, options, console, sliced)
+    measured = measure_models(
+        models, asked.against, asked.split, asked.bootstrap, options, console, sliced, as_deployed=True
+    )
     made = list(models_of(measured))
     return Gathered([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
-
-
-def _require_one_runtime(models: Sequence[str], asked: Asked, options: RunOptions) -> None:
-    """Say before minutes of measuring what `require_like` would refuse after them."""
-    if asked.mixed or asked.filters or options.runtime is not None or options.device != "cpu":
-        return
-    from compress.modelfolder.resolve import resolve
-    from compress.onnx.model_file import usual_runtime
-
-    found = {name: usual_runtime(resolve(name, options.tracking_uri)) for name in models}
-    if len(set(found.values())) > 1:
-        raise UserError(
-            "these models use different runtimes, so their latencies cannot be compared",
-            why=printable(", ".join(f"{name} uses {runtime}" for name, runtime in found.items()), 400),
-            do="choose one with --runtime, or show all rows with --mixed-conditions",
-            code=ExitCode.REFUSED,
-        )
 
 
 def _tell_slices(console: Console, measured: Mapping[str, Measured], asked: Asked) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from compress.compare.frontier import DOMINATED, ON, OPEN, UNJUDGED, Judged
 from compress.compare.query import NAME, PARETO, QUALITY, value_of
-from compress.compare.rows import LATENCY, MISSING, SIZE, Row
+from compress.compare.rows import DATA, LATENCY, MISSING, RUNTIME, SIZE, Row
+from compress.compare.verdict import Verdict
 from compress.errors import printable
 from compress.report.rows import METRICS, figures, title
 
@@ -24,6 +25,8 @@ USUAL = (
     LATENCY,
     "speed/throughput_sps",
     FASTER,
+    RUNTIME,
+    DATA,
 )
 """Columns where none are named; one that no row has is left out."""
 
@@ -43,7 +46,9 @@ def columns(rows: Sequence[Row], asked: Sequence[str]) -> list[str]:
     """The keys that are shown."""
     if asked:
         return list(asked)
-    return [key for key in USUAL if key == PARETO or any(_value(row, key) is not None for row in rows)]
+    found = {key: {value for row in rows if (value := _value(row, key)) is not None} for key in USUAL}
+    # One runtime and one data set for all are said below the table.
+    return [key for key in USUAL if key == PARETO or len(found[key]) > (key in (RUNTIME, DATA))]
 
 
 def heads(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -65,6 +70,8 @@ def cell(judged: Judged, key: str) -> str:
         return {ON: "yes", OPEN: f"maybe: {judged.by}", DOMINATED: f"no: {judged.by}"}.get(judged.place, MISSING)
     if key == QUALITY:
         return quality_cell(row)
+    if key in (RUNTIME, DATA):
+        return printable(_value(row, key) or MISSING, 60)
     if key == DIFFERENCE:
         found = _difference(row)
         return MISSING if found is None else _points(*found)
@@ -92,7 +99,7 @@ def quality_cell(row: Row) -> str:
     return text + (" (simulated)" if row.simulated else "")
 
 
-def document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, Any]:
+def document(judged: Sequence[Judged], notes: Sequence[str], verdict: Verdict | None = None) -> dict[str, Any]:
     """What --json prints."""
     rows = []
     for j in judged:
@@ -103,7 +110,7 @@ def document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, Any]:
             "simulated": row.simulated, "missing": row.missing, "values": dict(row.values),
             "context": dict(row.context), "facts": dict(row.facts),
         })  # fmt: skip
-    return {"rows": rows, "notes": list(notes)}
+    return {"rows": rows, "notes": list(notes), "verdict": None if verdict is None else verdict.as_json()}
 
 
 def as_csv(judged: Sequence[Judged], keys: Sequence[str]) -> str:
@@ -135,8 +142,9 @@ def _safe(value: float | str) -> float | str:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
-def _value(row: Row, key: str) -> object:
-    return _difference(row) if key == DIFFERENCE else value_of(row, key)
+def _value(row: Row, key: str) -> Any:
+    own = {DIFFERENCE: lambda: _difference(row), RUNTIME: lambda: row.runtime, DATA: lambda: row.dataset}
+    return own[key]() if key in own else value_of(row, key)
 
 
 def _difference(row: Row) -> tuple[float, float | None, float | None] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from compress.console import Console
@@ -13,7 +14,9 @@ from compress.errors import UserError
 from compress.measure.models import CostPlan, Measured, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
-from compress.predict.fastest import named
+from compress.onnx.model_file import RECORD
+from compress.predict.fastest import fastest, named, short_rows
+from compress.predict.predictor import fixed_batch
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import comparison, conditions
 from compress.stages.shared.stage import open_table_of, settings_for
@@ -27,8 +30,13 @@ def measure_models(
     options: RunOptions,
     console: Console,
     sliced: Sequence[str] | None = None,
+    *,
+    as_deployed: bool = False,
 ) -> list[Measured]:
-    """Measure models on a split of the labelled data that the options name; `against`, if given, comes first."""
+    """Measure models on a split of the labelled data that the options name; `against`, if given, comes first.
+
+    as_deployed: where no runtime is named, a float model with an ONNX file is timed in the fastest one of this machine.
+    """
     folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
     alone = against is None and len(folders) == 1
     subjects = [Subject(model_label(f), f, "teacher" if alone else "student") for f in folders]
@@ -36,6 +44,8 @@ def measure_models(
         parent = resolve(against, options.tracking_uri)
         kept = [s for s in subjects if len(folders) == 1 or s.folder.resolve() != parent.resolve()]
         subjects = [Subject(model_label(parent), parent, "teacher"), *kept]
+    if as_deployed and options.runtime is None:
+        subjects = [_in_fastest(subject, options, console) for subject in subjects]
     info = modelfolder.inspect(folders[0])
     recipe, table = open_labelled(info, options, console, columns_of(sliced or ()), measured=split)
     assert recipe.data is not None
@@ -56,6 +66,21 @@ def measure_models(
         sliced=sliced,
         say=console.note,
     )
+
+
+def _in_fastest(subject: Subject, options: RunOptions, console: Console) -> Subject:
+    """With the runtime that answers soonest; as it is where its folder leaves no choice."""
+    info = modelfolder.inspect(subject.folder)
+    if info.config.quantization is not None or not (subject.folder / RECORD).is_file():
+        return subject
+    precision = "bf16" if options.precision == "bf16" else "fp32"
+    predictor = subject.predictor(device=options.device, precision=precision)
+    cost = CostPlan()
+    length = min(cost.length, predictor.max_length)
+    console.note(f"trying the runtimes on {subject.name}")
+    batch = fixed_batch(predictor.config, cost.batch, length)
+    shape = f"{cost.batch} x {length} tokens"
+    return replace(subject, runtime=fastest(predictor, short_rows(predictor), [batch], shape, console).runtime)
 
 
 def open_labelled(

@@ -181,8 +181,11 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
 
 
 def measured_tags(m: Measured) -> dict[str, str]:
-    """On what, and under which conditions: figures of runs that differ in it are not ranked against each other."""
-    return {f"measured.{key}": value for key, value in m.measurement.context.items()}
+    """Which model, on what, and under which conditions: runs that differ in these are not ranked against each other."""
+    tags = {f"measured.{key}": value for key, value in m.measurement.context.items()}
+    if m.subject.ensemble is None:
+        tags["compress.fingerprint"] = modelfolder.fingerprint(m.subject.folder)
+    return tags
 
 
 def _draw(run: TrackedRun, main: Measured, measured: Sequence[Measured]) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 from compare_rows import row
 
-from compress.compare import run
 from compress.compare.frontier import judge, require_like
+from compress.compare.gather import one_row_each
 from compress.compare.query import check_key, kept, ordered
 from compress.compare.table import as_csv, cells, columns, document, heads
-from compress.contracts import RunOptions
-from compress.errors import ExitCode, UserError
-from compress.onnx import model_file as deployed
+from compress.errors import UserError
 
 A = row("a", 180, 40.0, 8.0)
 B = row("b", 176, 10.0, 4.0, facts={"method": "quantize"})
@@ -154,15 +152,36 @@ def test_simulated_integers_have_no_latency_and_say_so() -> None:
     assert "simulated quantization, so latency is unknown and the row is not ranked: int8" in notes
 
 
-def test_models_of_unlike_runtimes_are_refused_before_they_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("float", "int8"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(deployed, "usual_runtime", lambda folder: "torch" if folder.name == "float" else "onnxruntime")
-    with pytest.raises(UserError) as error:
-        run.compare(run.Asked(("float", "int8")), RunOptions())
-    assert error.value.code == ExitCode.REFUSED
-    assert "cannot be compared: float uses torch, int8 uses onnxruntime; choose one with --runtime" in str(error.value)
+INT8 = {"runtime": "onnxruntime 1.31.1"}
+
+
+def test_the_runtime_is_part_of_the_model() -> None:
+    """It does not keep latencies from being compared, and is a column where models differ in it."""
+    float_, int8 = row("float", 180, 40.0, 8.0), row("int8", 180, 10.0, 4.0, context=INT8)
+    require_like([float_, int8])
+    judged, notes = judge([float_, int8])
+    assert cells(judged[0], ["pareto", "runtime"]) == ["no: int8", "torch"]
+    assert columns([float_, int8], [])[-1] == "runtime"
+    assert "runtime" not in columns([float_, float_], [])
+    assert "latency: a processor, 1 thread, batch 1 x 128 tokens, onnxruntime or torch" in notes
+
+
+def test_rows_of_other_data_are_marked() -> None:
+    rows = [row("x", 100, 40.0), row("y", 190, 10.0, context={"dataset_digest": "other", "dataset": "mine/test"})]
+    assert columns(rows, [])[-1] == "data"
+    judged, _ = judge(rows)
+    assert [cells(j, ["data"]) for j in judged] == [["opinions/test, 200 rows"], ["mine/test, 200 rows"]]
+
+
+def test_a_model_is_one_row() -> None:
+    teacher = {"role": "teacher"}
+    of: Any = {"facts": {"compress.fingerprint": "1"}}
+    rows = [
+        row("now", facts={"fingerprint": "1"}), row("run", **of), row("again", 170, **of),
+        row("other data", **of, context={"dataset_digest": "else"}), row("other"), row("same figures"),
+        row("old teacher", facts=teacher), row("the same", facts=teacher), row("another", 170, facts=teacher),
+    ]  # fmt: skip
+    found, notes = one_row_each(rows)
+    assert [r.name for r in found] == ["now", "other data", "other", "same figures", "old teacher", "another"]
+    assert notes == ["not shown: 3 more measurements of the same models"]
+    assert one_row_each(rows[:1]) == (rows[:1], [])

@@ -1,0 +1,147 @@
+"""Which model to ship, in one sentence, and why not the others."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compress.compare.frontier import Judged
+from compress.compare.rows import LATENCY, SIZE, Row
+from compress.report.rows import in_percent, title
+from evaluation.frontier import TOLERANCE
+from evaluation.quality.intervals import Interval
+
+SPEEDUP = "vs_teacher/speedup"
+SHOWN = 5  # models whose reasons are given
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """ship: the model; the reference itself where nothing smaller or faster is without a measurable loss.  against:
+    the reference.  reasons: model → why not."""
+
+    ship: str
+    against: str
+    sentence: str
+    reasons: dict[str, str]
+
+    def lines(self) -> list[str]:
+        """As printed: the sentence, then the reasons."""
+        shown = [f"{name}: {why}" for name, why in list(self.reasons.items())[:SHOWN]]
+        left = len(self.reasons) - len(shown)
+        more = [f"and {left:,} more"] if left else []
+        return [f"verdict: {self.sentence}", *(f"  not {line}" for line in shown), *(f"  {line}" for line in more)]
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {"ship": self.ship, "against": self.against, "sentence": self.sentence, "why_not": self.reasons}
+
+
+def decide(judged: Sequence[Judged]) -> Verdict | None:
+    """The smallest and fastest model without a measurable loss of quality; None with fewer than two that compare.
+
+    The reference is the teacher, else the model of the highest quality. A loss is measurable where the interval of the
+    difference to the reference lies below zero. Of those without one, the model with the largest product of how many
+    times smaller and how many times faster it is wins; an unknown speed counts as equal.
+    """
+    rows = _comparable([j.row for j in judged])
+    if len(rows) < 2:
+        return None
+    reference = max(rows, key=lambda row: (row.facts.get("role") == "teacher", row.quality or (0.0,), row.values[SIZE]))
+    others = [row for row in rows if row is not reference]
+    losses = {id(row): _difference(row, reference) for row in others}
+    able = [row for row in others if losses[id(row)].high >= 0 and _gain(row, reference) > math.log1p(TOLERANCE)]
+    best = max(able, key=lambda row: _gain(row, reference), default=reference)
+    reasons = {
+        row.name: _why_not(row, best, None if row is reference else losses[id(row)], row is reference)
+        for row in sorted(rows, key=lambda row: -_gain(row, reference))
+        if row is not best
+    }
+    outside = [j.row for j in judged if j.row.name not in {row.name for row in rows}]
+    reasons |= {row.name: _outside(row, reference) for row in outside}
+    if best is reference:
+        sentence = f"keep {best.name}: no other model is smaller or faster without a measurable loss"
+    else:
+        sentence = f"ship {best.name}: {', '.join(_costs(best, reference))}, {_quality(best, losses[id(best)])}"
+        sentence += f", against {reference.name}"
+    return Verdict(best.name, reference.name, sentence, reasons)
+
+
+def _comparable(rows: Sequence[Row]) -> list[Row]:
+    """Those with quality and size, on the data that most are measured on."""
+    able = [row for row in rows if row.candidate is not None and not row.simulated]
+    if not able:
+        return []
+    data = Counter(row.data for row in able).most_common(1)[0][0]
+    return [row for row in able if row.data == data]
+
+
+def _difference(row: Row, reference: Row) -> Interval:
+    """Quality minus the reference's, paired where both have figures of the same resamples."""
+    one, other = row.candidate, reference.candidate
+    assert one is not None
+    assert other is not None
+    if one.figures is not None and other.figures is not None and one.figures.key == other.figures.key:
+        return one.figures.minus(other.figures)
+    return Interval(one.quality - other.quality, one.low - other.high, one.high - other.low, 0, 0)
+
+
+def _gain(row: Row, reference: Row) -> float:
+    """Log of times smaller and times faster."""
+    return math.log(reference.values[SIZE] / row.values[SIZE]) + math.log(_faster(row, reference) or 1.0)
+
+
+def _faster(row: Row, reference: Row) -> float | None:
+    """None where a latency is unknown, or the two were measured under other conditions."""
+    if row.conditions is None or row.conditions != reference.conditions:
+        return None
+    return reference.values[LATENCY] / row.values[LATENCY]
+
+
+def _costs(row: Row, reference: Row) -> list[str]:
+    smaller, faster = reference.values[SIZE] / row.values[SIZE], _faster(row, reference)
+    parts = [_times(smaller, "smaller", "larger")]
+    if faster is None:
+        return [*parts, "speed unknown"]
+    ends = [row.values.get(f"{SPEEDUP}_{end}") for end in ("low", "high")]
+    interval = ""
+    beside = row.run is None and reference.facts.get("role") == "teacher"  # measured in turn with the reference
+    if beside and ends[0] is not None and ends[1] is not None:
+        interval = f" [{ends[0]:.1f}, {ends[1]:.1f}]"
+    return [*parts, _times(faster, "faster", "slower") + interval]
+
+
+def _times(ratio: float, more: str, less: str) -> str:
+    """`2.1x smaller`, `1.4x larger`, `as …` where it is neither."""
+    if abs(math.log(ratio)) <= math.log1p(TOLERANCE):
+        return {"smaller": "same size", "faster": "same speed"}[more]
+    return f"{ratio:.1f}x {more}" if ratio > 1 else f"{1 / ratio:.1f}x {less}"
+
+
+def _quality(row: Row, found: Interval) -> str:
+    metric = row.metric or ""
+    scale, unit = (100, "points of ") if in_percent(metric) else (1, "")
+    text = f"{scale * found.value:+.1f} [{scale * found.low:+.1f}, {scale * found.high:+.1f}] {unit}{title(metric)}"
+    if found.high < 0:
+        return f"a measurable loss ({text})"
+    return f"a measurable gain ({text})" if found.low > 0 else f"no measurable loss ({text})"
+
+
+def _why_not(row: Row, best: Row, loss: Interval | None, is_reference: bool) -> str:
+    if loss is not None and loss.high < 0:
+        return _quality(row, loss)
+    parts = _costs(row, best)
+    if is_reference:
+        return f"the reference, {' and '.join(parts)}"
+    return f"{' and '.join(parts)}" + ("" if loss is None or loss.low <= 0 else f", but {_quality(row, loss)}")
+
+
+def _outside(row: Row, reference: Row) -> str:
+    if row.simulated:
+        return "simulated quantization; export or quantize it to measure what is deployed"
+    if row.quality is None or row.candidate is None:
+        return f"not measured ({', '.join(row.missing) or 'no interval'})"
+    return "measured on other data" if row.data != reference.data else "not measured"

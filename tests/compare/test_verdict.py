@@ -1,0 +1,75 @@
+"""Which model to ship."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from compare_rows import row
+
+from compress.compare.frontier import judge
+from compress.compare.rows import Row
+from compress.compare.verdict import Verdict, decide
+
+TEACHER: dict[str, Any] = {"facts": {"role": "teacher"}}
+
+
+def verdict(*rows: Row) -> Verdict:
+    found = decide(judge(rows)[0])
+    assert found is not None
+    return found
+
+
+def test_the_smallest_and_fastest_without_a_measurable_loss() -> None:
+    found = verdict(
+        row("teacher", 180, 40.0, 8.0, **TEACHER), row("student", 181, 20.0, 4.0), row("int8", 179, 10.0, 3.0),
+        row("tiny", 120, 1.0, 0.5), row("slow", 180, 9.0, 40.0),
+    )  # fmt: skip
+    assert (found.ship, found.against) == ("int8", "teacher")
+    assert found.sentence.startswith("ship int8: 4.0x smaller, 2.7x faster, no measurable loss (-0.5 [")
+    assert found.sentence.endswith("] points of accuracy), against teacher")
+    assert found.reasons["student"] == "2.0x larger and 1.3x slower"
+    assert found.reasons["teacher"] == "the reference, 4.0x larger and 2.7x slower"
+    assert found.reasons["tiny"].startswith("a measurable loss (-30.0 [")
+    assert found.reasons["slow"] == "1.1x smaller and 13.3x slower"
+    first, *others = found.lines()
+    assert first == f"verdict: {found.sentence}"
+    assert "  not student: 2.0x larger and 1.3x slower" in others
+    assert found.as_json()["why_not"] == found.reasons
+
+
+def test_nothing_is_shipped_that_loses_measurably() -> None:
+    found = verdict(row("teacher", 190, 40.0, 8.0, **TEACHER), row("tiny", 120, 1.0, 0.5), row("copy", 190, 40.0, 8.1))
+    assert found.ship == "teacher"
+    assert found.sentence == "keep teacher: no other model is smaller or faster without a measurable loss"
+    assert found.reasons["copy"] == "same size and same speed"
+
+
+def test_without_a_teacher_the_best_is_the_reference() -> None:
+    found = verdict(row("a", 178, 10.0, 3.0), row("b", 180, 40.0, 8.0))
+    assert (found.ship, found.against) == ("a", "b")
+
+
+def test_what_does_not_compare_says_why() -> None:
+    values = {"fake_quantized/accuracy": 0.9, "fake_quantized/accuracy_low": 0.88, "fake_quantized/accuracy_high": 0.92}
+    found = verdict(
+        row("teacher", 180, 40.0, 8.0, **TEACHER), row("busy", 180, 20.0, None),
+        row("elsewhere", 180, 10.0, 4.0, context={"threads": "4"}), row("other data", context={"dataset_digest": "x"}),
+        row("simulated", None, 5.0, None, values=values), row("bare", None, 5.0),
+    )  # fmt: skip
+    assert found.ship == "elsewhere"
+    assert "4.0x smaller, speed unknown" in found.sentence
+    assert found.reasons["busy"] == "2.0x larger and speed unknown"
+    assert found.reasons["other data"] == "measured on other data"
+    assert found.reasons["simulated"].startswith("simulated quantization")
+    assert found.reasons["bare"] == "not measured (quality)"
+    assert decide(judge([row("alone"), row("bare", None)])[0]) is None
+
+
+def test_the_interval_of_the_speed_is_that_of_models_measured_together() -> None:
+    speed = {"vs_teacher/speedup": 2.0, "vs_teacher/speedup_low": 1.9, "vs_teacher/speedup_high": 2.3}
+    teacher, student = row("teacher", 180, 40.0, 8.0, **TEACHER), row("student", 180, 20.0, 4.0, values=speed)
+    assert "2.0x faster [1.9, 2.3]" in verdict(teacher, student).sentence
+    unpaired = [dataclasses.replace(r, resampled=None) for r in (teacher, student)]
+    assert "no measurable loss (+0.0 [-" in verdict(*unpaired).sentence
+    assert "[1.9" not in verdict(row("other", 181, 40.0, 8.0), student).sentence
