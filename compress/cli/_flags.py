@@ -4,7 +4,7 @@ were given the overrides of the recipe and the run."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+COMPLETE = ("distilbert", "smoke", "smoke-teacher")
+"""Recipes that bring a teacher and data of their own."""
 SET = "--set "
 """How the origin of an override of --set begins."""
 
@@ -32,13 +34,17 @@ SET = "--set "
 def stage_flags(table: Table) -> Callable[[Function], Function]:
     """Give a command the flags of a table; it receives them as `given`, by name."""
 
+    from compress.stages.shared.flags import DEMO
+
+    flags = (*table.flags, DEMO)
+
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def run(*args: Any, **values: Any) -> Any:
-            given = {flag.key: values.pop(flag.key) for flag in table.flags}
+            given = {flag.key: values.pop(flag.key) for flag in flags}
             return function(*args, given=given, **values)
 
-        for flag in reversed(table.flags):
+        for flag in reversed(flags):
             run = _option(flag)(run)
         return run  # type: ignore[return-value]
 
@@ -136,13 +142,50 @@ def resolve(
     made = edits(table, base, given)
     if model is not None:
         made.insert(0, Edit("teacher", model, f"MODEL {model}"))
-    found = base.with_overrides(with_edits(options.overrides, made))
+    changes = with_edits(options.overrides, made)
+    found = base.with_overrides(changes)
+    if not (given.get("demo") or options.resume or options.dry_run):
+        require_inputs(table, name, found, {one.path for one in changes})
     if table.again is None and table.check is None:
         return found
     place = first_stage(found.recipe, table.kind)
     if table.check is not None:
         table.check(found.recipe, place, given)
     return found if table.again is None else and_then(found, table.again(found.recipe, place, given))
+
+
+def require_inputs(table: Table, name: str, loaded: LoadedRecipe, changed: Collection[str]) -> None:
+    """Raise UserError where a shipped recipe would use its own teacher or data, but for those that are made to be run
+    as they are: it would train a teacher for a quarter of an hour, or measure on data that nobody chose.
+
+    changed: keys that the command line sets.
+    """
+    from compress.recipe.library import names as recipe_names
+
+    if name in COMPLETE or name not in recipe_names():
+        return
+    recipe, command = loaded.recipe, table.kind.replace("_", "-")
+    named = {path.partition(".")[0] for path in changed}
+    flag = "--teacher" if table.kind == "distill" else "MODEL"
+    what = "--model FOLDER" if table.kind == "finetune" else "--teacher FOLDER" if flag == "--teacher" else "FOLDER"
+    recipe_flag = "" if name == table.recipe else f"--recipe {name} "
+    example = f"compress {command} {recipe_flag}{what} --data DATA"
+    if recipe.teacher is not None and not named & {"teacher", "teachers"}:
+        raise UserError("a model is required", where=flag, do=f"{example}; to try it without one, add --demo")
+    if recipe.data is not None and "data.source" not in changed and "corpus.source" not in changed:
+        raise UserError("labelled data is required", where="--data", do=_which_data(recipe, example))
+
+
+def _which_data(recipe: Recipe, example: str) -> str:
+    """The data that the model was made from, where its folder says so."""
+    from compress.modelfolder import folder as modelfolder
+
+    name = recipe.teacher or recipe.model
+    other = "to use built-in data, add --demo"
+    if name is None or not (Path(name) / "config.json").is_file():
+        return f"{example}; {other}"
+    made_from = modelfolder.inspect(Path(name)).meta.data
+    return f"{example}; {other}" if made_from is None else f"the model was made from {made_from.name}; {other}"
 
 
 def and_then(loaded: LoadedRecipe, made: Iterable[Edit]) -> LoadedRecipe:

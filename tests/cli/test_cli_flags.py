@@ -99,17 +99,17 @@ def test_flags_of_distill_are_for_all_its_stages(given: dict[str, Any], expected
 
 
 def test_stages_of_other_kinds_keep_what_they_are() -> None:
-    given = {**DISTILL.none_given(), "no_control": True, "teacher_cache": "c", "num_heads": "2"}
+    given = {**DISTILL.none_given(), "demo": True, "no_control": True, "teacher_cache": "c", "num_heads": "2"}
     first, *others = resolve(DISTILL, "tiny-cpu", None, given, RunOptions()).recipe.stages
     assert (first.control, first.cache.path, first.student.heads) == (False, "c", 2)
     assert others == [*load_recipe("tiny-cpu").stages[1:]]
-    taught = resolve(FINETUNE, "teacher", None, {"new_head": True}, RunOptions()).recipe
+    taught = resolve(FINETUNE, "teacher", None, {"demo": True, "new_head": True}, RunOptions()).recipe
     assert [stage.kind for stage in taught.stages if getattr(stage, "new_head", False)] == ["finetune"]
 
 
 def test_set_may_bring_what_the_recipe_lacks() -> None:
     bare = {"name": "bare", "stages": [load_recipe("finetune").stages[0].model_dump(mode="json")]}
-    given = {**FINETUNE.none_given(), "new_head": True}
+    given = {**FINETUNE.none_given(), "demo": True, "new_head": True}
     made = resolve(FINETUNE, bare, None, given, exact("data.source=opinions")).recipe  # type: ignore[arg-type]
     assert made.stages[0].new_head
 
@@ -166,7 +166,7 @@ SIBLINGS = [
 
 @pytest.mark.parametrize(("table", "given", "text"), SIBLINGS, ids=["share", "prune_width", "prune_layers"])
 def test_set_may_name_a_key_that_a_flag_brings(table: Table, given: dict[str, Any], text: str) -> None:
-    options = resolve(table, table.recipe, "m", {**table.none_given(), **given}, exact(text))
+    options = resolve(table, table.recipe, "m", {**table.none_given(), "demo": True, **given}, exact(text))
     assert options.overrides[0] == Override("teacher", "m", "MODEL m")
     assert options.overrides[-1] == parse_override(text)
     key, part = text.split("=")[0].split(".")[2:]
@@ -175,14 +175,15 @@ def test_set_may_name_a_key_that_a_flag_brings(table: Table, given: dict[str, An
 
 
 def test_residuals_may_come_from_set() -> None:
-    given = {**SHARE.none_given(), "shrink_residuals": True}
+    given = {**SHARE.none_given(), "demo": True, "shrink_residuals": True}
     resolve(SHARE, "share", None, given, exact("stages.0.residual_rank=4"))
     with pytest.raises(UserError, match="there are no residuals to shrink; add --residual-rank R"):
         resolve(SHARE, "share", None, given, exact("stages.0.residual_rank=0"))
 
 
 def test_rounds_repeat_what_follows_the_cut() -> None:
-    options = resolve(PRUNE_WIDTH, "prune-width", None, {**PRUNE_WIDTH.none_given(), "prune_rounds": 2}, RunOptions())
+    given = {**PRUNE_WIDTH.none_given(), "demo": True, "prune_rounds": 2}
+    options = resolve(PRUNE_WIDTH, "prune-width", None, given, RunOptions())
     stages = load_recipe("prune-width", overrides=options.overrides).stages
     assert [stage.kind for stage in stages[::2]] == ["prune_width"] * 2
     assert [stage.schedule for stage in stages[::2]] == [1 - 0.5**3, 1]

@@ -103,9 +103,16 @@ class Table:
 
     def none_given(self) -> dict[str, Any]:
         """Every flag, none of them given."""
-        return {flag.key: () if flag.multiple else False if flag.kind == "switch" else None for flag in self.flags}
+        return {
+            flag.key: () if flag.multiple else False if flag.kind == "switch" else None for flag in (*self.flags, DEMO)
+        }
 
 
+DEMO = Flag(
+    "--demo", "", "Try it on built-in data, and without a model on a teacher that is trained on that data first.",
+    "input", "switch",
+)  # fmt: skip
+"""A flag of every table."""
 SEEDS = Flag(
     "--seeds", "", "Repeat the run with N seeds; report mean and spread.", "training", "int", "N", low=2, high=100
 )

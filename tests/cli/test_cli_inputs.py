@@ -1,0 +1,54 @@
+"""A command that changes a model asks for the model and the data; built-in ones are used where that is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compress.cli._flags import require_inputs
+from compress.cli.main import main
+from compress.encoder.modules.model import Model
+from compress.errors import UserError
+from compress.modelfolder.folder import FolderMeta, save_model
+from compress.modelfolder.meta import DataNote
+from compress.recipe import LoadedRecipe
+from compress.stages.distill.flags import TABLE as DISTILL
+from compress.stages.quantize.flags import TABLE as QUANTIZE
+
+CASES = {
+    "quantize": "MODEL: a model is required; compress quantize FOLDER --data DATA; to try it without one, add --demo",
+    "prune-layers --drop 1": "MODEL: a model is required; compress prune-layers FOLDER --data DATA; to try it",
+    "distill --recipe distilbert-task": "--teacher: a model is required; compress distill --recipe distilbert-task "
+    "--teacher FOLDER --data DATA; to try it",
+    "quantize mine": "--data: labelled data is required; compress quantize FOLDER --data DATA; to use built-in data",
+    "share made": "--data: labelled data is required; the model was made from reviews.csv; to use built-in data",
+    "finetune": "--data: labelled data is required; compress finetune --model FOLDER --data DATA; to use built-in data",
+}
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_what_is_missing_is_asked_for(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_model: Model
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, data in (("mine", None), ("made", DataNote(name="reviews.csv", fingerprint="0"))):
+        save_model(tmp_path / name, tiny_model, tokenizer_files={}, meta=FolderMeta(data=data))
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.startswith(f"error: {CASES[words]}")
+    assert {p.name for p in tmp_path.iterdir()} == {"mine", "made"}, "nothing is made"
+
+
+def test_what_may_use_built_in_data() -> None:
+    for name in ("distilbert", "smoke"):
+        require_inputs(DISTILL, name, LoadedRecipe.read(name, []), set())
+    quantize = LoadedRecipe.read("quantize", [])
+    require_inputs(QUANTIZE, "a-file-of-mine.yaml", quantize, set())
+    require_inputs(QUANTIZE, "quantize", quantize, {"teacher", "data.source"})
+    with pytest.raises(UserError, match="a model is required"):
+        require_inputs(QUANTIZE, "quantize", quantize, {"data.source"})
+
+
+def test_demo_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quantize", "--help"]) == 0
+    assert "--demo" in capsys.readouterr().out
