@@ -99,7 +99,7 @@ NOT_ASKED = [
     (("--question", "who " * 60, "--context", "x"), "of the window's 40 tokens: 'who who"),
     (("--file", "a.jsonl"), "a.jsonl:2: the row has no context; known: question"),
     (("--file", "b.jsonl"), "b.jsonl:1: not JSON: Who ran?; write one object with question and context on each line"),
-    (("--file", "c.jsonl"), "c.jsonl:1: the context is empty; give a text"),
+    (("--file", "c.jsonl"), "c.jsonl:1: the context is empty or not text"),
     (("a text", "--question", "Who?", "--context", "x"), "--question: give texts or --question, not both"),
 ]
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from e2e_toy import DISTILL, Cli
+from e2e_toy import DISTILL, TASK, Cli
 
 from compress.tracking import Store
 
@@ -76,7 +76,8 @@ def test_a_control_unless_it_is_declined(taught: Path, compress: Cli) -> None:
     plot = (taught / "runs/with/reliability.svg").read_text(encoding="utf-8")
     assert all(f">{name}<" in plot for name in ("teacher", "with", "control", "perfect calibration"))
     assert ">with, temperature " in plot
-    done = compress(*DISTILL, "--set", "stages.0.control=null", "--no-control", "--output", "runs/without")
+    (taught / "task.yaml").write_text(TASK.replace("control: false", "control: null"), encoding="utf-8")
+    done = compress(*DISTILL, "--no-control", "--output", "runs/without")
     assert done.code == 0, done.err
     assert "its control" not in done.out
     assert not (taught / "runs/without/control").exists()

@@ -47,5 +47,5 @@ def test_a_kind(
     told = json.loads(done.out)
     assert told["certificate"]["quality"]["metric"] == metric
     names_made = [row["name"] for row in told["plans"]]
-    assert any("healed for" in name for name in names_made), done.err
-    assert any("of them rounded" in name for name in names_made), done.err
+    assert any("recovery steps" in name for name in names_made), done.err
+    assert any("of them quantized" in name for name in names_made), done.err

@@ -292,7 +292,7 @@ for scheme in ("per-token", "per-token, full range", "static, full range"):
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="x86-64 alone has such kernels")
 def test_torchs_products_as_a_processor_without_vnni_computes_them() -> None:
     """oneDNN held to AVX2, in a process of its own, as it reads the variable once."""
-    code = IN_A_PROCESS.format(paths=[str(Path(__file__).parent)], saturates=True)
+    code = IN_A_PROCESS.format(paths=[str(Path(__file__).parents[i]) for i in (0, 1)], saturates=True)
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
     made = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stderr
