@@ -95,6 +95,12 @@ class Console:
                 return
             print(text, file=self.out, flush=True)
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal that results are printed on; of a file or pipe as many as they take."""
+        screen = self._rich(self.out)
+        return screen.width if screen.is_terminal else WIDE
+
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A result as a table (stdout); numbers stand right. Left out under --json."""
         if self.json:
@@ -111,8 +117,7 @@ class Console:
         for row in cells:
             table.add_row(*(Text(cell) for cell in row))
         screen = self._rich(self.out)
-        if not screen.is_terminal:
-            screen.width = WIDE
+        screen.width = self.width
         with screen.capture() as captured:
             screen.print(table)
         # rich pads every line to the table's width and frames it with empty ones, which only disturbs a diff.

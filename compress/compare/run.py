@@ -75,7 +75,11 @@ def compare(asked: Asked, options: RunOptions) -> list[Judged]:
         console.result(markdown(tuple(heads), [tuple(line) for line in cells]))
         console.result("")
     else:
-        console.table("", heads, cells)
+        narrow = keys if asked.columns else table.fitting(judged, keys, console.width)
+        console.table("", table.heads(narrow, rows), [table.cells(j, narrow) for j in judged])
+        if len(narrow) < len(keys):
+            left = ", ".join(table.heads([key for key in keys if key not in narrow], rows))
+            notes.append(f"columns left out of this narrow terminal: {left}; --columns or --html shows them")
     for line in notes:
         console.result(f"- {line}" if asked.markdown else line)
     shown = {row.name: gathered.measured[row.name] for row in rows if row.run is None}

@@ -29,6 +29,9 @@ USUAL = (
     DATA,
 )
 """Columns where none are named; one that no row has is left out."""
+SPARED = ("size/params_m", "speed/throughput_sps", DIFFERENCE, RUNTIME, DATA, FASTER)
+"""Columns that a narrow terminal does without, the first one first."""
+GAP = 3  # characters between two columns
 
 _TITLES = {
     PARETO: "Pareto",
@@ -49,6 +52,17 @@ def columns(rows: Sequence[Row], asked: Sequence[str]) -> list[str]:
     found = {key: {value for row in rows if (value := _value(row, key)) is not None} for key in USUAL}
     # One runtime and one data set for all are said below the table.
     return [key for key in USUAL if key == PARETO or len(found[key]) > (key in (RUNTIME, DATA))]
+
+
+def fitting(judged: Sequence[Judged], keys: Sequence[str], width: int) -> list[str]:
+    """The keys of a table that is at most so many characters wide, as far as `SPARED` columns help."""
+    rows, left = [j.row for j in judged], list(keys)
+    for spared in (None, *SPARED):
+        left = [key for key in left if key != spared]
+        lines = [heads(left, rows), *(cells(j, left) for j in judged)]
+        if sum(max(map(len, column)) + GAP for column in zip(*lines, strict=True)) <= width:
+            break
+    return left
 
 
 def heads(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:

@@ -13,7 +13,7 @@ from compare_rows import row
 from compress.compare.frontier import judge, require_like
 from compress.compare.gather import one_row_each
 from compress.compare.query import check_key, kept, ordered
-from compress.compare.table import as_csv, cells, columns, document, heads
+from compress.compare.table import as_csv, cells, columns, document, fitting, heads
 from compress.errors import UserError
 
 A = row("a", 180, 40.0, 8.0)
@@ -185,3 +185,19 @@ def test_a_model_is_one_row() -> None:
     assert [r.name for r in found] == ["now", "other data", "other", "same figures", "old teacher", "another"]
     assert notes == ["not shown: 3 more measurements of the same models"]
     assert one_row_each(rows[:1]) == (rows[:1], [])
+
+
+def test_a_narrow_terminal_has_fewer_columns() -> None:
+    rows = [row("a", values={"size/params_m": 1.0, "vs_teacher/speedup": 2.0}), row("b", 170, context=INT8)]
+    judged, _ = judge(rows)
+    every = columns(rows, [])
+    assert fitting(judged, every, 1000) == every
+    assert fitting(judged, every, 74) == [
+        "pareto",
+        "name",
+        "quality",
+        "size/disk_mb",
+        "speed/latency_p50_ms",
+        "vs_teacher/speedup",
+    ]
+    assert fitting(judged, every, 1) == ["pareto", "name", "quality", "size/disk_mb", "speed/latency_p50_ms"]
