@@ -13,6 +13,7 @@ from compare_rows import row
 from compress.compare.frontier import judge, require_like
 from compress.compare.gather import one_row_each
 from compress.compare.query import check_key, kept, ordered
+from compress.compare.rows import known
 from compress.compare.table import as_csv, cells, columns, document, fitting, heads
 from compress.errors import UserError
 
@@ -164,6 +165,16 @@ def test_the_runtime_is_part_of_the_model() -> None:
     assert columns([float_, int8], [])[-1] == "runtime"
     assert "runtime" not in columns([float_, float_], [])
     assert "latency: a processor, 1 thread, batch 1 x 128 tokens, onnxruntime or torch" in notes
+
+
+def test_speeds_of_a_busy_machine_are_unknown() -> None:
+    """Earlier versions logged them."""
+    values = {"speed/latency_p50_ms": 0.1, "vs_teacher/speedup": 34.0, "size/disk_mb": 3.0, "speed/gflops": 1.0}
+    assert known(values, {"contaminated": "no"}) == values
+    assert known(values, {"contaminated": "yes"}) == {"size/disk_mb": 3.0, "speed/gflops": 1.0}
+    judged, notes = judge([row("fast", 180, 10.0, None, context={"contaminated": "yes"}), row("slow", 180, 10.0, 9.0)])
+    assert [j.place for j in judged] == ["on it", "on it"]
+    assert "1 row timed on a busy machine, so without a latency: fast" in notes
 
 
 def test_rows_of_other_data_are_marked() -> None:

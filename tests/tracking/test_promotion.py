@@ -32,13 +32,15 @@ Maker = Callable[..., Path]
 def made(tmp_path: Path, tiny_config: EncoderConfig, toy_tokenizer_files: dict[str, bytes]) -> Maker:
     """Writes small classifiers with figures."""
 
-    def make(name: str, *, seed: int = 0, accuracy: float = 0.9, drop: float = 0.004, ms: float = 2.0) -> Path:
+    def make(
+        name: str, *, seed: int = 0, accuracy: float = 0.9, drop: float = 0.004, ms: float = 2.0, busy: str = "no"
+    ) -> Path:
         model = Model(tiny_config, {"task": HeadConfig(kind="classification", labels=2)}).initialize(seed).eval()
         difference = "vs_teacher/accuracy_difference"
         values = {"quality/accuracy": accuracy, "size/disk_mb": 3.0, "speed/latency_p50_ms": ms}
         values |= {difference: -drop, f"{difference}_low": -drop - 0.01, f"{difference}_high": -drop + 0.01}
         context = {"metric": "accuracy", "dataset": "opinions/test", "dataset_digest": "abc", "threads": "1"}
-        context |= {"device": describe("cpu")["device"], "device_kind": "cpu"}
+        context |= {"device": describe("cpu")["device"], "device_kind": "cpu", "contaminated": busy}
         meta = modelfolder.FolderMeta(
             task="classification",
             label_names=("bad", "good"),
@@ -105,6 +107,19 @@ def test_the_model_of_a_run_is_not_logged_again(made: Maker, opened: Opener, sto
     assert _promote(store, folder, "--as", "champion", "--name", "toy") == 0
     assert seen.client.get_model_version("toy", "1").run_id == run_id
     assert seen.runs("compress") == []
+
+
+def test_a_latency_of_a_busy_machine_passes_no_gate(
+    made: Maker, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = made("student", ms=0.01, busy="yes")
+    assert _promote(store, folder, "--as", "fast", "--max-ms", "5") == 2
+    said = capsys.readouterr().err
+    assert (
+        f"--max-ms, {folder}: the latency is unknown: other programs used the processor while it was measured" in said
+    )
+    assert "add --data DATA to measure it again" in said
+    assert _promote(store, folder, "--as", "small", "--max-mb", "5") == 0
 
 
 @pytest.mark.parametrize(
