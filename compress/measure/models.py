@@ -416,7 +416,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
             "size/params_m": count.total / MB,
             "size/params_no_embedding_m": count.without_embedding / MB,
             "speed/gflops": count_flops(lambda p=p, b=single: p.model(b.to(device), Needs(logits=True))) / 1e9,
-            **_speeds(latencies[i], throughputs[i], len(samples[i])),
+            **known_speeds(latencies[i], throughputs[i], len(samples[i])),
             "memory/peak_mb": peak_memory_mb(passes[i], device),
             "memory/weights_mb": count.bytes / MB,
         }
@@ -425,7 +425,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
     return results
 
 
-def _speeds(latency: Latency, pass_: Latency, rows: int) -> dict[str, float]:
+def known_speeds(latency: Latency, pass_: Latency, rows: int) -> dict[str, float]:
     """What is known of them, by MLflow name. Processor time says how long a call takes, not how late it may come."""
     found = {"speed/latency_p50_ms": latency.p50} if latency.is_known else {}
     if latency.clock == "wall time":

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from compress.contracts import Measurement
+from compress.measure.models import Cost, cost_ratios, known_speeds
 from evaluation.cost import latency
 from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
 
@@ -165,6 +167,28 @@ def test_processor_time_holds_what_empty_caches_do() -> None:
     assert ratio is not None
     assert ratio.low <= 40 / 2.4
     assert ratio.high >= 40 / 1.8
+
+
+def test_what_is_unknown_is_not_logged() -> None:
+    size = {"size/disk_mb": 10.0, "size/params_m": 2.0}
+    quiet, cpu, none = (
+        made("wall time", [4.0] * 9),
+        made("processor time", [2.0] * 9, [2.0] * 9),
+        made("unknown", [3.0]),
+    )
+    assert known_speeds(quiet, quiet, 8).keys() == {
+        "speed/latency_p50_ms", "speed/latency_p95_ms", "speed/latency_p99_ms", "speed/throughput_sps",
+    }  # fmt: skip
+    assert known_speeds(cpu, quiet, 8) == {"speed/latency_p50_ms": 2.0, "speed/throughput_sps": 2000.0}
+    assert known_speeds(none, none, 8) == {}
+    teacher = Cost(Measurement(size, {}), quiet, quiet)
+    assert cost_ratios(Cost(Measurement(size, {}), none, none), teacher).keys() == {
+        "vs_teacher/size_ratio", "vs_teacher/params_ratio",
+    }  # fmt: skip
+    found = cost_ratios(Cost(Measurement(size, {}), made("wall time", [2.0] * 9), quiet), teacher)
+    assert found["vs_teacher/speedup"] == pytest.approx(2)
+    assert found["vs_teacher/speedup_low"] < 2 < found["vs_teacher/speedup_high"]
+    assert found["vs_teacher/throughput_ratio"] == pytest.approx(1)
 
 
 @pytest.mark.thorough
