@@ -158,7 +158,8 @@ def one_row_each(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     """The first row of each model and data set, and a note of what is left out: a teacher is a run of each of its
     students.
 
-    Runs of earlier versions have no fingerprint; there teachers with the same figures are one.
+    Models that were measured now were named, so they stay. Runs of earlier versions have no fingerprint; there teachers
+    with the same figures are one.
     """
     kept: dict[object, Row] = {}
     for row in rows:
@@ -166,7 +167,7 @@ def one_row_each(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
         if model is None and row.facts.get("role") == "teacher":
             model = f"{row.values.get(SIZE)} MB, {row.quality}"
         kept.setdefault((model, row.data) if model else id(row), row)
-    chosen = {id(row) for row in kept.values()}
+    chosen = {id(row) for row in kept.values()} | {id(row) for row in rows if row.run is None}
     left = len(rows) - len(chosen)
     notes = [f"not shown: {left:,} more measurement{'s' * (left > 1)} of the same models"] if left else []
     return [row for row in rows if id(row) in chosen], notes

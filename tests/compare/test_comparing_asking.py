@@ -16,6 +16,7 @@ from compress.compare.query import check_key, kept, ordered
 from compress.compare.rows import known
 from compress.compare.table import as_csv, cells, columns, document, fitting, heads
 from compress.errors import UserError
+from compress.tracking.reading import StoredRun
 
 A = row("a", 180, 40.0, 8.0)
 B = row("b", 176, 10.0, 4.0, facts={"method": "quantize"})
@@ -192,7 +193,10 @@ def test_a_model_is_one_row() -> None:
         row("other data", **of, context={"dataset_digest": "else"}), row("other"), row("same figures"),
         row("old teacher", facts=teacher), row("the same", facts=teacher), row("another", 170, facts=teacher),
     ]  # fmt: skip
-    found, notes = one_row_each(rows)
+    rows[1:] = [replace(r, run=StoredRun(r.name, r.name, "e", 0, "")) for r in rows[1:]]
+    also = row("named too", facts={"fingerprint": "1"})
+    found, notes = one_row_each([*rows, also])
+    assert found.pop() is also, "models that were measured now were named"
     assert [r.name for r in found] == ["now", "other data", "other", "same figures", "old teacher", "another"]
     assert notes == ["not shown: 3 more measurements of the same models"]
     assert one_row_each(rows[:1]) == (rows[:1], [])
