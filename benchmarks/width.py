@@ -19,12 +19,12 @@ import torch
 
 from compress import registry
 from compress.data.batches.batches import TaskBatches, evaluation_batches
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import PreparedModel, prepare
-from compress.encoder.reshape.cut import cut
+from compress.encoder.reshape.cut import prune_units
 from compress.modelfolder.folder import load_model
 from compress.stages.prune_width import selection
 from compress.stages.prune_width.costs import operations
@@ -51,7 +51,7 @@ def main() -> None:
     table = open_table(asked.data, expect_labels=loaded.label_names or None)
     task, tokenizer = task_of(table.task, table.settings), Tokenizer.from_files(loaded.tokenizer_files)
     train, held = (task.encode(tokenizer, table.split(s), max_length=64) for s in ("train", "validation"))
-    rows = train.take(spread(len(train), min(asked.rows, len(train)), 0, "width-study"))
+    rows = train.take(draw_spread_rows(len(train), min(asked.rows, len(train)), 0, "width-study"))
     text, validation = (list(evaluation_batches(x, 4096)) for x in (rows, held))
     study = WidthStudy(loaded.model, text, training=TaskBatches(rows, STEP_ROWS, 4096, 0))
     whole, costs = prepare(loaded.model), operations(loaded.config, loaded.heads, 128)
@@ -77,7 +77,7 @@ def main() -> None:
             kept = selection.highest(scores, counts)
             if part.rearranges:
                 kept = selection.rearranged(kept, study.gradients("labels"))
-            made = cut(study.trained or loaded.model, kept)
+            made = prune_units(study.trained or loaded.model, kept)
             if part.refits or asked.refit:
                 refit(made, loaded.model, kept, text, lambda: None)
             ready = prepare(made)

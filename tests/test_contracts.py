@@ -131,7 +131,7 @@ def test_a_stage_has_its_class_its_command_and_a_recipe(kind: str) -> None:
     spec, stage = registry.stage_spec(kind), registry.stage_class(kind)
     assert documented(spec)
     assert documented(stage) or stage.__doc__
-    for method in ("outline", "plan", "prepare"):
+    for method in ("plan_shape", "plan", "prepare"):
         assert callable(getattr(stage, method, None)), f"stages.Stage asks for {method}"
     assert kind.replace("_", "-") in frame._files(), "a verb has a command of its own"
     assert any(s.kind == kind for name in recipe_names() for s in load_recipe(name).stages), "no recipe shows it"

@@ -14,7 +14,7 @@ SAMPLE = 1500  # tokens whose pairs are compared
 REMOVED = 3  # top components
 
 
-def evenness(one: Subject, examples: Examples, found: Analysis) -> None:
+def measure_isotropy(one: Subject, examples: Examples, found: Analysis) -> None:
     """Anisotropy of every layer's tokens, as they are, whitened, and without the top components."""
     tokens = int(examples.offsets[-1])
     chosen = torch.zeros(tokens, dtype=torch.bool)

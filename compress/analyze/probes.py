@@ -22,7 +22,7 @@ PROBED = ("token-classification", "classification", "pair-classification")
 PROBE_TOKENS = 6000  # most words of a probe's split
 
 
-def probed(one: Subject, source: str, options: RunOptions, console: Console, found: Analysis) -> None:
+def probe_layers(one: Subject, source: str, options: RunOptions, console: Console, found: Analysis) -> None:
     """A linear probe with its control at every layer."""
     table = table_of("--probe", source, one, options, console)
     if table.task not in PROBED:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from compress.analyze.isotropy import evenness
-from compress.analyze.probes import probed
+from compress.analyze.isotropy import measure_isotropy
+from compress.analyze.probes import probe_layers
 from compress.analyze.quantization import quantization
-from compress.analyze.sentence_vectors import Wanted, save, sentences
-from compress.analyze.similarity import likeness
+from compress.analyze.sentence_vectors import VectorOptions, save, sentences
+from compress.analyze.similarity import measure_similarity
 from compress.analyze.subject import Analysis, encoded, opened, table_of
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -33,7 +33,7 @@ def analyze(
     against: str | None,
     probes: Sequence[str],
     rows: int,
-    wanted: Wanted,
+    wanted: VectorOptions,
     options: RunOptions,
     *,
     rounded: bool = False,
@@ -69,8 +69,8 @@ def analyze(
     examples = encoded(one, table, "train", rows)
     found = Analysis()
     try:
-        likeness(one, other, examples, found)
-        evenness(one, examples, found)
+        measure_similarity(one, other, examples, found)
+        measure_isotropy(one, examples, found)
         if rounded:
             quantization(one, examples, found)
         embedder = Embedder(folder, device=options.device)
@@ -78,11 +78,11 @@ def analyze(
     except UndefinedError as error:
         raise UserError(str(error), where="--data", do="use more text") from None
     for source in probes:
-        probed(one, source, options, console, found)
+        probe_layers(one, source, options, console, found)
     if wanted.folder is not None:
         written = save(embedder, evening, wanted, table)
         found.lines.append(
-            f"sentence embedder ({wanted.told}): {written}; use it with compress predict {written} --embeddings"
+            f"sentence embedder ({wanted.description}): {written}; use it with compress predict {written} --embeddings"
         )
     _tell(found, output, one.name, table, options, console)
     return found

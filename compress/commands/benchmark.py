@@ -10,7 +10,7 @@ from compress.data.tables.random_rows import mixed_lengths
 from compress.measure.labelled import model_label, print_measured
 from compress.measure.models import CostPlan, Measured, Subject, cost_ratios, measure_cost
 from compress.modelfolder.resolve import resolve
-from compress.predict.fastest import fastest, named, short_rows
+from compress.predict.fastest import fastest, get_requested_runtime, short_rows
 from compress.predict.predictor import Predictor, fixed_batch
 from compress.stages.shared.timing import timed_length
 
@@ -26,7 +26,10 @@ def benchmark(
     console = Console(quiet=options.quiet, json=options.json)
     folders = [resolve(m) for m in models]
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    predictors = [Predictor(f, device=options.device, precision=precision, runtime=named(options)) for f in folders]
+    predictors = [
+        Predictor(f, device=options.device, precision=precision, runtime=get_requested_runtime(options))
+        for f in folders
+    ]
     length = timed_length(zip(models, (p.max_length for p in predictors), strict=True), length)
     if options.runtime == "auto":
         predictors = [_fastest(p, batch, length, console) for p in predictors]

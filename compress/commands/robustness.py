@@ -18,7 +18,7 @@ from compress.measure.labelled import model_label, open_labelled
 from compress.measure.models import Subject, require_same_labels
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
-from compress.predict.fastest import named
+from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.plots import line_chart
 from compress.report.rows import (
@@ -254,7 +254,7 @@ def evaluate_robustness(
     recipe, table = open_labelled(info, options, console)
     assert recipe.data is not None
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": named(options)}
+    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": get_requested_runtime(options)}
     how["settings"] = settings_for(recipe, table)
     predictors = [Predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):

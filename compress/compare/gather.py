@@ -11,7 +11,7 @@ from compress.compare.rows import Row, of_run, unique
 from compress.contracts import FAKE
 from compress.errors import UserError
 from compress.modelfolder.resolve import is_address
-from compress.tracking.reading import Listed, Reader, StoredRun, in_experiment, local_artifacts, named
+from compress.tracking.reading import Listed, Reader, StoredRun, find_listed_run, in_experiment, local_artifacts
 from evaluation.quality.pairing import Resampled
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     names: of runs, none of models.  With neither names nor experiment: the experiment of the newest run.
     Raises UserError for an unknown or deleted run and an unknown experiment.
     """
-    listed, notes = reader.listed(), []
+    listed, notes = reader.list_runs(), []
     chosen = [_meant(reader, listed, name) for name in names]
     if experiment is None and not names:
         newest = next((run for run in listed if not run.deleted), None)
@@ -87,7 +87,7 @@ def _meant(reader: Reader, listed: Sequence[Listed], name: str) -> Listed:
         inner = next((folder / n for n in ("student", "model") if (folder / n / "config.json").is_file()), None)
         do = f"name the model, {inner}" if inner else "name a run or a model folder"
         raise UserError("not the folder of a run in the store or of a model", where=str(folder), do=do)
-    return named(listed, name, reader.store.shown)
+    return find_listed_run(listed, name, reader.store.shown)
 
 
 def _tells(run: StoredRun) -> bool:

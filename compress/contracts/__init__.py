@@ -6,9 +6,9 @@ from compress.contracts.batch import (
     BatchSource,
     EncoderOutput,
     Layers,
-    LikeliestPieces,
     Needs,
     Teacher,
+    TopLogits,
     VocabularyOutput,
 )
 from compress.contracts.parts import (
@@ -64,7 +64,7 @@ __all__ = [
     "LayerGroups",
     "LayerStudy",
     "Layers",
-    "LikeliestPieces",
+    "TopLogits",
     "ListOf",
     "MaskingSpec",
     "Measurement",

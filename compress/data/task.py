@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from compress.data.batches.examples import Examples, encode_rows, encode_texts
 from compress.data.batches.ragged import LabelArray
-from compress.data.reading.columns import LABEL, Asked
+from compress.data.reading.columns import LABEL, RequestedColumns
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import Rows
@@ -154,7 +154,7 @@ class Task(ABC):
     # --- reading ----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """How much the columns look like this kind: 0 not at all; the highest claim wins."""
 
     def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:

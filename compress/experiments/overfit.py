@@ -33,7 +33,7 @@ from compress.stages.distill.checks.standing_objectives import standing
 from compress.stages.distill.diagnosis import Diagnosis
 from compress.stages.shared.stage import Finished, Prepared, StageContext
 from compress.storage.signals import StopFlag
-from compress.training.context import Unheard
+from compress.training.context import NullLog
 from compress.training.module import StageModule
 
 EXAMPLES = 64
@@ -227,14 +227,14 @@ class _Watch:
     def run(self, prepared: Prepared, context: StageContext, progress: Progress, stop: StopFlag) -> None:
         assert prepared.module is not None
         assert prepared.validate is not None
-        self.diagnosis.begin(Unheard())  # pyright: ignore[reportArgumentType]
+        self.diagnosis.begin(NullLog())  # pyright: ignore[reportArgumentType]
         with torch.no_grad():
             prepared.module.eval()
             self.first = {**prepared.validate(prepared.module), **self.diagnosis.first, "step": 0.0}
             self.floors = _floors(self.diagnosis.start.module, self.diagnosis.seen)
         self.ends = time.monotonic() + self.seconds
         told = training_context(
-            prepared, context, select=None, observe=self._look, log=Unheard(), progress=progress, stop=stop
+            prepared, context, select=None, observe=self._look, log=NullLog(), progress=progress, stop=stop
         )
         try:
             train_prepared(prepared, told)

@@ -37,7 +37,7 @@ class Point:
     @property
     def name(self) -> str:
         """As its folder is called: the last word of each path with its value."""
-        return named(self.values)
+        return format_point_name(self.values)
 
     @property
     def megabytes(self) -> float:
@@ -50,7 +50,7 @@ class Point:
         return values[key], values[f"{key}_low"], values[f"{key}_high"]
 
 
-def named(values: Mapping[str, Any]) -> str:
+def format_point_name(values: Mapping[str, Any]) -> str:
     """`groups-3_size-64`."""
     return "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items())
 
@@ -70,7 +70,7 @@ def run_sweep(
     method = recipe.method or recipe.stages[-1].kind
     if options.dry_run:
         for values in points:
-            console.result(f"would run {named(values)}")
+            console.result(f"would run {format_point_name(values)}")
         return
     with open_asked(
         base / "summary",
@@ -85,8 +85,8 @@ def run_sweep(
         )
         found: list[Point] = []
         for number, values in enumerate(points, 1):
-            console.note(f"{named(values)}, {number} of {len(points)}")
-            folder = base / named(values)
+            console.note(f"{format_point_name(values)}, {number} of {len(points)}")
+            folder = base / format_point_name(values)
             said = [Override("sweep", None, f"recipe {recipe.name}: sweep")]
             said += [Override(path, value, f"recipe {recipe.name}: sweep.{path}") for path, value in values.items()]
             one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
@@ -105,7 +105,7 @@ def run_sweep(
         for line in lines:
             console.result(line)
         picture = base / "summary" / PICTURE
-        atomic.write_text(picture, drawn(recipe, found))
+        atomic.write_text(picture, draw_plot(recipe, found))
         log.artifact(picture)
         log.note(description(columns, rows, lines))
         console.result(f"picture  {picture}")
@@ -149,7 +149,7 @@ def _lines(points: Sequence[Point]) -> list[str]:
     return [f"the smallest that keeps {KEPT:g} % of the teacher's quality: {best.name}, {ratio:.2f}x smaller on disk"]
 
 
-def drawn(recipe: Recipe, points: Sequence[Point]) -> str:
+def draw_plot(recipe: Recipe, points: Sequence[Point]) -> str:
     """The picture as SVG: quality against MB, a line for each value of the sweep's first path."""
     first = next(iter(points[0].values))
     curves: dict[str, Curve] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from compress.fit.certificate import document as certificate
 from compress.fit.cost.serving import FLOAT
-from compress.fit.make.evaluator import Judge, Judged, timed_alike
+from compress.fit.make.evaluator import Evaluation, Evaluator, timed_alike
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.report.rows import title
@@ -25,13 +25,13 @@ def planned(plan: Plan) -> str:
     return f"{plan.mb:.2f} MB, {plan.ms:.2f} ms, {plan.loss:.3f} nats"
 
 
-def progress(metric: str, judged: Judged, best: Judged, met: bool) -> str:
+def progress(metric: str, judged: Evaluation, best: Evaluation, met: bool) -> str:
     """Of the plan that was just judged, and the best so far."""
     how = "best so far" if met else "closest so far"
     return f"{judged.name}: {figures_of(metric, judged)}; {how}: {best.name}"
 
 
-def figures_of(metric: str, j: Judged) -> str:
+def figures_of(metric: str, j: Evaluation) -> str:
     busy = "" if j.timing.quiet else " (busy machine)"
     return (
         f"{title(metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{busy}, "
@@ -39,7 +39,7 @@ def figures_of(metric: str, j: Judged) -> str:
     )
 
 
-def figures(metric: str, j: Judged) -> dict[str, float]:
+def figures(metric: str, j: Evaluation) -> dict[str, float]:
     """For MLflow."""
     return {
         f"validation/{metric}": j.value,
@@ -56,7 +56,7 @@ def figures(metric: str, j: Judged) -> dict[str, float]:
     }
 
 
-def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def plans(case: Case, judge: Evaluator, tried: Sequence[Evaluation]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows): the parent, and a plan a row."""
     columns = (
         "",
@@ -96,7 +96,7 @@ def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str,
     return columns, rows
 
 
-def family(case: Case, judge: Judge, members: Sequence[Judged]) -> None:
+def family(case: Case, judge: Evaluator, members: Sequence[Evaluation]) -> None:
     """The models that no other beats."""
     columns, rows = plans(case, judge, members)
     title = "Pareto family: no other model is as small, as fast and, by the paired 95 % interval, as good"

@@ -25,10 +25,10 @@ from compress.fit.plan.search import Search, front
 from compress.fit.request.bounds import below_least
 from compress.fit.request.case import Case
 from compress.fit.request.clock import Clock
-from compress.fit.request.options import Wanted
+from compress.fit.request.options import FitOptions
 from compress.fit.train import trials
 from compress.fit.train.in_loop import InTheLoop
-from compress.fit.train.recovery import Healing
+from compress.fit.train.recovery import RecoveryTraining
 from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
 from compress.run.folder import Request, claim, resume_command
@@ -47,7 +47,7 @@ class Fit:
     trains the best; `certify` measures what is left.
     """
 
-    def __init__(self, wanted: Wanted, options: RunOptions, console: Console, stop: StopFlag) -> None:
+    def __init__(self, wanted: FitOptions, options: RunOptions, console: Console, stop: StopFlag) -> None:
         clock = Clock(stop, wanted.seconds)
         wanted.bounds.check()
         wanted.check()
@@ -132,15 +132,15 @@ class Fit:
     def _train(self, bench: Bench, search: Search, journal: Journal) -> None:
         case, wanted = self.case, self.case.wanted
         trainer = Trainer(case, bench.judge, journal)
-        healing = Healing(case, bench, journal.path, trainer, wanted.steps)
-        healing.heal(search.tried)
+        healing = RecoveryTraining(case, bench, journal.path, trainer, wanted.steps)
+        healing.train(search.tried)
         if wanted.trials:
             trials.Trials(case, journal.path, healing, wanted.trials, wanted.study, wanted.steps).run(search.tried)
         if wanted.train == "full":
             InTheLoop(case, bench, journal.path, trainer, wanted.steps).train(search.tried)
 
 
-def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:
+def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:
     """Run it, print the result. Raises UserError (REFUSED) where no model meets the bounds or none can be certified."""
     with StopFlag() as stop:
         document = Fit(wanted, options, console, stop).go()

@@ -13,7 +13,7 @@ from compress.errors import UserError
 from compress.measure.models import CostPlan, Measured, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
-from compress.predict.fastest import named
+from compress.predict.fastest import get_requested_runtime
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import comparison, conditions
 from compress.stages.shared.stage import open_table_of, settings_for
@@ -52,7 +52,7 @@ def measure_models(
         precision="bf16" if options.precision == "bf16" else "fp32",
         settings=settings_for(recipe, table),
         held=None if split == "validation" else table.splits.get("validation"),
-        runtime=named(options),
+        runtime=get_requested_runtime(options),
         sliced=sliced,
         say=console.note,
     )

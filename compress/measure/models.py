@@ -38,7 +38,7 @@ from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
 from evaluation.quality.pairing import Resampled
-from evaluation.quality.pairing import kept as kept_resamples
+from evaluation.quality.pairing import resample_metric as kept_resamples
 from evaluation.quality.slices import Members, Slice, slices
 
 
@@ -197,8 +197,8 @@ def measure(
         if reference is not None and i != reference:
             theirs = answered[reference]
             values |= against(scored, theirs.scored, metric, bootstrap)
-            values |= likeness(_compare(predictors[i], answered[i], theirs, rows), bootstrap)
-            values |= kept(scored, theirs.scored, metric) | cost_ratios(costs[i], costs[reference])
+            values |= compute_similarity(_compare(predictors[i], answered[i], theirs, rows), bootstrap)
+            values |= compute_retained_quality(scored, theirs.scored, metric) | cost_ratios(costs[i], costs[reference])
         flips = (
             () if reference is None or i == reference else _churn(predictors[i], answered[i], answered[reference], rows)
         )
@@ -339,7 +339,7 @@ def against(ours: Scored, theirs: Scored, metric: str, bootstrap: int) -> dict[s
     return values
 
 
-def likeness(alike: Fidelity, bootstrap: int) -> dict[str, float]:
+def compute_similarity(alike: Fidelity, bootstrap: int) -> dict[str, float]:
     """How alike model and teacher answer, by MLflow name; shares in percent."""
     values = {f"vs_teacher/{name}": value for name, value in alike.values.items()}
     for name, figure in alike.figures.items():
@@ -349,7 +349,7 @@ def likeness(alike: Fidelity, bootstrap: int) -> dict[str, float]:
     return values
 
 
-def kept(ours: Scored, theirs: Scored, metric: str) -> dict[str, float]:
+def compute_retained_quality(ours: Scored, theirs: Scored, metric: str) -> dict[str, float]:
     """Percent of the teacher's main metric; left out where the teacher has none above zero."""
     reference, value = theirs.value(metric), ours.value(metric)
     return {"vs_teacher/quality_kept_pct": 100 * value / reference} if reference > 0 and np.isfinite(value) else {}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from compress.contracts import LikeliestPieces, VocabularyOutput
+from compress.contracts import TopLogits, VocabularyOutput
 from compress.errors import UserError
 from compress.objectives._common import wide
 
@@ -50,14 +50,14 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def divergence(
-    logits: Tensor, teacher: VocabularyOutput | LikeliestPieces, rows: Tensor | None, temperature: float
+    logits: Tensor, teacher: VocabularyOutput | TopLogits, rows: Tensor | None, temperature: float
 ) -> Tensor:
     """T²·KL(softmax(teacher/T) ‖ softmax(student/T)), mean over rows; logits (R, V) of the student.
 
     rows: (R,) which of the teacher's tokens the student's rows are, None: all that the teacher computed, in order.
     Of a teacher whose likeliest pieces alone are known the others count as one outcome, see `_of_likeliest`.
     """
-    if isinstance(teacher, LikeliestPieces):
+    if isinstance(teacher, TopLogits):
         return _of_likeliest(logits, teacher, rows, temperature)
     features = teacher.features
     if rows is not None and teacher.positions is None:
@@ -78,7 +78,7 @@ def divergence(
     return _mean_loss(logits, block)
 
 
-def _of_likeliest(logits: Tensor, teacher: LikeliestPieces, rows: Tensor | None, temperature: float) -> Tensor:
+def _of_likeliest(logits: Tensor, teacher: TopLogits, rows: Tensor | None, temperature: float) -> Tensor:
     """T²·KL over k + 1 outcomes, the teacher's k likeliest pieces K and "any other", mean over rows.
 
     With q the teacher's and p the student's probabilities at temperature T, and Q, P what they leave to the others:

@@ -104,20 +104,20 @@ class Writer:
         g, hidden = self.graph, self.config.hidden
         x = self.encoder(first=head is not None and self.model.head_configs[head].only_first)
         if head is None:
-            found = [(g.named(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
+            found = [(g.name_value(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
             if self.config.pooler:
-                found.append((g.named(self.heads.pooled(x), "pooler_output"), [BATCH, hidden]))
+                found.append((g.name_value(self.heads.pooled(x), "pooler_output"), [BATCH, hidden]))
             return found
         kind = self.model.head_configs[head]
         if kind.kind == "question_answering":
             parts = g.node("Split", [self.heads.head(head, x), g.integers(1, 1)], 2, axis=-1)
             flat = [g.op("Squeeze", part, g.integers(-1)) for part in parts]
             names = ("start_logits", "end_logits")
-            return [(g.named(f, n), [BATCH, LENGTH]) for f, n in zip(flat, names, strict=True)]
+            return [(g.name_value(f, n), [BATCH, LENGTH]) for f, n in zip(flat, names, strict=True)]
         shape: list[str | int] = [BATCH, LENGTH] if kind.per_token or kind.name in ("mlm", "rtd") else [BATCH]
         if kind.name != "rtd":
             shape.append(self.config.vocabulary if kind.name == "mlm" else kind.labels)
-        return [(g.named(self.heads.head(head, x), "logits"), shape)]
+        return [(g.name_value(self.heads.head(head, x), "logits"), shape)]
 
     def encoder(self, *, first: bool = False) -> Value:
         """(B, L, D), or (B, 1, D) with `first`: of the first token alone."""

@@ -82,7 +82,7 @@ class Graph:
         """A list of int64, as shapes, axes and bounds are given."""
         return self.constant(values, np.int64)
 
-    def named(self, value: Value, name: str) -> Value:
+    def name_value(self, value: Value, name: str) -> Value:
         """`value` under a name that the file's users see."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
         return name

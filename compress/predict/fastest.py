@@ -21,7 +21,7 @@ from evaluation.cost.latency import Latency, measure_interleaved
 
 
 @dataclass(frozen=True)
-class Tried:
+class RuntimeTrial:
     """One runtime. latency: of all batches, one after the other; None where it was not timed.  why_not: it was not."""
 
     runtime: Runtime
@@ -30,7 +30,7 @@ class Tried:
     why_not: str = ""
 
 
-def named(options: RunOptions) -> Runtime | None:
+def get_requested_runtime(options: RunOptions) -> Runtime | None:
     """The runtime that the command line names; None where it leaves the choice to the folder or to `fastest`."""
     return None if options.runtime == "auto" else options.runtime
 
@@ -60,7 +60,7 @@ def fastest(
     ready = [predictor.using(t.runtime) for t in able]
     passes = [lambda p=p: [p(batch) for batch in timed] for p in ready]
     latencies = measure_interleaved(passes, warmup=2, repeats=20, seconds=3.0)
-    found = {t.runtime: Tried(t.runtime, latency, t.check) for t, latency in zip(able, latencies, strict=True)}
+    found = {t.runtime: RuntimeTrial(t.runtime, latency, t.check) for t, latency in zip(able, latencies, strict=True)}
     best = min(found.values(), key=lambda t: _p50(t))
     _tell([found.get(t.runtime, t) for t in tried], best, shape, console)
     return ready[[t.runtime for t in able].index(best.runtime)]
@@ -79,31 +79,31 @@ def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
     check.require(predictor.runtime, str(predictor.folder), why=None, do="use --runtime torch")
 
 
-def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> Tried:
+def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> RuntimeTrial:
     if versions()[runtime] is None:
-        return Tried(runtime, why_not="not installed")
+        return RuntimeTrial(runtime, why_not="not installed")
     if runtime in COMPILED and predictor.device == "cpu":
-        return Tried(runtime, why_not="compiling takes half a minute; request it with --runtime")
+        return RuntimeTrial(runtime, why_not="compiling takes half a minute; request it with --runtime")
     tolerance = BF16_TOLERANCE if predictor.precision == "bf16" else TOLERANCE
     try:
         other = predictor.using(runtime)
         other.run  # noqa: B018  # opens the file: what is wrong with it is said here
     except UserError as error:
-        return Tried(runtime, why_not=error.what)
+        return RuntimeTrial(runtime, why_not=error.what)
     check = expected_of(predictor.reference, "task", batches, "random tokens").check(_answer(other), tolerance)
-    return Tried(runtime, check=check, why_not=check.complaint or "")
+    return RuntimeTrial(runtime, check=check, why_not=check.complaint or "")
 
 
 def _answer(predictor: Predictor):
     return lambda batch: predictor(batch).cpu().numpy()
 
 
-def _p50(tried: Tried) -> float:
+def _p50(tried: RuntimeTrial) -> float:
     assert tried.latency is not None
     return tried.latency.p50
 
 
-def _tell(tried: Sequence[Tried], best: Tried, shape: str, console: Console) -> None:
+def _tell(tried: Sequence[RuntimeTrial], best: RuntimeTrial, shape: str, console: Console) -> None:
     for t in tried:
         if t.latency is None:
             console.note(f"{t.runtime}: skipped: {t.why_not}")

@@ -15,7 +15,7 @@ from compress.errors import UserError, describe, did_you_mean, printable
 from compress.recipe.document import Place, Value, parse, read, tree
 from compress.recipe.explain import dotted, explain
 from compress.recipe.library import find_recipe, shown
-from compress.recipe.renames import current_key, current_value, item_block, joined, rename
+from compress.recipe.renames import current_key, current_value, item_block, join_block, rename
 from compress.recipe.schema import Recipe
 
 MAX_EXTENDS = 10
@@ -184,7 +184,7 @@ def _targets(
     step = current_key(block, step, place)
     if step not in here.content:
         here.content[step] = Value({}, place, place)
-    yield from _targets(here.content[step], rest, (*at, step), place, joined(block, step))
+    yield from _targets(here.content[step], rest, (*at, step), place, join_block(block, step))
 
 
 def _has(here: Value, steps: Sequence[str], block: str, place: Place) -> bool:
@@ -192,7 +192,7 @@ def _has(here: Value, steps: Sequence[str], block: str, place: Place) -> bool:
         step = current_key(block, step, place)
         if step == "*" or not isinstance(here.content, dict) or step not in here.content:
             return step == "*"
-        here, block = here.content[step], joined(block, step)
+        here, block = here.content[step], join_block(block, step)
     return isinstance(here.content, dict)
 
 
@@ -209,7 +209,7 @@ def _put(parent: Value, key: str, value: Value, at: tuple[str, ...], block: str,
         raise UserError(f"{dotted(at)}: not a mapping", where=str(place), why=f"it is {describe(parent.content)}")
     current_value(block, key, value)
     key = current_key(block, key, place)
-    rename(value, joined(block, key))
+    rename(value, join_block(block, key))
     parent.content[key] = value
 
 

@@ -61,7 +61,7 @@ def models_before(recipe: Recipe, indices: Sequence[int], index: int) -> list[in
     return [i for i in indices if i < index and recipe.stages[i].makes == "model"]
 
 
-def tutor(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
+def find_teacher_source(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
     """Whom a stage that learns is taught by, as its `taught_by` says; of the others whom the recipe names."""
     spec = recipe.stages[index]
     asked = getattr(spec, "taught_by", "teacher")
@@ -89,7 +89,7 @@ def _parent(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
     previous = models_before(recipe, indices, index)[-1]
     if before[-1] != previous or not recipe.stages[previous].compresses:
         return before[-1]
-    return tutor(recipe, indices, previous)  # it goes on with a student that somebody taught already
+    return find_teacher_source(recipe, indices, previous)  # it goes on with a student that somebody taught already
 
 
 def _first(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
@@ -110,7 +110,7 @@ def asks_teacher(recipe: Recipe, indices: Sequence[int]) -> bool:
         if "teacher" not in spec.needs():
             continue
         given = recipe.model is not None or bool(models_before(recipe, indices, index))
-        if tutor(recipe, indices, index) == "teacher" if spec.learns else not given:
+        if find_teacher_source(recipe, indices, index) == "teacher" if spec.learns else not given:
             return True
     return False
 
@@ -153,7 +153,7 @@ def check_order(recipe: Recipe, indices: Sequence[int], start: EncoderConfig | N
         if spec.starts_from() in ("random", "checkpoint"):
             now = []
         elif spec.starts_from() == "teacher":
-            who = tutor(recipe, indices, index)
+            who = find_teacher_source(recipe, indices, index)
             now = after[who] if isinstance(who, int) else given
         reason = _objection(spec, now)
         # What the first stage cannot take of the model that it is given, it says itself, and with its figures.
@@ -187,7 +187,7 @@ def _refuse_lost(recipe: Recipe, indices: Sequence[int], index: int) -> None:
         made = "random weights"
     elif start == "checkpoint":
         made = f"its own checkpoint, {spec.checkpoint()}"
-    elif start == "teacher" and tutor(recipe, indices, index) != before[-1]:
+    elif start == "teacher" and find_teacher_source(recipe, indices, index) != before[-1]:
         made = "its teacher, which is a different model"
     if made is not None:
         do = "put it first, or let it start from the previous stage's model"

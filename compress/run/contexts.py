@@ -17,7 +17,7 @@ from compress.run.results import Made
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.teachers import Teachers
-from compress.stages.shared.stage import Outline, Prepared, Stage, StageContext, Workshop, outline_of
+from compress.stages.shared.stage import ModelShape, Prepared, Stage, StageContext, StageServices, read_shape
 from compress.storage.signals import StopFlag
 from compress.training.precision import resolve as resolve_precision
 
@@ -61,7 +61,7 @@ class Contexts:
             ensemble=teachers.ensemble,
             say=self.console.note,
             show=self.console.table,
-            workshop=Workshop(self.console.progress, lambda: self.stop_if_requested(first_step)),
+            workshop=StageServices(self.console.progress, lambda: self.stop_if_requested(first_step)),
         )
 
     def stage(self, spec: StageSpec, context: StageContext) -> Stage:
@@ -79,22 +79,22 @@ class Contexts:
             self.console.note(f"{context.folder.name}: {line}")
         return stage.prepare()
 
-    def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(self, teacher: ModelShape | None, general: ModelShape | None) -> ModelShape | None:
         """The shape of the model that the stages will make, from the recipe alone. Raises UserError where none fits."""
         selection = self.selection
         model = self.sources.given_model()
-        first = made = None if model is None else outline_of(model)
+        first = made = None if model is None else read_shape(model)
         start = first or (teacher if "teacher" in selection.first.needs() else None)
         chain.check_order(selection.recipe, selection.indices, None if start is None else start.config)
-        done: dict[int, Outline | None] = {}
+        done: dict[int, ModelShape | None] = {}
         for index in selection.indices:
             stage = self.planned(selection.stage(index))
-            who = chain.tutor(selection.recipe, selection.indices, index)
+            who = chain.find_teacher_source(selection.recipe, selection.indices, index)
             if who == "teacher":
-                made = stage.outline(made, teacher, general)
+                made = stage.plan_shape(made, teacher, general)
             else:
                 other = first if who == "first" else done[who]
-                made = stage.outline(made, other, other)
+                made = stage.plan_shape(made, other, other)
             done[index] = made
         return made
 

@@ -25,8 +25,8 @@ from compress.run.results import Made, RunReport, input_folder, read_findings, w
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
-from compress.run.teachers import Teachers, joined, named, teacher_recipe, teacher_rows
-from compress.stages.shared.stage import Outline, StageContext, outline_of
+from compress.run.teachers import Teachers, find_teachers, join_teachers, teacher_recipe, teacher_rows
+from compress.stages.shared.stage import ModelShape, StageContext, read_shape
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
@@ -180,33 +180,33 @@ class Run:
         self.sources.open()
         return self.contexts.of(self.selection.stage(place), folder, self.contexts.given(), self.teachers())
 
-    def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        """The shape of the model that the stages will make: see `Contexts.outline`."""
-        return self.contexts.outline(teacher, general)
+    def plan_shape(self, teacher: ModelShape | None, general: ModelShape | None) -> ModelShape | None:
+        """The shape of the model that the stages will make: see `Contexts.plan_shape`."""
+        return self.contexts.plan_shape(teacher, general)
 
     # --- teachers -----------------------------------------------------------------------------------------------
 
     def teachers(self) -> Teachers:
         """Whoever teaches, found or made, and fitting together. Raises UserError for what does not fit."""
         if "teacher" not in self.selection.needs:
-            self.outline(None, None)
+            self.plan_shape(None, None)
             return Teachers()
         rows = teacher_rows(self.recipe)
         made = [self._teacher(row, lead=place == self.recipe.lead) for place, row in enumerate(rows)]
-        return joined(self.recipe, made)
+        return join_teachers(self.recipe, made)
 
     def _teacher(self, row: TeacherRow, *, lead: bool) -> Teachers:
         """A folder as it is; a teacher recipe runs once and is found by its content later."""
         recipe = teacher_recipe(self.recipe, row)
         if recipe is None:
-            teachers = named(self.recipe, row.model, self.inputs, lead=lead)
+            teachers = find_teachers(self.recipe, row.model, self.inputs, lead=lead)
             if lead:
-                self.outline(*teachers.outlines())
+                self.plan_shape(*teachers.read_shapes())
             return teachers
         run = Run(recipe, self.options, self.console, None, {})
         general = self.inputs.get("general_teacher")
-        planned = run.outline(None, None)
-        self.outline(planned, planned if general is None else outline_of(general))
+        planned = run.plan_shape(None, None)
+        self.plan_shape(planned, planned if general is None else read_shape(general))
         folder = RUNS / "teachers" / f"{recipe.name}-{run.sources.content_hash()[:12]}"
         final = folder / "model"
         if is_finished(folder) and not atomic.verify_folder(final):
@@ -242,20 +242,20 @@ class Run:
     def _describe_teacher(self) -> list[str]:
         """Who would teach; what does not fit is found as in a real run, as far as the teachers are there."""
         if "teacher" not in self.selection.needs:
-            self.outline(None, None)
+            self.plan_shape(None, None)
             return []
         lines, there = [], []
         for place, row in enumerate(teacher_rows(self.recipe)):
             recipe, lead = teacher_recipe(self.recipe, row), place == self.recipe.lead
             if recipe is None:
-                there.append(named(self.recipe, row.model, self.inputs, lead=lead))
+                there.append(find_teachers(self.recipe, row.model, self.inputs, lead=lead))
                 outlines = there[-1].outlines()
             else:
-                outlines = (Run(recipe, self.options, self.console, None, {}).outline(None, None),) * 2
+                outlines = (Run(recipe, self.options, self.console, None, {}).plan_shape(None, None),) * 2
             if lead:
-                self.outline(*outlines)
+                self.plan_shape(*outlines)
             seed = "" if row.seed is None else f", seed {row.seed}"
             lines.append(f"teacher: {'' if recipe is None else 'recipe '}{row.model}{seed}")
-        if len(there) == len(lines) and (ensemble := joined(self.recipe, there).ensemble) is not None:
+        if len(there) == len(lines) and (ensemble := join_teachers(self.recipe, there).ensemble) is not None:
             lines = [ensemble.sentence()]
         return lines

@@ -118,7 +118,7 @@ class Stages:
 
     def _teachers_of(self, index: int, made: Made, teachers: Teachers) -> Teachers:
         """Who teaches this stage: whom the recipe names, or a model of the chain."""
-        who = chain.tutor(self.selection.recipe, self.selection.indices, index)
+        who = chain.find_teacher_source(self.selection.recipe, self.selection.indices, index)
         if who == "teacher":
             return teachers
         folder = self.contexts.given().model if who == "first" else made.folders[who]
@@ -243,7 +243,7 @@ class Stages:
         team = distributed.current()
         if team is not None:
             log.params({"processes": team.place.world})
-            team.announce(self._order(spec, context))
+            team.broadcast_order(self._order(spec, context))
         with self.console.progress(context.folder.name, prepared.total_steps()) as progress:
             told = training_context(
                 prepared,

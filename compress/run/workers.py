@@ -21,7 +21,7 @@ from compress.run.sources import Sources
 from compress.run.train import train_prepared, training_context, training_identity
 from compress.stages.shared.stage import StageContext
 from compress.storage.signals import StopFlag
-from compress.training.context import Unheard
+from compress.training.context import NullLog
 from compress.training.distributed import PeerError, Team
 
 
@@ -35,7 +35,7 @@ def follow(team: Team, options: RunOptions) -> NoReturn:
     with StopFlag() as stop:
         while True:
             try:
-                order = team.hear()
+                order = team.receive_order()
             except Stopped:
                 raise SystemExit(ExitCode.STOPPED) from None
             if "end" in order:
@@ -72,7 +72,7 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
             told = training_context(
                 prepared,
                 context,
-                log=Unheard(),
+                log=NullLog(),
                 progress=progress,
                 stop=stop,
                 identity=training_identity(spec, context, prepared),

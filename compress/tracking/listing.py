@@ -90,7 +90,7 @@ def _among(reader: Reader, experiment: str | None, *, deleted: bool) -> list[Lis
         raise _no_experiment(experiment, gone)
     return [
         run
-        for run in reader.listed()
+        for run in reader.list_runs()
         if run.deleted == deleted and (run.experiment == experiment if experiment else not gone[run.experiment])
     ]
 

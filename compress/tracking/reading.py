@@ -74,7 +74,7 @@ class Reader:
         self.empty = store.database is not None and there is None
         self._database = there if there is not None and schema_version(there) == newest_version() else None
 
-    def listed(self) -> list[Listed]:
+    def list_runs(self) -> list[Listed]:
         """Every run, the newest first, deleted ones too."""
         if self.empty:
             return []
@@ -118,13 +118,13 @@ class Reader:
         if not above or self.empty:
             return []
         parents = self.tagged(PARENT)
-        chosen = [run for run in self.listed() if not run.deleted and parents.get(run.run_id) in above]
+        chosen = [run for run in self.list_runs() if not run.deleted and parents.get(run.run_id) in above]
         return self.runs(chosen[::-1])
 
     def having(self, tag: str) -> list[StoredRun]:
         """The runs that have a tag, the oldest first, with what was measured."""
         ids = self.tagged(tag)
-        return self.runs([run for run in self.listed() if not run.deleted and run.run_id in ids][::-1])
+        return self.runs([run for run in self.list_runs() if not run.deleted and run.run_id in ids][::-1])
 
     def tagged(self, key: str) -> dict[str, str]:
         """Run id → value of a tag, of the runs that have it."""
@@ -245,7 +245,7 @@ class Reader:
                 return
 
 
-def named(listed: Sequence[Listed], name: str, shown: str) -> Listed:
+def find_listed_run(listed: Sequence[Listed], name: str, shown: str) -> Listed:
     """The newest run with this id, begin of an id, or name. UserError for none, and for one that was deleted.
 
     shown: the store, for the message.

@@ -17,7 +17,7 @@ from compress.storage.journal import read as read_journal
 from compress.tracking import models
 from compress.tracking import records as rec
 from compress.tracking.batch import Batch, Memory, Point
-from compress.tracking.names import DATASET_NAME_LIMIT, DIGEST_LIMIT, SOURCE_LIMIT, cut, redact
+from compress.tracking.names import DATASET_NAME_LIMIT, DIGEST_LIMIT, SOURCE_LIMIT, redact, truncate_text
 from compress.tracking.state import SendState
 from compress.tracking.store import Store, short
 from compress.tracking.view import ensure_view
@@ -316,9 +316,9 @@ def dataset_record(name: str, digest: str, source: str, context: str) -> rec.Rec
 
     return {
         "op": "dataset",
-        "name": cut(name, DATASET_NAME_LIMIT),
+        "name": truncate_text(name, DATASET_NAME_LIMIT),
         "digest": digest[:DIGEST_LIMIT],
-        "source": json.dumps({"uri": cut(redact(source), SOURCE_LIMIT)}),
+        "source": json.dumps({"uri": truncate_text(redact(source), SOURCE_LIMIT)}),
         "context": context,
     }
 

@@ -22,11 +22,11 @@ from compress.tracking.names import (
     PARAM_LIMIT,
     TAG_LIMIT,
     colour,
-    cut,
     model_name,
     redact,
     split_metrics,
     text_values,
+    truncate_text,
 )
 from compress.tracking.replay import dataset_record
 from compress.tracking.sender import INTERVAL, Sender
@@ -83,7 +83,7 @@ class TrackedRun:
         self.key: str = start["key"]
         self.name: str = start["name"]
         self.experiment: str = start["experiment"]
-        self._command = cut(str(start["tags"].get("mlflow.source.name", "")), 500)
+        self._command = truncate_text(str(start["tags"].get("mlflow.source.name", "")), 500)
         self._journal, self._written, self._sender, self._tell = journal, written, sender, warn
         self._nonfinite: set[str] = set()
         self._said: set[str] = set()
@@ -137,7 +137,7 @@ class TrackedRun:
     def note(self, markdown: str) -> None:
         """The description on the run's page, with the command that made it below."""
         command = f"\n\n```sh\n{self._command}\n```" if self._command else ""
-        self._append({"op": "note", "text": cut(redact(markdown), TAG_LIMIT - len(command)) + command})
+        self._append({"op": "note", "text": truncate_text(redact(markdown), TAG_LIMIT - len(command)) + command})
 
     def dataset(self, name: str, digest: str, source: str = "", context: str = "evaluation") -> None:
         """A data set the run reads. context: `training`, `validation`, `evaluation` …"""

@@ -151,7 +151,7 @@ def lineage_state(quality: str, run_ids: Sequence[str]) -> dict[str, Any]:
     return _page(columns, [section], cards, order=_column("metrics", SIZE), search=search)
 
 
-def contest_state(quality: str, run_id: str) -> dict[str, Any]:
+def criteria_state(quality: str, run_id: str) -> dict[str, Any]:
     """The view of a contest: every cut that was recovered, the best first, by criterion, depth and seed.
 
     run_id: of the contest's own run, which those of the cuts hang below.

@@ -58,7 +58,7 @@ def current() -> Team | None:
 
 
 @contextlib.contextmanager
-def launched(device: str) -> Iterator[Team | None]:
+def join_launched_team(device: str) -> Iterator[Team | None]:
     """Inside this block, this process is in the team that torchrun started; None, and nothing done, without it.
 
     device: "cpu" or "cuda", where each process takes the GPU of its place. What ends the block in the leading process
@@ -230,11 +230,11 @@ class Team:
 
     # --- orders, failures, the end ---
 
-    def announce(self, order: Mapping[str, Any]) -> None:
-        """Tell the others, who `hear`, what to train next."""
+    def broadcast_order(self, order: Mapping[str, Any]) -> None:
+        """Tell the others, who `receive_order`, what to train next."""
         self._object(dict(order))
 
-    def hear(self) -> dict[str, Any]:
+    def receive_order(self) -> dict[str, Any]:
         """What the leading process announces; `{"end": code}` when there is nothing more to do."""
         return self._object(None)
 
@@ -248,7 +248,7 @@ class Team:
             self._exchange(stop=stopped, error=0 if stopped else code_of(error))
 
     def dismiss(self, code: int) -> None:
-        """Of the leading process: tell the others, who `hear`, that the run is over."""
+        """Of the leading process: tell the others, who `receive_order`, that the run is over."""
         if self.lost:
             return
         with contextlib.suppress(Stopped):

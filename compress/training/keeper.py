@@ -139,7 +139,7 @@ class Keeper:
         return self.state.step, self.state.validated
 
 
-class Onlooker:
+class NullMonitor:
     """A Keeper that keeps nothing: of the processes that train together, the first one writes for all."""
 
     last: Path | None = None

@@ -25,7 +25,7 @@ from compress.errors import Stopped, UserError
 from compress.training import environment, memory, precision, rng
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.distributed import Alone
-from compress.training.keeper import Keeper, Onlooker
+from compress.training.keeper import Keeper, NullMonitor
 from compress.training.meter import LOSS, NORM, Meter, StepReport
 from compress.training.module import Term, Trainable
 from compress.training.optimizer import Optimizer
@@ -125,7 +125,7 @@ class _Run:
         if self.pace is not None:
             self.pace(state.step, self.total)
         self.team.seed(self.context.seed, state.step)
-        with memory.told(batches, self.device):
+        with memory.report_out_of_memory(batches, self.device):
             figures, tokens = self._descend(batches, rate)
         self._advance()
         rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(batch.row_ids for batch in batches)])
@@ -251,10 +251,10 @@ class _Run:
         kept = self.keeper.last.name if self.keeper.last else "the beginning"
         raise Stopped(f"{here}; the state could not be saved, training will continue from {kept}")
 
-    def _keeper(self) -> Keeper | Onlooker:
+    def _keeper(self) -> Keeper | NullMonitor:
         team, plan = self.context.team, self.plan
         if team is not None and not team.place.leads:
-            return Onlooker(self.state)
+            return NullMonitor(self.state)
         here = {**environment.describe(self.device, self.precision), **self.context.environment}
         if team is not None:  # sums are rounded, and dropout drawn, by process
             here["processes"] = str(team.place.world)

@@ -39,7 +39,7 @@ class Trainable(Protocol):
         ...
 
 
-class Companion(Protocol):
+class Regularizer(Protocol):
     """What acts on the student's weights beside the objectives, and changes as training goes.
 
     name: of the term that it adds to the loss; None: it adds none.
@@ -70,7 +70,7 @@ class StageModule(nn.Module):
         student: nn.Module,
         objectives: Mapping[str, tuple[float, nn.Module]],
         teacher: Teacher | None = None,
-        companions: Sequence[Companion] = (),
+        companions: Sequence[Regularizer] = (),
     ) -> None:
         super().__init__()
         if not objectives:

@@ -65,7 +65,7 @@ class Resampled:
             raise ValueError(f"no figures of resamples: {error!r}") from error
 
 
-def kept(
+def resample_metric(
     rows: int,
     score: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     *,

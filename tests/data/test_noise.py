@@ -158,7 +158,7 @@ def test_any_step_can_be_made_again_without_those_before_it(tokenizer: Tokenizer
 
 def test_other_masks_on_the_same_mistyped_text(tokenizer: Tokenizer, tmp_path: Path) -> None:
     source = corpus_source(tokenizer, tmp_path)
-    twin = source.masked_otherwise(1 << 32)
+    twin = source.with_mask_seed(1 << 32)
     assert twin.fingerprint != source.fingerprint
     for epoch in (0, 1):
         for one_batch, other in zip(source.step(epoch, 0), twin.step(epoch, 0)):

@@ -190,7 +190,7 @@ def test_the_distance_is_told_before_and_after() -> None:
         f"distance between the layers to be tied: {figures['layers_apart_before']:.3f} before, "
         f"{figures['layers_apart']:.3f} now (0: equal)"
     ]
-    assert tying.kept() is student
+    assert tying.finish_student() is student
 
 
 @pytest.mark.parametrize(

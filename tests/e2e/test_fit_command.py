@@ -185,7 +185,9 @@ def test_layers_that_share_are_trained_and_rounded_too(
         search.problem = replace(problem, layers=layers)
 
     monkeypatch.setattr(Search, "__post_init__", joins_are_cheap)
-    monkeypatch.setattr(inloop, "chosen", lambda tried, *_: (tried[-1], True))  # the healed one, whatever is best
+    monkeypatch.setattr(
+        inloop, "choose_result", lambda tried, *_: (tried[-1], True)
+    )  # the healed one, whatever is best
     monkeypatch.setattr(Measuring, "measure", None)
     done = compress(
         "fit", TEACHER, *DATA, "--length", "24", "--plans", "1", "--runtime", "onnxruntime", "--max-mb", "0.2",

@@ -15,7 +15,7 @@ from evaluation.quality.draws import of_mean
 from evaluation.quality.intervals import bootstrap_rows
 from evaluation.quality.multiple import holm
 from evaluation.quality.paired import paired_accuracy
-from evaluation.quality.pairing import Resampled, kept
+from evaluation.quality.pairing import Resampled, resample_metric
 from evaluation.quality.slices import FEWEST, Answers, Members, Slice, by_quarter, by_value, slices, worse
 
 
@@ -122,7 +122,7 @@ def test_slices_survive_json() -> None:
 def test_kept_resamples_give_the_paired_interval(rows, seed) -> None:
     random = np.random.default_rng(seed)
     a, b = random.random(rows) < 0.7, random.random(rows) < 0.6
-    one, other = (kept(rows, of_mean(x), metric="accuracy", data="d", resamples=300) for x in (a, b))
+    one, other = (resample_metric(rows, of_mean(x), metric="accuracy", data="d", resamples=300) for x in (a, b))
     read = Resampled.parse(one.text())
     direct = bootstrap_rows(rows, lambda w: of_mean(a)(w) - of_mean(b)(w), resamples=300)
     paired = read.minus(other)
@@ -130,8 +130,8 @@ def test_kept_resamples_give_the_paired_interval(rows, seed) -> None:
 
 
 def test_other_rows_are_not_paired() -> None:
-    one = kept(10, of_mean(np.ones(10)), metric="accuracy", data="a", resamples=100)
-    other = kept(10, of_mean(np.ones(10)), metric="accuracy", data="b", resamples=100)
+    one = resample_metric(10, of_mean(np.ones(10)), metric="accuracy", data="a", resamples=100)
+    other = resample_metric(10, of_mean(np.ones(10)), metric="accuracy", data="b", resamples=100)
     with pytest.raises(ValueError, match="same resamples"):
         one.minus(other)
     for bad in ("{}", '{"format": "x"}', "[]", "no json"):

@@ -141,7 +141,7 @@ def test_a_layer_given_the_models_own_input_is_the_same_to_rounding(scheme: str,
     for name, (x, y) in seen.items():
         graph = Graph()
         given = helper.make_tensor_value_info("x", FLOAT, [BATCH, LENGTH, x.shape[-1]])
-        found = graph.named(Writer(model, graph).linear("x", modules[name], ""), "y")  # type: ignore[arg-type]
+        found = graph.name_value(Writer(model, graph).linear("x", modules[name], ""), "y")  # type: ignore[arg-type]
         mask = helper.make_tensor_value_info("input_ids", 7, [BATCH, LENGTH])
         proto = graph.model_of([given, mask], [(found, [BATCH, LENGTH, y.shape[-1]])], {})
         session = kind(proto.SerializeToString(), threads=1)  # type: ignore[call-arg]

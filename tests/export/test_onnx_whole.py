@@ -93,7 +93,7 @@ def apart(model: Model, seen: Seen, mask: Tensor, write: Callable[[Writer, int, 
     writer = Writer(model, graph)
     outputs = []
     for i, (_, module, _, y) in enumerate(seen):
-        outputs.append((graph.named(write(writer, i, module), f"y{i}"), [BATCH, LENGTH, y.shape[-1]]))
+        outputs.append((graph.name_value(write(writer, i, module), f"y{i}"), [BATCH, LENGTH, y.shape[-1]]))
     shapes = {f"x{i}": [BATCH, LENGTH, x.shape[-1]] for i, (_, _, x, _) in enumerate(seen)}
     given = [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in shapes.items()]
     given += [helper.make_tensor_value_info(name, 7, [BATCH, LENGTH]) for name in (IDS, MASK)]

@@ -125,14 +125,14 @@ def test_the_budget_holds_and_global_ranks_lose_no_more_than_even_ones(
     known = candidates(shapes)
     whole = sum(c.whole for c in known.values())
     budget = max(int(share * whole), allocation.least(known))
-    ranks = allocation.spread(known, budget)
-    assert allocation.counted(known, ranks) <= budget
+    ranks = allocation.allocate_ranks(known, budget)
+    assert allocation.count_numbers(known, ranks) <= budget
     assert all(1 <= rank <= known[name].most for name, rank in ranks.items())
     even = allocation.uniform(known, budget)
     assert all(1 <= rank <= known[name].most for name, rank in even.items())
     # The price is that of a convex hull: it may miss what one more rank of one matrix would bring, no more.
     slack = max(float((c.energies / c.energies.sum()).max()) for c in known.values())
-    if allocation.counted(known, even) <= budget:
+    if allocation.count_numbers(known, even) <= budget:
         assert error(known, ranks) <= error(known, even) + slack + 1e-9
 
 
@@ -282,6 +282,6 @@ def test_ranks_by_what_errors_do_to_the_answers() -> None:
     assert curves["1.feed_forward.up"].max() > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     budget = sum(c.whole for c in known.values()) // 2
-    ranks = allocation.spread(felt, budget)
-    assert allocation.counted(felt, ranks) <= budget
+    ranks = allocation.allocate_ranks(felt, budget)
+    assert allocation.count_numbers(felt, ranks) <= budget
     assert ranks["2.feed_forward.up"] <= ranks.get("1.feed_forward.up", 99)

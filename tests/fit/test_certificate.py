@@ -18,9 +18,9 @@ from compress.fit.certificate.document import sentences
 from compress.fit.certificate.verify import check_files, check_latency, check_quality, check_size
 from compress.fit.cost.serving import Serving
 from compress.fit.make.candidates import PLANS, Candidates
-from compress.fit.make.evaluator import RECORD, Judge, Judged, Timing, best_of, judged_from, timed_alike
+from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, Timing, best_of, read_evaluation, timed_alike
 from compress.fit.plan.plans import Plan
-from compress.fit.plan.search import chosen, front
+from compress.fit.plan.search import choose_result, front
 from compress.fit.request.bounds import Bounds
 from evaluation.cost.latency import Latency
 from evaluation.quality.pairing import Resampled
@@ -34,10 +34,10 @@ def timing(p50: float = 4.0, **busy: float) -> Timing:
     return Timing.of(latency(p50, **busy), latency(12.0))
 
 
-def judged(name: str, mb: float, ms: float, value: float, apart: float = 0.0, drop: float | None = None) -> Judged:
+def judged(name: str, mb: float, ms: float, value: float, apart: float = 0.0, drop: float | None = None) -> Evaluation:
     plan = Plan((0,), (1,), (1,), (8,), (8,), f"the cut of {name}", 10, 8, 0, ms, mb, 0.0)
     lost = 100 * (0.9 - value) if drop is None else drop
-    return Judged(name, plan, Path(name), mb, timing(ms), value, lost, lost - 1, lost + 1, apart, 1.0)
+    return Evaluation(name, plan, Path(name), mb, timing(ms), value, lost, lost - 1, lost + 1, apart, 1.0)
 
 
 def test_times_on_a_quiet_and_on_a_busy_machine() -> None:
@@ -139,12 +139,12 @@ def test_of_models_that_are_alike_in_quality_the_nearest_to_the_parent() -> None
 
 def test_the_one_that_is_left() -> None:
     rows = [judged("int8", 20, 6, 0.9), judged("a", 9, 3, 0.89), judged("b", 5, 4, 0.87)]
-    assert chosen(rows, Bounds(max_mb=10), best_of)[0].name == "a"
-    assert chosen(rows, Bounds(max_mb=25), best_of)[0].name == "int8"
-    assert chosen(rows, Bounds(max_drop=1.5), best_of)[0].name == "a"
-    assert chosen(rows, Bounds(max_drop=4, asked="smallest"), best_of)[0].name == "b"
-    assert chosen(rows, Bounds(max_drop=4, asked="fastest"), best_of)[0].name == "a"
-    closest, met = chosen(rows, Bounds(max_mb=4.5), best_of)
+    assert choose_result(rows, Bounds(max_mb=10), best_of)[0].name == "a"
+    assert choose_result(rows, Bounds(max_mb=25), best_of)[0].name == "int8"
+    assert choose_result(rows, Bounds(max_drop=1.5), best_of)[0].name == "a"
+    assert choose_result(rows, Bounds(max_drop=4, asked="smallest"), best_of)[0].name == "b"
+    assert choose_result(rows, Bounds(max_drop=4, asked="fastest"), best_of)[0].name == "a"
+    closest, met = choose_result(rows, Bounds(max_mb=4.5), best_of)
     assert (closest.name, met) == ("b", False)
 
 
@@ -157,12 +157,12 @@ def test_models_of_one_plan_take_the_same_time() -> None:
         rows.append(dataclasses.replace(healed, plan=plain.plan, timing=timing(ms), steps=steps))
     assert {j.timing.ms for j in timed_alike(rows)} == {3.05}, "the middle one of the quiet ones"
     assert {j.timing.ms for j in timed_alike(rows[:1])} == {timing(2.8, cpu_share=0.5).ms}
-    left, met = chosen(rows, Bounds(max_ms=2.85), best_of)
+    left, met = choose_result(rows, Bounds(max_ms=2.85), best_of)
     assert (left.steps, met) == (3500, False), "not the untrained one, which a busy machine made the fastest"
-    left, met = chosen(rows, Bounds(max_ms=3.07), best_of)
+    left, met = choose_result(rows, Bounds(max_ms=3.07), best_of)
     assert (left.steps, met) == (3500, True)
     other = judged("other", 9, 2.0, 0.80)
-    assert chosen([*rows, other], Bounds(max_ms=2.85), best_of)[0].name == "other"
+    assert choose_result([*rows, other], Bounds(max_ms=2.85), best_of)[0].name == "other"
     assert [j.steps for j in timed_alike(rows)] == [0, 500, 1500, 3500]
 
 
@@ -173,7 +173,7 @@ def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: 
 
     def timed(*pairs: tuple[float, float, float], attempts: int = 5, pace: float = certificate.PACE) -> Timing:
         rows = iter(pairs)
-        judge = Judge.__new__(Judge)
+        judge = Evaluator.__new__(Evaluator)
         judge.serving, judge.parent_call = Serving("torch", 1, 8, "cpu"), None
         judge.least, judge.typical = 0.95 * 12, 12.0
 
@@ -182,7 +182,7 @@ def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: 
             return [latency(parent), latency(ours, cpu_share=cpu_share)]
 
         judge.timer = timer
-        return judge.timed(predictor, 60, 10.0, attempts, pace)
+        return judge.measure_timing(predictor, 60, 10.0, attempts, pace)
 
     at_once = timed((12.1, 4.0, 1.0))
     assert (at_once.p50, at_once.attempts) == (4.0, 1)
@@ -250,7 +250,7 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     assert candidates.time_again()
     assert [j.timing.ms for j in search.tried] == [3.1, 3.0]
     assert said == ["busy: timed again, 3.10 ms"]
-    assert judged_from(record, Path("busy")).timing.ms == 3.1, "a fit that goes on knows it too"
+    assert read_evaluation(record, Path("busy")).timing.ms == 3.1, "a fit that goes on knows it too"
     assert not candidates.time_again(), "nothing is left that was busy"
     case.bounds = Bounds(max_mb=12)
     search.tried = list(rows)
@@ -298,14 +298,14 @@ def test_what_is_written_of_a_model_is_read_again(tmp_path: Path) -> None:
     figures = Resampled("accuracy", "validation", 100, 0.9, np.array([0.875, np.nan]), 7)
     row = dataclasses.replace(judged("a", 9, 3, 0.9), folder=tmp_path / "model", figures=figures, steps=40)
     row.write(tmp_path / "judged.json")
-    again = judged_from(tmp_path / "judged.json", tmp_path / "model")
+    again = read_evaluation(tmp_path / "judged.json", tmp_path / "model")
     assert again == row
     assert again.figures is not None
     assert again.figures.text() == figures.text()
     assert "figures" not in row.as_json()
     (tmp_path / "judged.json").write_text('{"name": "a"}')
     with pytest.raises(UserError) as error:
-        judged_from(tmp_path / "judged.json", tmp_path / "model")
+        read_evaluation(tmp_path / "judged.json", tmp_path / "model")
     assert "not a valid evaluation file; remove it; the model will be evaluated again" in error.value.line()
 
 

@@ -13,21 +13,21 @@ import pytest
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import Stopped, UserError
-from compress.fit.make.evaluator import Judged, Timing
+from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
 from compress.fit.train import trainer as training
-from compress.fit.train.recovery import Healing
-from compress.fit.train.trainer import Lesson, OutOfTime, Settings, Trainer
+from compress.fit.train.recovery import RecoveryTraining
+from compress.fit.train.trainer import OutOfTime, Settings, Trainer, TrainingJob
 from compress.recipe import Recipe, load_recipe
 from compress.storage.signals import StopFlag
 from evaluation.cost.latency import Latency
 
 
-def judged(name: str, apart: float, *, heads: int = 1, mb: float = 5.0) -> Judged:
+def judged(name: str, apart: float, *, heads: int = 1, mb: float = 5.0) -> Evaluation:
     latency = Latency(4.0, 4.1, 4.2, 3.9, 50, 1.0, 0.02)
     plan = Plan((0,), (heads,), (1,), (8,), (8,), "whole", 10, 8, 0, 4.0, mb, 0.0)
-    return Judged(name, plan, Path(name), mb, Timing.of(latency, latency), 0.9, 0, -1, 1, apart, 1.0)
+    return Evaluation(name, plan, Path(name), mb, Timing.of(latency, latency), 0.9, 0, -1, 1, apart, 1.0)
 
 
 class Fit(SimpleNamespace):
@@ -47,10 +47,10 @@ class Taught(Trainer):
 
     def __init__(self, fit: Any, fails: str = "", last: int = 99) -> None:
         super().__init__(fit, judge=None, journal=None)  # pyright: ignore[reportArgumentType]
-        self.lessons: list[Lesson] = []
+        self.lessons: list[TrainingJob] = []
         self.fails, self.left, self.apart = fails, last, {}
 
-    def train(self, lesson: Lesson, *rest: Any) -> Judged:
+    def train(self, lesson: TrainingJob, *rest: Any) -> Evaluation:
         if not self.left:
             raise OutOfTime
         self.left -= 1
@@ -63,22 +63,22 @@ class Taught(Trainer):
 
 
 @pytest.fixture
-def tried() -> list[Judged]:
+def tried() -> list[Evaluation]:
     rows = [judged(f"plan {i}", 0.1 * i, heads=i) for i in range(1, 6)]
     return [judged("int8 only", 0.0, heads=99), *rows, judged("large", 0.01, heads=7, mb=11.0)]
 
 
-def heal(tried: list[Judged], monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Taught, Fit]:
+def heal(tried: list[Evaluation], monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Taught, Fit]:
     fit = Fit()
     trainer = Taught(fit, **how)
     trainer.apart = {j.plan.key: j.apart for j in tried}
-    monkeypatch.setattr(Healing, "start", lambda self, plan: Path(plan.key) / "start")
-    Healing(fit, fit, fit.path, trainer, 400).heal(tried)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(RecoveryTraining, "start", lambda self, plan: Path(plan.key) / "start")
+    RecoveryTraining(fit, fit, fit.path, trainer, 400).train(tried)  # pyright: ignore[reportArgumentType]
     return trainer, fit
 
 
 def test_fewer_plans_for_more_steps_each_from_where_it_stood(
-    tried: list[Judged], monkeypatch: pytest.MonkeyPatch
+    tried: list[Evaluation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {j.name: j.plan.key for j in tried}
     trainer, _ = heal(tried, monkeypatch)
@@ -98,7 +98,7 @@ def test_fewer_plans_for_more_steps_each_from_where_it_stood(
 
 
 def test_a_training_that_fails_leaves_its_plan_out_and_loses_nothing(
-    tried: list[Judged], monkeypatch: pytest.MonkeyPatch
+    tried: list[Evaluation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, fit = heal(tried, monkeypatch, fails="plan 1")
     assert [lesson.name.partition(",")[0] for lesson in trainer.lessons][4:] == ["plan 2", "plan 3", "plan 2"]
@@ -108,7 +108,9 @@ def test_a_training_that_fails_leaves_its_plan_out_and_loses_nothing(
     assert tried[1].name == "plan 1"
 
 
-def test_what_was_trained_before_the_time_ended_is_kept(tried: list[Judged], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_trained_before_the_time_ended_is_kept(
+    tried: list[Evaluation], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, fit = heal(tried, monkeypatch, last=2)
     assert [j.name for j in tried[7:]] == ["plan 1, 100 recovery steps", "plan 2, 100 recovery steps"]
     assert fit.said == ["no time left for more training (limit 60 s)"]
@@ -139,10 +141,12 @@ class Below:
 
 
 @pytest.fixture
-def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
+def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
     Below.made = []
     monkeypatch.setattr(training, "Run", Below)
-    return Lesson(judged("plan 1", 0.1).plan, tmp_path / "rung-0", tmp_path / "start", "plan 1, 8 recovery steps", 8)
+    return TrainingJob(
+        judged("plan 1", 0.1).plan, tmp_path / "rung-0", tmp_path / "start", "plan 1, 8 recovery steps", 8
+    )
 
 
 def trainer(stop: StopFlag, deadline: float | None) -> Trainer:
@@ -156,7 +160,7 @@ def trainer(stop: StopFlag, deadline: float | None) -> Trainer:
     return Trainer(case, unused, journal)
 
 
-def test_a_training_is_stopped_at_the_end_of_the_time_and_by_a_signal(lesson: Lesson) -> None:
+def test_a_training_is_stopped_at_the_end_of_the_time_and_by_a_signal(lesson: TrainingJob) -> None:
     with StopFlag() as stop:
         trainer(stop, None)._run(lesson)
         with pytest.raises(OutOfTime):
@@ -166,7 +170,7 @@ def test_a_training_is_stopped_at_the_end_of_the_time_and_by_a_signal(lesson: Le
             trainer(stop, time.monotonic())._run(lesson)
 
 
-def test_what_a_training_is_asked(lesson: Lesson) -> None:
+def test_what_a_training_is_asked(lesson: TrainingJob) -> None:
     with StopFlag() as stop:
         one = trainer(stop, None)
         one._run(dataclasses.replace(lesson, settings=Settings(rate=3e-4, labels=0.0)))

@@ -138,7 +138,7 @@ def test_budgets_are_kept_where_costs_are_no_multiples_of_anything() -> None:
 def test_plans_to_try_differ_in_their_layers() -> None:
     problem = real(6)
     planner = Planner(problem, 0.4 * problem.most[0])
-    tried = planner.spread(6)
+    tried = planner.choose_diverse(6)
     assert len(tried) == 6
     assert len({c.dropped for c in tried}) >= 3
     assert tried[0].loss == planner.best(1)[0].loss

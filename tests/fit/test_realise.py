@@ -21,14 +21,14 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.statistics import RIDGE
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import OUTPUTS, Kept, cut
+from compress.encoder.reshape.cut import OUTPUTS, KeptUnits, prune_units
 from compress.fit.cost import block_table as blocktable
 from compress.fit.cost.cost_model import Costs
-from compress.fit.cost.serving import FLOAT, Bits, Serving, content, rounded
+from compress.fit.cost.serving import FLOAT, Bits, Serving, content, quantize_to_bits
 from compress.fit.loss import curves, study
 from compress.fit.loss.study import Student, answers, as_json
 from compress.fit.make.build import Maker
-from compress.fit.make.evaluator import Judge, Judged, Timing
+from compress.fit.make.evaluator import Evaluation, Evaluator, Timing
 from compress.fit.plan.forecast import within
 from compress.fit.plan.planner import TOGETHER, Planner
 from compress.fit.plan.plans import Plan, Space
@@ -144,10 +144,10 @@ def test_what_parts_lose_is_measured_with_their_matrix_fitted(plain: Case) -> No
             most = len(curve) - 1
             needed = (plain.study.scores.heads if part == "attention" else plain.study.scores.neurons)[layer]
             count = max(1, most // 2)
-            every = Kept.everything(config)
+            every = KeptUnits.everything(config)
             kept = [list(every.heads), list(every.neurons)]
             kept[part != "attention"][layer] = top(needed, count)
-            made = cut(model, Kept(tuple(kept[0]), tuple(kept[1])))
+            made = prune_units(model, KeptUnits(tuple(kept[0]), tuple(kept[1])))
             ours = getattr(getattr(made.encoder.layers[layer], part), OUTPUTS[part])
             theirs = getattr(getattr(model.encoder.layers[layer], part), OUTPUTS[part])
             inputs = _inputs(student, theirs)
@@ -231,7 +231,7 @@ def check_plans(case: Case, tmp_path: Path) -> None:
     assert files["tokenizer.json"] == case.loaded.tokenizer_files["tokenizer.json"]
     problem = case.space.problem()
     least, most = problem.least[1], whole.mb
-    plans = [case.space.plan(c) for c in Planner(problem, mb=least + 0.5 * (most - least)).spread(3)]
+    plans = [case.space.plan(c) for c in Planner(problem, mb=least + 0.5 * (most - least)).choose_diverse(3)]
     assert plans
     assert plans[0].mb < whole.mb
     for plan in plans:
@@ -246,12 +246,12 @@ def check_plans(case: Case, tmp_path: Path) -> None:
     folder = case.maker.write(plans[0], case.serving, tmp_path / "made", note)
     assert inspect(folder).meta.method == "fit"
     assert inspect(folder).meta.language == ("en",)
-    judge = Judge(
+    judge = Evaluator(
         case.loaded, case.serving, case.table.split("validation"), task=case.table.task, settings={}, max_length=24
     )
     if case.study.joins:
         check_joined(case, tmp_path, near)
-    judged = judge.judge("plan 1", plans[0], folder, 0.0)
+    judged = judge.evaluate("plan 1", plans[0], folder, 0.0)
     assert judged.mb == (folder / "model.onnx").stat().st_size / 1e6
     assert judged.apart >= 0
     assert json.dumps(as_json(case.study))
@@ -374,9 +374,9 @@ def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
     assert search.slower == 1.5
 
 
-def judged(plan: Plan, ms: float) -> Judged:
+def judged(plan: Plan, ms: float) -> Evaluation:
     ours, parent = (Latency(p50, p50, p50, p50, 50, 1.0, 0.0) for p50 in (ms, 20.0))
-    return Judged("a plan", plan, Path("plan"), plan.mb, Timing.of(ours, parent), 0.9, 0, -1, 1, 0.1, 1.0)
+    return Evaluation("a plan", plan, Path("plan"), plan.mb, Timing.of(ours, parent), 0.9, 0, -1, 1, 0.1, 1.0)
 
 
 def test_more_plans_are_made_until_one_is_within_the_budgets(plain: Case) -> None:
@@ -422,6 +422,6 @@ def test_the_table_is_kept_and_read(plain: Case, tmp_path: Path, monkeypatch: py
 
 
 def test_floats_stay_floats(plain: Case) -> None:
-    assert rounded(plain.loaded.model, Bits.alike(FLOAT), plain.serving) is plain.loaded.model
+    assert quantize_to_bits(plain.loaded.model, Bits.alike(FLOAT), plain.serving) is plain.loaded.model
     torch_alone = Serving("torch")
     assert torch_alone.bits == torch_alone.table_bits == (FLOAT,)

@@ -13,24 +13,24 @@ import optuna
 import pytest
 
 from compress.errors import Stopped, UserError
-from compress.fit.make.evaluator import Judged, Timing
+from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
-from compress.fit.request.options import Wanted
+from compress.fit.request.options import FitOptions
 from compress.fit.train import trials as trials_of_a_fit
-from compress.fit.train.trainer import Lesson, OutOfTime
+from compress.fit.train.trainer import OutOfTime, TrainingJob
 from compress.fit.train.trials import STARTED, Trials, open_study, require
 from evaluation.cost.latency import Latency
 
 
-def judged(lesson: Lesson, apart: float) -> Judged:
+def judged(lesson: TrainingJob, apart: float) -> Evaluation:
     latency = Latency(4.0, 4.1, 4.2, 3.9, 50, 1.0, 0.02)
     steps, timing = lesson.before + lesson.steps, Timing.of(latency, latency)
-    return Judged(lesson.name, lesson.plan, lesson.folder, 5.0, timing, 0.9, 0, -1, 1, apart, 1.0, steps)
+    return Evaluation(lesson.name, lesson.plan, lesson.folder, 5.0, timing, 0.9, 0, -1, 1, apart, 1.0, steps)
 
 
 PLAN = Plan((0,), (1,), (1,), (8,), (8,), "whole", 10, 8, 0, 4.0, 5.0, 0.0)
-HEALED = dataclasses.replace(judged(Lesson(PLAN, Path("a"), Path("a"), "plan 1", 0), 0.3), steps=0)
+HEALED = dataclasses.replace(judged(TrainingJob(PLAN, Path("a"), Path("a"), "plan 1", 0), 0.3), steps=0)
 
 
 class Bench:
@@ -44,7 +44,7 @@ class Bench:
         self.worsening = worsening
         self.together: threading.Barrier | None = None
         self.said: list[str] = []
-        self.lessons: list[Lesson] = []
+        self.lessons: list[TrainingJob] = []
         self.raises, self.begun = raises or {}, 0
         console = SimpleNamespace(note=self.said.append, warn=self.said.append)
         table = SimpleNamespace(fingerprint="data", task="classification")
@@ -56,9 +56,9 @@ class Bench:
             trainer=self, write=None, start=lambda plan: folder / "start", able=lambda tried: tried,
             work=lambda plan: folder / plan.key / "healing",
         )  # fmt: skip
-        self.tried: list[Judged] = [HEALED]
+        self.tried: list[Evaluation] = [HEALED]
 
-    def attempt(self, lesson: Lesson, *_: Any) -> Judged | None:
+    def attempt(self, lesson: TrainingJob, *_: Any) -> Evaluation | None:
         if self.together is not None and not self.lessons:
             self.together.wait(120)  # nobody is done before all have begun
         self.lessons.append(lesson)
@@ -169,10 +169,10 @@ def test_what_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert error.value.line().startswith("--study postgres//")
     assert "give an address such as sqlite:///study.db or journal:///study.journal" in error.value.line()
     with pytest.raises(UserError) as error:
-        Wanted("model", Bounds(max_mb=1), trials=3).check()
+        FitOptions("model", Bounds(max_mb=1), trials=3).check()
     assert error.value.line() == "--trials: needs training; add --train recover or --train full"
     with pytest.raises(UserError) as error:
-        Wanted("model", Bounds(max_mb=1), study="sqlite:///a.db").check()
+        FitOptions("model", Bounds(max_mb=1), study="sqlite:///a.db").check()
     assert error.value.line() == "--study: only applies with --trials; add --trials N, or remove --study"
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError) as error:
@@ -181,6 +181,6 @@ def test_what_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_run_may_go_on_with_more_trials_and_another_study() -> None:
-    one = Wanted("model", Bounds(max_mb=1), train="recover", trials=3)
+    one = FitOptions("model", Bounds(max_mb=1), train="recover", trials=3)
     assert one.digest() == dataclasses.replace(one, trials=9, study="sqlite:///a.db").digest()
     assert optuna.__version__

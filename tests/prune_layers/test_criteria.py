@@ -13,7 +13,7 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch, LayerChoice, Needs
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.layer_subsets import subset_outputs
 from compress.encoder.infer.prepare import prepare
@@ -262,13 +262,13 @@ def test_random_draws_by_the_seed_and_baselines_are_the_known_rules() -> None:
 
 @pytest.mark.parametrize(("total", "count"), [(10, 10), (1000, 16), (7, 3)])
 def test_rows_are_drawn_from_all_of_the_split_and_anew_for_each_seed(total: int, count: int) -> None:
-    draws = [spread(total, count, seed) for seed in range(5)]
+    draws = [draw_spread_rows(total, count, seed) for seed in range(5)]
     for places in draws:
         assert len(places) == count
         assert (np.diff(places) > 0).all()
         assert (places >= np.arange(count) * total // count).all()
         assert (places < np.arange(1, count + 1) * total // count).all()
-    assert (draws[0] == spread(total, count, 0)).all()
+    assert (draws[0] == draw_spread_rows(total, count, 0)).all()
     assert total == count or any((draws[0] != other).any() for other in draws[1:])
 
 

@@ -25,7 +25,7 @@ from compress.encoder.modules.gates import Widths, gated
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape import narrow_method
 from compress.encoder.reshape.basis import picked
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.encoder.reshape.narrow import narrow
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model
@@ -125,7 +125,7 @@ def test_heads_that_are_asked_for_do_go() -> None:
     silent = copy.deepcopy(source)
     pruner(silent, pruning_ratio=0.0).step()
     assert of_query(silent) == 16
-    made = cut(source, Kept(((0, 2), (1, 3)), (tuple(range(24)),) * 2))
+    made = prune_units(source, KeptUnits(((0, 2), (1, 3)), (tuple(range(24)),) * 2))
     assert of_query(made) == 8
 
 
@@ -146,11 +146,11 @@ def test_steps_end_where_they_should() -> None:
 
     source = now = plain()
     for way, count in ((0.25, 4), (0.5, 3), (0.75, 2), (1.0, 2)):
-        whole = Kept.everything(now.config)
+        whole = KeptUnits.everything(now.config)
         scores = WidthScores([torch.ones(len(n)) for n in whole.heads], [torch.ones(len(n)) for n in whole.neurons])
         counts = kept_counts(Spec(kind="prune_width", keep_heads=2, schedule=way), now.config, source.config, scores)
         assert counts.heads == (count, count)
-        now = cut(now, Kept(tuple(tuple(range(n)) for n in counts.heads), whole.neurons))
+        now = prune_units(now, KeptUnits(tuple(tuple(range(n)) for n in counts.heads), whole.neurons))
     assert [shape.heads for shape in now.config.layers] == [2, 2]
 
 
@@ -201,11 +201,11 @@ def test_channels_that_cannot_be_kept(channels: list[int]) -> None:
 def test_heads_and_neurons_as_the_library_and_the_masks_have_them(name: str) -> None:
     source = model(VARIATIONS[name])
     shapes = source.config.group_shapes
-    kept = Kept(
+    kept = KeptUnits(
         tuple(tuple(range(0, shape.heads, 2)) for shape in shapes),
         tuple(tuple(range(1, shape.feed_forward, 3)) for shape in shapes),
     )
-    made, theirs = cut(source, kept), copy.deepcopy(source)
+    made, theirs = prune_units(source, kept), copy.deepcopy(source)
     graph = torch_pruning.DependencyGraph().build_dependency(
         theirs,
         IDS,

@@ -14,7 +14,7 @@ from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.gates import Widths, gated
 from compress.encoder.modules.hard_concrete import chance, draw, settled
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.errors import UserError
 from compress.stages.prune_width import search, selection
 from compress.stages.prune_width.costs import Counts
@@ -51,7 +51,7 @@ def learned(request: pytest.FixtureRequest) -> tuple[str, Model, WidthStudy, Wid
     return request.param, source, study, scores
 
 
-def kept_of(scores: WidthScores) -> Kept:
+def kept_of(scores: WidthScores) -> KeptUnits:
     """The highest of all layers together: half of the heads, a quarter of the neurons."""
     counts = Counts(
         tuple(search.of_kind(scores.heads, (1,) * 3, 6)), tuple(search.of_kind(scores.neurons, (1,) * 3, 18))
@@ -62,8 +62,8 @@ def kept_of(scores: WidthScores) -> Kept:
 def test_a_trained_model_loses_less_than_one_that_is_cut(learned: Any) -> None:
     _, source, study, scores = learned
     whole = prepare(source)
-    made = cut(study.trained, kept_of(scores))
-    plain = cut(source, kept_of(importance("taylor", study)(study)))
+    made = prune_units(study.trained, kept_of(scores))
+    plain = prune_units(source, kept_of(importance("taylor", study)(study)))
     assert divergence(prepare(made), whole, study.batches) < 0.8 * divergence(prepare(plain), whole, study.batches)
 
 
@@ -77,7 +77,7 @@ def test_training_ends_at_its_target(learned: Any) -> None:
     kept = selection.highest(scores, Counts((2,) * 3, (6,) * 3))
     with gated(study.trained, Widths.of(kept, source.config)), torch.no_grad():
         masked = study.trained(study.batches[0], Needs(logits=True)).logits
-    found = cut(study.trained, kept)(study.batches[0], Needs(logits=True)).logits
+    found = prune_units(study.trained, kept)(study.batches[0], Needs(logits=True)).logits
     torch.testing.assert_close(found, masked, rtol=0, atol=1e-5)
     assert min(float(x.min()) for x in scores.heads) == 0
 

@@ -21,7 +21,7 @@ from compress.encoder.config.sharing import Sharing
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.gates import Widths, gated
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.errors import UserError
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.prune_width import search, selection
@@ -100,7 +100,7 @@ def test_every_importance_scores_every_kind_of_encoder(kind: str, shape: str) ->
     source = model(shape)
     study = WidthStudy(source, batches())
     part = importance(kind, study, **FEW.get(kind, {}))
-    scores, whole = part(study), Kept.everything(source.config)
+    scores, whole = part(study), KeptUnits.everything(source.config)
     for ours, every in zip((*scores.heads, *scores.neurons), (*whole.heads, *whole.neurons), strict=True):
         assert ours.shape == (len(every),)
         assert ours.dtype == torch.float64
@@ -203,8 +203,8 @@ def test_answers_are_drawn_as_the_model_has_them() -> None:
 def test_costs_are_what_a_cut_model_has(shape: str) -> None:
     source = model(shape)
     counts = Counts(*(tuple(min(n, max(3, n // 2)) for n in part) for part in vars(Counts.of(source.config)).values()))
-    kept = Kept(tuple(tuple(range(n)) for n in counts.heads), tuple(tuple(range(n)) for n in counts.neurons))
-    made = cut(source, kept)
+    kept = KeptUnits(tuple(tuple(range(n)) for n in counts.heads), tuple(tuple(range(n)) for n in counts.neurons))
+    made = prune_units(source, kept)
     for one, of in ((source, Counts.of(source.config)), (made, counts)):
         assert parameters(source.config, source.head_configs).of(of) == count_parameters(one).total
         text = Batch(
@@ -278,7 +278,7 @@ def test_what_goes_together_is_weighed_together() -> None:
 def test_exchanges_find_what_cancels() -> None:
     """Two slopes that are each large and cancel go together; a diagonal cannot see that."""
     slopes = torch.tensor([[1.0, 2.0, -2.0, 5.0]]).repeat(4, 1).double()
-    kept = selection.rearranged(Kept(((2, 3),), ((0,),)), Widths([slopes], [torch.zeros(4, 1).double()]))
+    kept = selection.rearranged(KeptUnits(((2, 3),), ((0,),)), Widths([slopes], [torch.zeros(4, 1).double()]))
     assert kept.heads == ((0, 3),)
 
 
@@ -288,9 +288,9 @@ def test_exchanges_find_what_cancels() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_refitting_brings_a_cut_model_nearer(shape: str) -> None:
     source, text = model(shape), batches(12)
-    whole = Kept.everything(source.config)
-    kept = Kept(*(tuple(k[: max(3, 3 * len(k) // 4)] for k in part) for part in (whole.heads, whole.neurons)))
-    plain, fitted = cut(source, kept), cut(source, kept)
+    whole = KeptUnits.everything(source.config)
+    kept = KeptUnits(*(tuple(k[: max(3, 3 * len(k) // 4)] for k in part) for part in (whole.heads, whole.neurons)))
+    plain, fitted = prune_units(source, kept), prune_units(source, kept)
     refit(fitted, source, kept, text[:10], lambda: None)
 
     def error(made: Model) -> float:
@@ -299,7 +299,7 @@ def test_refitting_brings_a_cut_model_nearer(shape: str) -> None:
 
     assert error(fitted) < 0.9 * error(plain)
     assert fitted.state_dict().keys() == plain.state_dict().keys()
-    same = cut(source, whole)
+    same = prune_units(source, whole)
     refit(same, source, whole, text[:10], lambda: None)
     assert error(same) < 1e-8, "where nothing went nothing changes"
 

@@ -17,7 +17,7 @@ from compress.errors import UserError
 from compress.predict.predictor import fixed_batch
 from compress.run.choice import Candidate, best_of, sentences
 from compress.stages.distill import quantization_aware as rounding
-from compress.stages.distill.quantization_aware import Ranges, rounded, with_dropout
+from compress.stages.distill.quantization_aware import Ranges, add_quantizers, with_dropout
 from compress.stages.distill.spec import Spec
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
@@ -38,7 +38,7 @@ def born(spec: Spec, precision: str = "fp32", model: Model | None = None) -> Mod
     context: Any = SimpleNamespace(
         precision=precision, say=lambda line: None, workshop=SimpleNamespace(stop=lambda: None)
     )
-    return rounded(model or small(), spec, context, lambda: [BATCH])
+    return add_quantizers(model or small(), spec, context, lambda: [BATCH])
 
 
 def logits_of(model: Model) -> torch.Tensor:

@@ -16,7 +16,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.modelfolder.private import WEIGHTS
-from compress.stages.share.conversion import check_joins, convert, refuse_shared, told, unshared
+from compress.stages.share.conversion import check_joins, convert, format_groups, refuse_shared, unshared
 from compress.stages.share.starts.chosen import Start as Chosen
 from compress.stages.share.starts.mean import Start as Mean
 from compress.storage import safe
@@ -148,7 +148,7 @@ def test_what_is_shared_already() -> None:
     check_joins(made.config, GROUPS["all"], "runs/x")
     with pytest.raises(UserError, match="the pattern separates layers 0, 1, which already share parameters"):
         check_joins(made.config, GROUPS["cycle"], "runs/x")
-    assert told(GROUPS["attention"]) == "attention 0 1 2 3; feed-forward 0 | 1 | 2 | 3"
+    assert format_groups(GROUPS["attention"]) == "attention 0 1 2 3; feed-forward 0 | 1 | 2 | 3"
 
 
 # --- on the disk --------------------------------------------------------------------------------------------------

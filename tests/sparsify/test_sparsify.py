@@ -33,11 +33,11 @@ from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_mo
 from compress.modelfolder.private import FILE
 from compress.predict.fastest import require_alike
 from compress.predict.predictor import Predictor, fixed_batch
-from compress.stages.distill.initialization import Origin, born
+from compress.stages.distill.initialization import Origin, initialize_student
 from compress.stages.distill.student_spec import StudentSpec
 from compress.stages.sparsify import conversion
 from compress.stages.sparsify.flags import TABLE
-from compress.stages.sparsify.methods.reconstruct import refitted, surgeon
+from compress.stages.sparsify.methods.reconstruct import prune_by_obs, refitted
 from compress.stages.sparsify.stage import METHODS
 from compress.training.optimizer import Optimizer
 
@@ -68,7 +68,9 @@ def batches(model: Model) -> list[Batch]:
 
 
 def sparse(model: Model, kind: str = "reconstruct") -> Model:
-    return conversion.convert(model, conversion.cut(model, method(kind), inputs_of(model, batches(model)))).eval()
+    return conversion.convert(
+        model, conversion.sparsify_matrices(model, method(kind), inputs_of(model, batches(model)))
+    ).eval()
 
 
 # --- methods --------------------------------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ def test_the_surgeon_finds_the_best_pair_of_four_by_brute_force() -> None:
     for seed in range(20):
         one, _ = seen(6, 4, seed=seed, mean=False)
         assert one.inputs is not None
-        made, mask = surgeon(one.weight, one.inputs)
+        made, mask = prune_by_obs(one.weight, one.inputs)
         tried = [best(one.weight, one.inputs, kept) for kept in itertools.combinations(range(4), 2)]
         least = torch.stack([lost(one.weight, each, one.inputs) for each in tried]).min(0).values
         torch.testing.assert_close(lost(one.weight, made, one.inputs), least, rtol=1e-8, atol=1e-10)
@@ -128,7 +130,7 @@ def test_the_surgeon_finds_the_best_pair_of_four_by_brute_force() -> None:
 def test_what_stays_is_the_least_squares_of_its_mask() -> None:
     one, _ = seen(5, 16, mean=False)
     assert one.inputs is not None
-    start, mask = surgeon(one.weight, one.inputs)
+    start, mask = prune_by_obs(one.weight, one.inputs)
     made = refitted(one.weight, start, mask, one.inputs, 1e-9)
     for row in range(5):
         kept = tuple(mask[row].nonzero()[:, 0].tolist())
@@ -157,7 +159,7 @@ def test_reconstruction_loses_least() -> None:
 
 def test_a_model_keeps_its_other_weights_and_its_outputs_are_near() -> None:
     model = parent()
-    cuts = conversion.cut(model, method("reconstruct"), inputs_of(model, batches(model)))
+    cuts = conversion.sparsify_matrices(model, method("reconstruct"), inputs_of(model, batches(model)))
     made = conversion.convert(model, cuts).eval()
     assert len(cuts) == 12
     assert made.config.layers[0].sparse == ("attention.query", "attention.key", "attention.value", "attention.output",
@@ -247,7 +249,7 @@ def test_students_of_a_sparse_model() -> None:
 
     def made(**asked: Any) -> Model:
         how = StudentSpec(**asked)
-        return born(Origin(donor, how), context, "task", lambda: pytest.fail("no sample"))
+        return initialize_student(Origin(donor, how), context, "task", lambda: pytest.fail("no sample"))
 
     taken = made(layers=[1])
     require_pattern(taken, "here")

@@ -499,7 +499,7 @@ print(faults() - before)
 
 
 def test_other_runtime_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="shape"), memory.told([toy_batch(0)], torch.device("cpu")):
+    with pytest.raises(RuntimeError, match="shape"), memory.report_out_of_memory([toy_batch(0)], torch.device("cpu")):
         raise RuntimeError("shape mismatch")
 
 

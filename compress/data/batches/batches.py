@@ -226,7 +226,7 @@ class CorpusBatches(_Ordered):
             *([ngrams] if ngrams > 1 else []),
         )
 
-    def masked_otherwise(self, mask_seed: int) -> CorpusBatches:
+    def with_mask_seed(self, mask_seed: int) -> CorpusBatches:
         """The same text in the same steps, with other pieces hidden than the seed's own."""
         twin = copy.copy(self)
         twin._mask_seed = mask_seed

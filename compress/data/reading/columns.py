@@ -31,7 +31,7 @@ SOURCE = ("source", "domain", "genre", "origin", "subset", "corpus", "category",
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedColumns:
     """Columns that the user, or the data's own description, named; None: to be inferred."""
 
     text: str | None = None
@@ -40,8 +40,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a task reads. texts: its text roles, the first named by `Asked.text`, the second by `Asked.text_pair`.
+class TaskColumns:
+    """What a task reads. texts: its text roles, the first named by `RequestedColumns.text`, the second by `text_pair`.
 
     optional: of them, those that may be missing.  usual: role → usual column names, for roles that are not text and
     text_pair.  labels: usual names of the label column.
@@ -53,7 +53,7 @@ class Wanted:
     labels: Sequence[str] = LABEL
 
 
-def has_pair(frame: Frame, asked: Asked) -> bool:
+def has_pair(frame: Frame, asked: RequestedColumns) -> bool:
     """Whether two texts are named, or usual column names come as a pair."""
     return asked.text_pair is not None or (asked.text is None and _usual_pair(frame) is not None)
 
@@ -79,7 +79,7 @@ def holds_fractions(column: Column) -> bool:
     return fraction
 
 
-def roles(frame: Frame, wanted: Wanted, asked: Asked, where: str) -> tuple[dict[str, str], list[str]]:
+def roles(frame: Frame, wanted: TaskColumns, asked: RequestedColumns, where: str) -> tuple[dict[str, str], list[str]]:
     """role → column for the wanted text roles and "label", and notes about what was inferred beyond the usual names.
 
     "label" is left out when nothing looks like a label: the caller knows whether it needs one. Raises UserError

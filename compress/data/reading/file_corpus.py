@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from compress.data.reading import columns, files, places
 from compress.data.reading import corpus as corpora
-from compress.data.reading.columns import Asked, Wanted
+from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.corpus import Corpus, text_documents
 from compress.data.reading.frame import Frame
 from compress.data.reading.text_files import jsonl_rows
@@ -204,7 +204,7 @@ def _column(name: str, source: Source, asked: str | None, notes: list[str]) -> s
                 "plain text has no columns", where="corpus.text_column", why=f"column '{asked}' was requested"
             )
         return None
-    roles, more = columns.roles(_sample(tables[0]), Wanted(), Asked(text=asked), name)
+    roles, more = columns.roles(_sample(tables[0]), TaskColumns(), RequestedColumns(text=asked), name)
     notes += more
     for path in tables[1:]:
         columns.same_columns({path.name: _sample(path)}, {"text": roles["text"]}, name)

@@ -11,7 +11,7 @@ from compress.data import tasks
 from compress.data.batches.ragged import LabelArray
 from compress.data.batches.randomness import order
 from compress.data.reading import columns
-from compress.data.reading.columns import Asked, Wanted
+from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.frame import Frame
 from compress.data.reading.places import Source, open_source
 from compress.data.tables import splits as splitting
@@ -69,7 +69,7 @@ def open_table(
             where=source.name,
             do="use data for the same task as the model, or set the task of the data with --task",
         )
-    wanted = Wanted(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
+    wanted = TaskColumns(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
     roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
     if "label" not in roles and not bare and set(source.frames) != {"unlabelled"}:
@@ -103,7 +103,7 @@ def open_table(
     return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen)
 
 
-def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> Asked:
+def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> RequestedColumns:
     """The user's columns first, then those of info.json."""
     said = info.get("text_columns")
     if said is None:
@@ -112,17 +112,23 @@ def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: s
     if text is None and pair is None and said:
         text, pair = said[0], said[1] if len(said) > 1 else None
     own = info.get("label_column", info.get("answers_column"))
-    return Asked(text, pair, label or (own if isinstance(own, str) else None))
+    return RequestedColumns(text, pair, label or (own if isinstance(own, str) else None))
 
 
 def _task(
-    task: str | None, source: Source, first: Frame, asked: Asked, head: tuple[str, str] | None, *, named: bool
+    task: str | None,
+    source: Source,
+    first: Frame,
+    asked: RequestedColumns,
+    head: tuple[str, str] | None,
+    *,
+    named: bool,
 ) -> Task:
     said = source.info.get("task")
     if task is not None:
         return tasks.task_of(task)
     if isinstance(said, str) and not named:
-        return tasks.named(said, source.name)
+        return tasks.find_task(said, source.name)
     return tasks.choose(first, asked, head)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples
 from compress.data.batches.ragged import LabelArray
-from compress.data.reading.columns import Asked
+from compress.data.reading.columns import RequestedColumns
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.labels import read_labels
@@ -111,7 +111,7 @@ class Task(task.Task):
         """(N, C) logits of rows, from those of all chunks where texts are read in chunks."""
         return pool(logits, examples, self.pooling) if self.chunked else logits
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """What every table can be, when nothing else is claimed."""
         return 1
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples
 from compress.data.batches.ragged import LabelArray
-from compress.data.reading.columns import LABEL, Asked, label_of
+from compress.data.reading.columns import LABEL, RequestedColumns, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_lists import is_list, read_label_sets
 from compress.data.tables.label_order import Labels
@@ -55,7 +55,7 @@ class Task(task.Task):
     head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "multi_label")
     metrics: ClassVar[tuple[str, ...]] = ("f1_micro", "f1_macro", "accuracy")
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """The label column holds lists."""
         name = asked.label or label_of(frame, LABEL) or ""
         return 3 if name in frame.columns and is_list(frame.columns[name]) else 0

@@ -15,7 +15,7 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged
-from compress.data.reading.columns import Asked, label_of
+from compress.data.reading.columns import RequestedColumns, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables import answers
 from compress.data.tables.answer_spans import Reply, decode_spans
@@ -80,7 +80,7 @@ class Task(task.Task):
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """A column of questions, one of contexts, and one of answers with their offsets."""
         wanted = (asked.text, QUESTIONS), (asked.text_pair, CONTEXTS), (asked.label, ANSWERS)
         names = [name or label_of(frame, usual) for name, usual in wanted]
@@ -235,7 +235,7 @@ class Task(task.Task):
         """(T, 2) logits beside the gold answers, by the rules of their script (`evaluation.quality.answers`)."""
         assert isinstance(rows.labels, Ragged)
         contexts = rows.columns["context"].to_pylist()
-        gold = answers.cut(rows.labels, contexts)
+        gold = answers.extract_answer_texts(rows.labels, contexts)
         unanswered = rows.labels.lengths == 0
         allowed = bool(unanswered.any()) if self.no_answer is None else self.no_answer
         said = [reply.chosen.text for reply in self._replies(logits, examples, contexts, allowed)]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples
 from compress.data.batches.ragged import LabelArray
-from compress.data.reading.columns import LABEL, Asked, holds_fractions, label_of
+from compress.data.reading.columns import LABEL, RequestedColumns, holds_fractions, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.scores import NAME, read_scores
@@ -53,7 +53,7 @@ class Task(task.Task):
     head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "regression")
     metrics: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """The label column holds fractions, or there is none but a column of scores."""
         name = asked.label or label_of(frame, LABEL)
         if name is None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged, bounds_of
-from compress.data.reading.columns import LABEL, Asked, label_of
+from compress.data.reading.columns import LABEL, RequestedColumns, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_lists import is_list, read_tags
 from compress.data.tables.label_order import Labels
@@ -78,7 +78,7 @@ class Task(task.Task):
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """A column of words and one of tags, both of lists."""
         names = asked.text or label_of(frame, WORDS), asked.label or label_of(frame, TAGS)
         return 4 if all(n in frame.columns and is_list(frame.columns[n]) for n in names if n) and all(names) else 0
@@ -111,16 +111,16 @@ class Task(task.Task):
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
         """Words with their tags; the words are joined by spaces, so that raw text is encoded alike."""
         assert isinstance(rows.labels, Ragged)
-        lines = [words.joined(row) for row in rows.columns["words"].to_pylist()]
+        lines = [words.join_with_places(row) for row in rows.columns["words"].to_pylist()]
         texts, places = [text for text, _ in lines], [at for _, at in lines]
         return _encoded(tokenizer, texts, places, rows.labels, rows.numbers, max_length)
 
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
     ) -> Examples:
-        """Raw texts, cut into words by `words.cut`."""
+        """Raw texts, cut into words by `words.locate_words`."""
         self.check_texts(pairs)
-        places = [words.cut(text) for text in texts]
+        places = [words.locate_words(text) for text in texts]
         offsets = bounds_of(map(len, places))
         tags = Ragged(np.full(int(offsets[-1]), UNLABELLED, dtype=np.int64), offsets)
         return _encoded(tokenizer, texts, places, tags, np.arange(1, len(texts) + 1, dtype=np.int64), max_length)
@@ -137,7 +137,7 @@ class Task(task.Task):
     ) -> Sequence[Answer]:
         """(T, C) logits → the words of each text with their tags, and entities where the tags tell chunks."""
         check_outputs(logits, len(label_names))
-        places = [words.cut(text) for text in texts]
+        places = [words.locate_words(text) for text in texts]
         tags, asked, at = _by_word(logits, examples, np.array([len(row) for row in places]))
         probability = np.zeros(len(tags.values))
         probability[asked] = softmax(logits[at]).max(1)

@@ -147,9 +147,9 @@ class EachEpoch:
         twin._made, twin._held = lambda epoch: self._made(epoch).shard(rank, world), None
         return twin
 
-    def masked_otherwise(self, mask_seed: int) -> EachEpoch:
+    def with_mask_seed(self, mask_seed: int) -> EachEpoch:
         """The same text in the same steps with other pieces hidden, of sources that hide pieces."""
-        return EachEpoch(lambda epoch: self.of(epoch).masked_otherwise(mask_seed), ["masked by", mask_seed])
+        return EachEpoch(lambda epoch: self.of(epoch).with_mask_seed(mask_seed), ["masked by", mask_seed])
 
     def steps(self, epoch: int) -> int:
         """Optimizer steps in this epoch: noise changes how many pieces a text has."""

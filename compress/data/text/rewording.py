@@ -17,7 +17,7 @@ import pyarrow as pa
 from compress.data.batches.ragged import LabelArray
 from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows
-from compress.data.text.words import Place, cut, joined
+from compress.data.text.words import Place, join_with_places, locate_words
 
 KEPT = ("context",)
 
@@ -39,8 +39,8 @@ class Passage:
 def passage(value: str | Sequence[str]) -> Passage:
     """Of a text, or of a list of words."""
     if isinstance(value, str):
-        return Passage(value, tuple((s, e) for s, e in cut(value) if value[s:e].isalpha()))
-    text, places = joined(list(value))
+        return Passage(value, tuple((s, e) for s, e in locate_words(value) if value[s:e].isalpha()))
+    text, places = join_with_places(list(value))
     chosen = [i for i, word in enumerate(value) if word.isalpha()]
     return Passage(text, tuple(places[i] for i in chosen), tuple(chosen))
 

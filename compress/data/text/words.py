@@ -24,7 +24,7 @@ _WORD = re.compile(rf"[{_CJK}]|[@#]?(?:(?![{_CJK}])\w)+(?:[-'’.&](?:(?![{_CJK}
 Place = tuple[int, int]
 
 
-def cut(text: str) -> list[Place]:
+def locate_words(text: str) -> list[Place]:
     """The words of a text as characters from and up to: letters and digits, or single marks."""
     return [match.span() for match in _WORD.finditer(text)]
 
@@ -140,7 +140,7 @@ def _most_central(tokens: np.ndarray, word: np.ndarray, bounds: np.ndarray, owne
     return np.sort(tokens[best])
 
 
-def joined(words: Sequence[str]) -> tuple[str, list[Place]]:
+def join_with_places(words: Sequence[str]) -> tuple[str, list[Place]]:
     """The words as a text with spaces between them, and where each stands in it."""
     places, at = [], 0
     for word in words:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from compress.console import silenced
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, frozen_twin
+from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, copy_in_dtype
 from compress.encoder.integers.fake_quantized import QuantizedLinear, fold
 from compress.encoder.modules.layers import EncoderLayer, LayerTrace
 from compress.encoder.modules.layout import Layout
@@ -65,7 +65,7 @@ def prepare_compiled(model: Model, precision: Precision = "fp32", products: Prod
         precision = "fp32"
     elif products == "fp8":
         precision = "bf16"
-    twin = frozen_twin(model, DTYPES[precision]).eval()
+    twin = copy_in_dtype(model, DTYPES[precision]).eval()
     if products != "float":
         quantize_products(twin, products, where)
     fold(twin)

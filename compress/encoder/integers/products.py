@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from compress.contracts import QuantizedTensor, Scheme
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.infer.prepare import FUSED, PreparedModel, can_pack, frozen_twin, pack
+from compress.encoder.infer.prepare import FUSED, PreparedModel, can_pack, copy_in_dtype, pack
 from compress.encoder.integers.fake_quantized import (
     Quantized,
     QuantizedEmbedding,
@@ -66,7 +66,7 @@ def prepare_integers(model: Model) -> PreparedModel:
             do="use --runtime torch",
         )
     _require_kernel()
-    twin = frozen_twin(model, torch.float32)
+    twin = copy_in_dtype(model, torch.float32)
     with torch.inference_mode():
         _replace(twin)
         fold(twin)

@@ -14,7 +14,7 @@ from compress.contracts import Batch, EncoderOutput
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, unit_modules
+from compress.encoder.reshape.cut import KeptUnits, unit_modules
 
 
 @dataclass
@@ -28,12 +28,12 @@ class Widths:
     def ones(cls, config: EncoderConfig, rows: int | None = None, device: torch.device | str = "cpu") -> Widths:
         """rows: a number for each of so many rows; None: one for all."""
         lead = () if rows is None else (rows,)
-        whole = Kept.everything(config)
+        whole = KeptUnits.everything(config)
         made = [[torch.ones(*lead, len(n), device=device) for n in part] for part in (whole.heads, whole.neurons)]
         return cls(*made)
 
     @classmethod
-    def of(cls, kept: Kept, config: EncoderConfig) -> Widths:
+    def of(cls, kept: KeptUnits, config: EncoderConfig) -> Widths:
         """1 for what stays of a model, 0 for what goes."""
         made = cls.ones(config)
         for gates, indices in zip(made.all, (*kept.heads, *kept.neurons), strict=True):

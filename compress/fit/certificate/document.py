@@ -14,7 +14,7 @@ from typing import Any
 import compress
 from compress.errors import UserError
 from compress.fit.cost.serving import Serving
-from compress.fit.make.evaluator import Judge, Timing
+from compress.fit.make.evaluator import Evaluator, Timing
 from compress.fit.request.bounds import Bounds
 from compress.measure.models import Measured
 from compress.modelfolder import folder as modelfolder
@@ -37,10 +37,10 @@ more, and a bound would be met or missed by chance."""
 CERTIFIED, UNCERTIFIED, INFEASIBLE = "certified", "uncertified", "infeasible"
 
 
-def latency(judge: Judge, folder: Path) -> Timing:
+def latency(judge: Evaluator, folder: Path) -> Timing:
     """Of the deployed model, beside the parent."""
     predictor = Predictor(folder, runtime=judge.runtime(folder), **judge.how)
-    return judge.timed(predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
+    return judge.measure_timing(predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
 
 
 def files(folder: Path) -> dict[str, dict[str, Any]]:

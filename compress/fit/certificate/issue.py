@@ -13,7 +13,7 @@ from compress.data.tables.table import fingerprint
 from compress.fit.certificate import document as certificate
 from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
-from compress.fit.make.evaluator import Judged, Timing
+from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.request.case import Case
 from compress.measure.models import CostPlan, Measured, Subject, measure
 from compress.modelfolder import folder as modelfolder
@@ -22,7 +22,7 @@ from compress.stages.shared.stage import settings_for
 from compress.storage import atomic
 
 
-def certify(case: Case, bench: Bench, journal: Journal, best: Judged, model: Path) -> dict[str, Any]:
+def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model: Path) -> dict[str, Any]:
     """Measure the exported file on held-out rows; the certificate goes into its folder, the card and MLflow."""
     log, path = journal.log, journal.path
     case.console.note(f"certifying {best.name} on {len(case.table.split('test')):,} test rows")

@@ -25,7 +25,7 @@ from compress.console import Console
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.fit.cost.blocks import Blocks, Curve, LayerCost, TableCost, ranks
-from compress.fit.cost.serving import FLOAT, Bits, Serving, answering, content, rounded, stored
+from compress.fit.cost.serving import FLOAT, Bits, Serving, answering, content, quantize_to_bits, stored
 from compress.onnx.runtimes import versions
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
@@ -259,7 +259,9 @@ def _built(
     sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving
 ) -> tuple[Callable[[], object], int]:
     """A call, and the bytes that are deployed."""
-    made = rounded(_model(sample, config, heads, _vocabulary(config)), _bits(sample), serving).to(serving.device)
+    made = quantize_to_bits(_model(sample, config, heads, _vocabulary(config)), _bits(sample), serving).to(
+        serving.device
+    )
     if not serving.writes:
         return answering(made, serving), stored(made)
     written = content(made)
@@ -269,7 +271,7 @@ def _built(
 def _bytes(
     sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving, vocabulary: int
 ) -> int:
-    made = rounded(_model(sample, config, heads, vocabulary), _bits(sample), serving)
+    made = quantize_to_bits(_model(sample, config, heads, vocabulary), _bits(sample), serving)
     return len(content(made)) if serving.writes else stored(made)
 
 

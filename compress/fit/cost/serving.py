@@ -72,7 +72,7 @@ class Bits:
         return cls({"encoder.layers.*": bits}, bits if word is None else word, bits if bits == FLOAT else 8)
 
 
-def rounded(model: Model, bits: Bits, serving: Serving) -> Model:
+def quantize_to_bits(model: Model, bits: Bits, serving: Serving) -> Model:
     """The model with its matrices and tables in so many bits; itself where all are floats."""
     rules = [_matrix(pattern, count) for pattern, count in bits.matrices.items()]
     if model.config.width != model.config.hidden:
@@ -153,4 +153,15 @@ def candidates(asked: str | None, device: str) -> list[Runtime]:
     return list(able) or ["torch-int8"]
 
 
-__all__ = ["BITS", "FLOAT", "Bits", "Serving", "answering", "candidates", "content", "opened", "rounded", "stored"]
+__all__ = [
+    "BITS",
+    "FLOAT",
+    "Bits",
+    "Serving",
+    "answering",
+    "candidates",
+    "content",
+    "opened",
+    "quantize_to_bits",
+    "stored",
+]

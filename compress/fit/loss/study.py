@@ -19,7 +19,7 @@ import torch
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher, WidthScores
 from compress.data.batches.batches import evaluation_batches, in_order
 from compress.data.batches.examples import Examples
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.data.tables.table import Rows, Table
 from compress.data.task import Task
 from compress.data.text.tokenizer import Tokenizer
@@ -31,9 +31,9 @@ from compress.encoder.reshape.cut import units
 from compress.encoder.reshape.word_rows import keep_rows
 from compress.errors import UserError
 from compress.fit.cost.blocks import ranks
-from compress.fit.cost.serving import FLOAT, Bits, Serving, rounded
+from compress.fit.cost.serving import FLOAT, Bits, Serving, quantize_to_bits
 from compress.fit.loss.curves import curves
-from compress.fit.make.joined_layers import Join, able, joined, known
+from compress.fit.make.joined_layers import Join, collect_statistics, join_layers, list_joinable_layers
 from compress.modelfolder.folder import LoadedModel
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.prune_vocab.dependencies import take_apart
@@ -135,7 +135,7 @@ class Student:
         train, held = table.split("train"), table.split("validation")
         self.seed = seed
         self.train, examples = self._studied(train)
-        self.held = held.take(spread(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
+        self.held = held.take(draw_spread_rows(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
         self.batches = self._batches(examples)
         self.compared = self._batches(self.encoded(self.held, self.tokenizer))
         self.ready = prepare(loaded.model)
@@ -144,12 +144,12 @@ class Student:
     def _studied(self, train: Rows) -> tuple[Rows, Examples]:
         """The rows of the training split that are studied, and their tokens."""
         least, most = (min(count, len(train)) for count in ROWS)
-        rows = train.take(spread(len(train), most, self.seed, "fit-study"))
+        rows = train.take(draw_spread_rows(len(train), most, self.seed, "fit-study"))
         examples = self.encoded(rows, self.tokenizer)
         enough = max(least, most * TOKENS // max(TOKENS, len(examples.ids)))
         if enough == most:
             return rows, examples
-        rows = train.take(spread(len(train), enough, self.seed, "fit-study"))
+        rows = train.take(draw_spread_rows(len(train), enough, self.seed, "fit-study"))
         return rows, self.encoded(rows, self.tokenizer)
 
     def encoded(self, rows: Rows, tokenizer: Tokenizer) -> Examples:
@@ -211,7 +211,7 @@ class Student:
         names = [(part, unit) for part in PARTS for unit in range(len(units(config, part)))]
         if bits == FLOAT:
             return dict.fromkeys(names, 0.0)
-        made = rounded(self.loaded.model, Bits({"encoder.layers.*": bits}, FLOAT, FLOAT), self.serving)
+        made = quantize_to_bits(self.loaded.model, Bits({"encoder.layers.*": bits}, FLOAT, FLOAT), self.serving)
         together = self.apart(prepare(made))
         if together < EVEN:
             return dict.fromkeys(names, 0.0)
@@ -228,21 +228,21 @@ class Student:
     def _table(self, bits: int) -> float:
         if bits == FLOAT:
             return 0.0
-        found = self.apart(prepare(rounded(self.loaded.model, Bits({}, bits, FLOAT), self.serving)))
+        found = self.apart(prepare(quantize_to_bits(self.loaded.model, Bits({}, bits, FLOAT), self.serving)))
         return 0.0 if found < SAME else found
 
     def _joins(self) -> list[Join]:
         """The neighbours that are missed least where they share, by what they lose without residuals, measured with
         them."""
         model, config = self.loaded.model, self.loaded.config
-        firsts = able(config)
+        firsts = list_joinable_layers(config)
         if not firsts:
             return []
-        read = known(model, self.batches)
-        bare = {first: self.apart(prepare(joined(model, (first,), read, rank=0))) for first in firsts}
+        read = collect_statistics(model, self.batches)
+        bare = {first: self.apart(prepare(join_layers(model, (first,), read, rank=0))) for first in firsts}
         near = [first for first in firsts if bare[first] <= NEARLY * min(bare.values())]
         best = sorted(near, key=lambda first: bare[first])[: max(JOINS, config.depth // 4)]
-        return [Join(first, self.apart(prepare(joined(model, (first,), read)))) for first in sorted(best)]
+        return [Join(first, self.apart(prepare(join_layers(model, (first,), read)))) for first in sorted(best)]
 
     def _rank(self, rank: int) -> float:
         return self.apart(prepare(self.factorized(self.loaded.model, rank)))

@@ -8,11 +8,11 @@ from pathlib import Path
 from compress.fit import report
 from compress.fit.cost import cost_model
 from compress.fit.cost.cost_model import Costs
-from compress.fit.cost.serving import Serving, answering, rounded
+from compress.fit.cost.serving import Serving, answering, quantize_to_bits
 from compress.fit.loss.saved_study import studied
 from compress.fit.loss.study import Student
 from compress.fit.make.build import Maker
-from compress.fit.make.evaluator import Judge, Timing
+from compress.fit.make.evaluator import Evaluator, Timing
 from compress.fit.plan.plans import Plan, Space
 from compress.fit.request.bounds import below_least
 from compress.fit.request.case import Case
@@ -30,7 +30,7 @@ class Bench:
     are.  maker: makes their models.  whole: the plan that cuts nothing and is quantized as usual."""
 
     costs: Costs
-    judge: Judge
+    judge: Evaluator
     space: Space
     maker: Maker
     whole: Plan
@@ -53,7 +53,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
         raise below_least("--max-mb", case.bounds.max_mb, least, "MB")
     found = cost_model.of(case.loaded, case.options.runtime, shape, folder, console)
     serving, blocks = found.serving, found.blocks
-    judge = Judge(
+    judge = Evaluator(
         case.loaded, serving, case.table.split("validation"), task=case.table.task,
         settings=settings_for(case.recipe, case.table), max_length=case.max_length,
     )  # fmt: skip
@@ -74,7 +74,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     return Bench(found, judge, space, Maker(student, space, check), space.whole(serving.bits[0]))
 
 
-def _time_whole(case: Case, found: Costs, judge: Judge, student: Student, space: Space) -> Timing:
+def _time_whole(case: Case, found: Costs, judge: Evaluator, student: Student, space: Space) -> Timing:
     """Of a real model, the whole one as it is usually rounded. It and one with NARROW of the milliseconds of its heads
     and neurons correct what is planned."""
     serving = found.serving
@@ -84,7 +84,7 @@ def _time_whole(case: Case, found: Costs, judge: Judge, student: Student, space:
     timings = []
     for plan, made in ((whole, case.loaded.model), (narrow, model)):
         case.clock.check()
-        call = answering(rounded(made, plan.modules(case.loaded.config), serving), serving)
+        call = answering(quantize_to_bits(made, plan.modules(case.loaded.config), serving), serving)
         timings.append(judge.beside_parent(call, 40, 4.0))
     found.timing = timings[0]
     found.correct((whole.ms, timings[0].ms), (narrow.ms, timings[1].ms))

@@ -13,12 +13,12 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.encoder.reshape.students import take_layers
 from compress.encoder.reshape.word_rows import keep_rows
-from compress.fit.cost.serving import Serving, content, rounded, stored
+from compress.fit.cost.serving import Serving, content, quantize_to_bits, stored
 from compress.fit.loss.study import Student
-from compress.fit.make.joined_layers import joined, known
+from compress.fit.make.joined_layers import collect_statistics, join_layers
 from compress.fit.plan.planner import Shape
 from compress.fit.plan.plans import Plan, Scales, Space
 from compress.modelfolder import folder as modelfolder
@@ -49,7 +49,7 @@ class Maker:
             return made
         self.stop()
         firsts = [plan.layers.index(layer) for layer in plan.joined]
-        return joined(made, firsts, known(made, self.student.batches) if fitted else None)
+        return join_layers(made, firsts, collect_statistics(made, self.student.batches) if fitted else None)
 
     def narrow(self, layers: tuple[int, ...], counts: Counts, *, fitted: bool = True) -> Model:
         """The model of these layers with so many heads and neurons in each unit of the whole one, fitted anew."""
@@ -63,10 +63,10 @@ class Maker:
         )
         kept = highest(scores, chosen)
         if len(layers) < model.config.depth:  # then every unit is one layer
-            kept = Kept(tuple(kept.heads[i] for i in layers), tuple(kept.neurons[i] for i in layers))
-            made = cut(take_layers(model, layers), kept)
+            kept = KeptUnits(tuple(kept.heads[i] for i in layers), tuple(kept.neurons[i] for i in layers))
+            made = prune_units(take_layers(model, layers), kept)
         else:
-            made = cut(model, kept)
+            made = prune_units(model, kept)
         if fitted:
             refit(made, model, kept, self.student.batches, self.stop, layers)
         return made.eval()
@@ -100,7 +100,7 @@ class Maker:
         if vocabulary.kept is not None:
             made = keep_rows(made, torch.from_numpy(vocabulary.kept), str(self.source.path)).eval()
         self.stop()
-        return rounded(made, plan.modules(self.source.config), serving), dict(vocabulary.files)
+        return quantize_to_bits(made, plan.modules(self.source.config), serving), dict(vocabulary.files)
 
     def megabytes(self, plan: Plan, serving: Serving) -> float:
         """Of what will be deployed: exact, since no fitted number changes it."""

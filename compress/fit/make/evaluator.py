@@ -24,7 +24,7 @@ from compress.storage import atomic, safe
 from evaluation.cost.latency import Latency, measure_interleaved
 from evaluation.cost.size import MB, weights_bytes
 from evaluation.frontier import Candidate
-from evaluation.quality.pairing import Resampled, kept
+from evaluation.quality.pairing import Resampled, resample_metric
 
 JUDGED = 2000
 """Validation rows that plans are judged on, at most."""
@@ -91,7 +91,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluation:
     """A plan that was made. mb: of what is deployed.  value: the main metric on validation.  drop: points lost against
     the parent, with the 95 % interval of the paired difference.  apart: nats from the parent's answers.  steps: that
     it was trained for.  figures: the metric on resamples of the rows, by which two models are paired; None where it is
@@ -117,7 +117,7 @@ class Judged:
         return {**found, "folder": self.folder.name, "plan": self.plan.as_json(), "timing": asdict(self.timing)}
 
     def write(self, path: Path) -> None:
-        """All of it; `judged_from` reads it."""
+        """All of it; `read_evaluation` reads it."""
         figures = None if self.figures is None else self.figures.text()
         atomic.write_json(path, {**self.as_json(), "figures": figures})
 
@@ -130,7 +130,7 @@ class Judged:
         )
 
 
-def judged_from(path: Path, folder: Path) -> Judged:
+def read_evaluation(path: Path, folder: Path) -> Evaluation:
     """What was written of a model, whose folder this is. Raises UserError for what is no such file."""
     found = safe.read_json(path, 1 << 22)
     try:
@@ -140,13 +140,13 @@ def judged_from(path: Path, folder: Path) -> Judged:
         raise UserError("not a valid evaluation file", where=str(path), do=do) from None
 
 
-def _judged(found: Mapping[str, Any], folder: Path) -> Judged:
+def _judged(found: Mapping[str, Any], folder: Path) -> Evaluation:
     figures = None if found.get("figures") is None else Resampled.parse(found["figures"])
     plan, timing = Plan.from_json(found["plan"]), Timing(**found["timing"])
-    return Judged(**{**found, "figures": figures, "plan": plan, "timing": timing, "folder": folder})
+    return Evaluation(**{**found, "figures": figures, "plan": plan, "timing": timing, "folder": folder})
 
 
-class Judge:
+class Evaluator:
     """Compares what is made with one parent. rows: of validation.  timer: measures calls in turn."""
 
     def __init__(
@@ -179,7 +179,7 @@ class Judge:
         """The parent's main metric on these rows."""
         return self.scored.value(self.metric)
 
-    def timed(
+    def measure_timing(
         self,
         predictor: Predictor,
         repeats: int = REPEATS,
@@ -214,7 +214,7 @@ class Judge:
         """The parent at its best, also of an earlier session."""
         self.least, self.typical = min(self.least, timing.parent_least), min(self.typical, timing.parent_typical)
 
-    def judge(self, name: str, plan: Plan, folder: Path, begun: float, steps: int = 0) -> Judged:
+    def evaluate(self, name: str, plan: Plan, folder: Path, begun: float, steps: int = 0) -> Evaluation:
         """Of a model folder. begun: when its making began, by the monotonic clock.  steps: that it was trained for."""
         predictor = Predictor(folder, runtime=self.runtime(folder), **self.how)
         examples = predictor.encode_rows(self.rows, max_length=self.max_length)
@@ -223,9 +223,9 @@ class Judge:
         lost = self.scored.difference(scored, self.metric, resamples=1000)
         figures = None
         if self.metric in scored.metrics:
-            figures = kept(scored.rows, scored.metrics[self.metric], metric=self.metric, data="validation")
-        return Judged(
-            name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.timed(predictor),
+            figures = resample_metric(scored.rows, scored.metrics[self.metric], metric=self.metric, data="validation")
+        return Evaluation(
+            name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.measure_timing(predictor),
             scored.value(self.metric), 100 * lost.value, 100 * lost.low, 100 * lost.high,
             apart(self.task, (logits, examples), (self.theirs, self.examples), self.names, self.rows),
             time.monotonic() - begun, steps, figures,
@@ -240,7 +240,7 @@ class Judge:
         return self.serving.runtime
 
 
-def timed_alike(judged: Sequence[Judged]) -> list[Judged]:
+def timed_alike(judged: Sequence[Evaluation]) -> list[Evaluation]:
     """The same, models of one plan with one timing: they compute the same, whatever they were trained for, so that what
     tells their times apart is scatter, by which a trained one must not lose to itself untrained. It is the middle one
     of those on a quiet machine, if there are any."""
@@ -254,7 +254,7 @@ def timed_alike(judged: Sequence[Judged]) -> list[Judged]:
     return [replace(one, timing=middle[one.plan.key]) for one in judged]
 
 
-def best_of(judged: Sequence[Judged]) -> Judged:
+def best_of(judged: Sequence[Evaluation]) -> Evaluation:
     """The one to take of several that are within their bounds: of those whose metric is within a standard error of the
     best, the one whose answers are nearest to the parent's, which a thousand rows tell apart much better."""
     best = max(judged, key=lambda j: j.value)

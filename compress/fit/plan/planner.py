@@ -321,7 +321,7 @@ class Planner:
         """
         return list(self._each(count, self.ms if ms is None else ms, self.mb if mb is None else mb))
 
-    def spread(self, count: int, *, ms: float | None = None, mb: float | None = None) -> list[Choice]:
+    def choose_diverse(self, count: int, *, ms: float | None = None, mb: float | None = None) -> list[Choice]:
         """As `best`, but first the best of each number of layers that go, as far as half of `count`: losses of whole
         layers add up least well, so that what is tried should differ in them."""
         every = self.best(10_000, ms=ms, mb=mb)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compress.fit.make.evaluator import Judged, timed_alike
+from compress.fit.make.evaluator import Evaluation, timed_alike
 from compress.fit.plan.planner import Choice, Planner, Problem
 from compress.fit.plan.plans import Plan, Space
 from compress.fit.request.bounds import Bounds
@@ -32,7 +32,7 @@ class Search:
     whole: Plan
     count: int
     family: bool = False
-    tried: list[Judged] = field(default_factory=list)
+    tried: list[Evaluation] = field(default_factory=list)
     skipped: dict[str, float] = field(default_factory=dict)
     """Plans that were not made since their file would be too large → megabytes above what was planned."""
 
@@ -69,7 +69,7 @@ class Search:
         if self.bounds.objective != "quality":
             ms, mb = self._scaled(0.5)
             return self._plans(self._planner(ms, mb).best(self.count))
-        return self._plans(self._planner(*self.limits()).spread(self.count))
+        return self._plans(self._planner(*self.limits()).choose_diverse(self.count))
 
     def next(self) -> Plan | None:
         """The plan to make now; None where there is none left."""
@@ -81,7 +81,7 @@ class Search:
             return self._new(self._family())
         if self.bounds.objective != "quality":
             return self._halved()
-        return self._new(self._plans(self._planner(*self.limits()).spread(2 * self.count)))
+        return self._new(self._plans(self._planner(*self.limits()).choose_diverse(2 * self.count)))
 
     @property
     def _within(self) -> bool:
@@ -142,7 +142,7 @@ class Search:
         return list({plan.key: plan for plan in found}.values())[: self.count]
 
 
-def front(judged: Sequence[Judged]) -> list[Judged]:
+def front(judged: Sequence[Evaluation]) -> list[Evaluation]:
     """Those that no other beats in megabytes, milliseconds and quality, as far as the paired intervals of quality tell;
     the largest first."""
     able = [j for j in timed_alike(judged) if math.isfinite(j.value + j.drop_low + j.drop_high)]
@@ -151,7 +151,9 @@ def front(judged: Sequence[Judged]) -> list[Judged]:
     return sorted(left, key=lambda j: -j.mb)
 
 
-def chosen(judged: Sequence[Judged], bounds: Bounds, best: Callable[[Sequence[Judged]], Judged]) -> tuple[Judged, bool]:
+def choose_result(
+    judged: Sequence[Evaluation], bounds: Bounds, best: Callable[[Sequence[Evaluation]], Evaluation]
+) -> tuple[Evaluation, bool]:
     """The one to leave, and whether it meets the bounds on validation; else the closest that was measured."""
     judged = timed_alike(judged)
     met = [j for j in judged if not bounds.over(j.mb, j.timing.ms, j.drop)]

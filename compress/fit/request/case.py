@@ -16,7 +16,7 @@ from compress.encoder.config.sparsity import refuse_sparse
 from compress.errors import UserError
 from compress.fit.request.bounds import Bounds
 from compress.fit.request.clock import Clock
-from compress.fit.request.options import Wanted
+from compress.fit.request.options import FitOptions
 from compress.fit.request.unlabelled import answered
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
@@ -32,7 +32,7 @@ class Case:
     """A model and its data. source: the model's folder.  labelled: False where the labels are the model's own answers.
     metric: the main metric of the task.  max_length: tokens of a text at most.  length: tokens that are timed."""
 
-    wanted: Wanted
+    wanted: FitOptions
     options: RunOptions
     console: Console
     clock: Clock
@@ -47,7 +47,7 @@ class Case:
     length: int
 
     @classmethod
-    def of(cls, wanted: Wanted, options: RunOptions, console: Console, clock: Clock) -> Case:
+    def of(cls, wanted: FitOptions, options: RunOptions, console: Console, clock: Clock) -> Case:
         """Open both. Raises UserError for a model that cannot be fitted, and for data that do not fit it."""
         source = resolve(wanted.model, options.tracking_uri)
         info = modelfolder.inspect(source)

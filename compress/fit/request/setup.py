@@ -12,7 +12,7 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.tables.random_rows import mixed_lengths
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.fit.cost.serving import Bits, Serving, answering, candidates, content, opened, rounded, stored
+from compress.fit.cost.serving import Bits, Serving, answering, candidates, content, opened, quantize_to_bits, stored
 from compress.modelfolder.folder import LoadedModel
 from compress.onnx.check import expected_of, file_answer
 from compress.predict.predictor import MAX_TOKENS
@@ -30,7 +30,7 @@ def served_by(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], con
     servings = [Serving(runtime, **shape) for runtime in able]
     if len(servings) == 1:
         return servings[0]
-    made = rounded(loaded.model, Bits.alike(8), servings[0])
+    made = quantize_to_bits(loaded.model, Bits.alike(8), servings[0])
     written = content(made)
     batches = list(evaluation_batches(mixed_lengths(loaded.config.vocabulary, 64, CHECKED), MAX_TOKENS))
     expected = expected_of(made, "task", batches, "random tokens")
@@ -68,5 +68,5 @@ def least_megabytes(loaded: LoadedModel, asked: str | None, shape: dict[str, Any
     )  # fmt: skip
     made = Model(small, {"task": loaded.heads["task"]}).initialize(0).eval()
     bits = 4 if serving.writes else serving.bits[0]
-    made = rounded(made, Bits.alike(serving.bits[0], bits), serving)
+    made = quantize_to_bits(made, Bits.alike(serving.bits[0], bits), serving)
     return (len(content(made)) if serving.writes else stored(made)) / MB

@@ -16,7 +16,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
 from compress.fit import report
 from compress.fit.journal import Journal
-from compress.fit.make.evaluator import RECORD, Judge, Judged, judged_from
+from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, read_evaluation
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.modelfolder import folder as modelfolder
@@ -52,7 +52,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingJob:
     """One training. folder: of its run.  start: the model that is trained.  name: of what is judged.  steps: of this
     run.  before: steps that `start` had behind it.  more: further values of the recipe."""
 
@@ -71,7 +71,7 @@ class Lesson:
         return self.folder / "student"
 
 
-Writer = Callable[[Lesson, Model], None]
+Writer = Callable[[TrainingJob, Model], None]
 """Gets a trained model and writes the folder that is judged, FITTED in that of the lesson."""
 
 
@@ -82,11 +82,11 @@ class OutOfTime(Exception):  # noqa: N818 - not an error: the time that was give
 class Trainer:
     """Trains plans inside a fit. seconds_a_step: the most that a step took so far; None before the first."""
 
-    def __init__(self, case: Case, judge: Judge, journal: Journal) -> None:
+    def __init__(self, case: Case, judge: Evaluator, journal: Journal) -> None:
         self.case, self.judge, self.journal = case, judge, journal
         self.seconds_a_step: float | None = None
 
-    def train(self, lesson: Lesson, write: Writer, said: str, making: float) -> Judged:
+    def train(self, lesson: TrainingJob, write: Writer, said: str, making: float) -> Evaluation:
         """Train, write, judge; what was judged before is not made again.
 
         said: where this training stands among the others.  making: seconds that writing and judging a plan take.
@@ -95,7 +95,7 @@ class Trainer:
         case, told = self.case, lesson.folder / RECORD
         fitted = lesson.folder / FITTED
         if told.is_file() and not atomic.verify_folder(fitted) and not atomic.verify_folder(lesson.trained):
-            made = judged_from(told, fitted)
+            made = read_evaluation(told, fitted)
             self.judge.remember(made.timing)
             case.console.note(f"{made.name}: already evaluated")
             return made
@@ -106,14 +106,14 @@ class Trainer:
         self._run(lesson)
         model = modelfolder.load_model(lesson.trained, device=case.options.device).model.eval()
         write(lesson, model)
-        made = self.judge.judge(lesson.name, lesson.plan, fitted, begun, lesson.before + lesson.steps)
+        made = self.judge.evaluate(lesson.name, lesson.plan, fitted, begun, lesson.before + lesson.steps)
         made.write(told)
         settings = {f"training.{key}": value for key, value in lesson.settings.as_json().items()}
         self.journal.record(lesson.folder, made, **settings)
         case.console.note(f"{made.name}: {report.figures_of(case.metric, made)}")
         return made
 
-    def _run(self, lesson: Lesson) -> None:
+    def _run(self, lesson: TrainingJob) -> None:
         """The training itself, up to the end of the fit's time; one that was stopped goes on at its last step."""
         case, begun = self.case, time.monotonic()
         assert case.recipe.data is not None
@@ -150,7 +150,7 @@ class Trainer:
         took = (time.monotonic() - begun) / lesson.steps
         self.seconds_a_step = max(self.seconds_a_step or 0.0, took)
 
-    def attempt(self, lesson: Lesson, write: Writer, said: str, making: float) -> Judged | None:
+    def attempt(self, lesson: TrainingJob, write: Writer, said: str, making: float) -> Evaluation | None:
         """As `train`; None, and a warning, where the run failed: what was found before must not be lost by it."""
         try:
             return self.train(lesson, write, said, making)

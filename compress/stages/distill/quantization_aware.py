@@ -23,7 +23,7 @@ FREEZE = 0.8
 """Share of the steps after which ranges stand still where the recipe does not say."""
 
 
-def rounded(student: Model, spec: Spec, context: StageContext, batches: Callable[[], Iterable[Batch]]) -> Model:
+def add_quantizers(student: Model, spec: Spec, context: StageContext, batches: Callable[[], Iterable[Batch]]) -> Model:
     """The student with the quantizers that `spec.quantize` asks for, if any.
 
     batches: real input that its ranges start from. Raises UserError for a student that is quantized already, ranges
@@ -75,7 +75,7 @@ def _refuse_fixed(student: Model) -> None:
 
 
 class Ranges:
-    """Ranges that follow the batches, until they stand still. A `Companion` of the student's training.
+    """Ranges that follow the batches, until they stand still. A `Regularizer` of the student's training.
 
     While they move, the weights chase them; the last share of the steps trains with those that are deployed
     (1712.05877 §3).

@@ -25,23 +25,23 @@ from compress.objectives._layers import Layerwise
 from compress.stages.distill import initialization, layers
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
 from compress.stages.distill.augmentation import augmented, model_folder, no_masked_lm
-from compress.stages.distill.cache.source import Lesson, Teaching, teaching
+from compress.stages.distill.cache.source import Teaching, TeachingJob, teaching
 from compress.stages.distill.diagnosis import diagnosed_corpus, diagnosed_task
-from compress.stages.distill.quantization_aware import Ranges, rounded, with_dropout
+from compress.stages.distill.quantization_aware import Ranges, add_quantizers, with_dropout
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.stage import (
     Finished,
-    Outline,
+    ModelShape,
     Prepared,
     StageContext,
     TaskData,
     check_same_labels,
     folder_meta,
     require_folder,
-    spread,
+    sample_batches,
     task_choice,
     task_max_length,
     task_validation,
@@ -56,7 +56,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         recipe, corpus = self.context.recipe, self.spec.level == "general"
         donor = general if corpus else teacher
         where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)
@@ -65,7 +67,7 @@ class Stage:
         check_length(block.max_length, donor.positions, where=where)
         self._check_augmentation(general)
         if self.spec.student is not None:
-            made = initialization.outlined(self.spec.student, donor)
+            made = initialization.plan_shape(self.spec.student, donor)
         elif start is None:
             return None
         else:
@@ -81,7 +83,7 @@ class Stage:
             check_comparable(self.spec, self._built(), student, "the teacher of this stage")
         return made
 
-    def _check_augmentation(self, general: Outline | None) -> None:
+    def _check_augmentation(self, general: ModelShape | None) -> None:
         """Raise UserError, before any stage has run, for a model that cannot say what else a word could be."""
         asked = self.spec.augmentation
         if asked is None:
@@ -156,8 +158,8 @@ class Stage:
         # What is kept of the teacher is kept for one text: runs of all seeds hide the same pieces then.
         masks = None if spec.cache is None else 0
         source = batches("train")
-        student = initialization.born(begun, c, head, lambda: self._sample(source))
-        student = with_dropout(rounded(student, spec, c, lambda: self._first(source)), spec.dropout)
+        student = initialization.initialize_student(begun, c, head, lambda: self._sample(source))
+        student = with_dropout(add_quantizers(student, spec, c, lambda: self._first(source)), spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         fingerprint = modelfolder.fingerprint(folder)
         live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
@@ -165,11 +167,11 @@ class Stage:
         tying = Tying(spec, student, c)
         prepared = Prepared(
             finish=lambda: Finished(
-                tying.kept(),
+                tying.finish_student(),
                 begun.tokenizer_files,
                 self._noted(folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus), student),
             ),
-            module=StageModule(student, objectives, taught.teacher, [*tying.companions, Ranges(student, spec)]),
+            module=StageModule(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
             opening=taught.opening,
             source=source,
             plan=spec.training,
@@ -210,8 +212,12 @@ class Stage:
         data = TaskData.encode(table, reader, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
         source = data.source(spec.training, c.seed)
         labelled = len(table.split("train"))
-        student = initialization.born(begun, c, "task", lambda: initialization.first_rows(data.train, labelled, c))
-        student = rounded(student, spec, c, lambda: spread(data.train, labelled, self._calibration_rows(), c))
+        student = initialization.initialize_student(
+            begun, c, "task", lambda: initialization.first_rows(data.train, labelled, c)
+        )
+        student = add_quantizers(
+            student, spec, c, lambda: sample_batches(data.train, labelled, self._calibration_rows(), c)
+        )
         student = with_dropout(student, spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         both = None
@@ -227,9 +233,9 @@ class Stage:
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
         prepared = Prepared(
             finish=lambda: Finished(
-                tying.kept(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
+                tying.finish_student(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
             ),
-            module=kind(student, objectives, taught.teacher, [*tying.companions, Ranges(student, spec)]),
+            module=kind(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
             opening=taught.opening,
             source=source,
             plan=spec.training,
@@ -282,7 +288,7 @@ class Stage:
         """Whom the objectives ask: the live teacher, or what the recipe's cache holds of it."""
         spec = self.spec
         passes = total_steps(spec.training, source) / source.steps(0)
-        lesson = Lesson(spec.level, source, tokenizer, max_length, passes)
+        lesson = TeachingJob(spec.level, source, tokenizer, max_length, passes)
         parts = [objective for _, objective in objectives.values()]
         return teaching(spec.cache, self.context, teacher.model, fingerprint, parts, lesson, live)
 

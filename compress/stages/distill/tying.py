@@ -17,7 +17,7 @@ from compress.errors import UserError
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.tying_spec import ProximitySpec, ShrinkSpec
 from compress.stages.shared.stage import StageContext
-from compress.training.module import Companion
+from compress.training.module import Regularizer
 from compress.training.schedule import ramp
 
 Validation = Callable[[nn.Module], Mapping[str, float]]
@@ -26,7 +26,7 @@ TERM = "layers_apart"
 
 
 class Shrinking:
-    """Residuals that fade from whole to nothing. A `Companion` of the student's training."""
+    """Residuals that fade from whole to nothing. A `Regularizer` of the student's training."""
 
     name: str | None = None
 
@@ -63,7 +63,7 @@ class Shrinking:
 
 
 class Pulling:
-    """Layers that are drawn to their group's mean. A `Companion` of the student's training."""
+    """Layers that are drawn to their group's mean. A `Regularizer` of the student's training."""
 
     name: str | None = TERM
 
@@ -106,7 +106,7 @@ class Tying:
         self.before = self._distance()
 
     @property
-    def companions(self) -> Sequence[Companion]:
+    def regularizers(self) -> Sequence[Regularizer]:
         """Of the student's training."""
         return [companion for companion in (self.shrinking, self.pulling) if companion is not None]
 
@@ -122,7 +122,7 @@ class Tying:
         self.context.say(f"distance between the layers to be tied: {self.before:.3f} before, {now:.3f} now (0: equal)")
         return {f"{TERM}_before": self.before, TERM: now}
 
-    def kept(self) -> Model:
+    def finish_student(self) -> Model:
         """The student that the stage leaves."""
         return self.student if self.shrinking is None else without_residuals(self.student)
 

@@ -11,7 +11,7 @@ from compress.predict.predictor import MAX_TOKENS
 from compress.stages.export.spec import Spec
 from compress.stages.shared.stage import (
     Finished,
-    Outline,
+    ModelShape,
     Prepared,
     StageContext,
     TaskData,
@@ -27,7 +27,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         return start or teacher
 
     def plan(self) -> list[str]:

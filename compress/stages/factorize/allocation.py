@@ -53,7 +53,7 @@ def least(candidates: Mapping[str, Candidate]) -> int:
     return sum(c.step if c.most else c.whole for c in candidates.values())
 
 
-def counted(candidates: Mapping[str, Candidate], ranks: Mapping[str, int]) -> int:
+def count_numbers(candidates: Mapping[str, Candidate], ranks: Mapping[str, int]) -> int:
     """Numbers with these ranks."""
     return sum(c.step * ranks[name] if name in ranks else c.whole for name, c in candidates.items())
 
@@ -77,7 +77,7 @@ def uniform(candidates: Mapping[str, Candidate], budget: int) -> Ranks:
     return {name: max(1, min(c.most, int(share * c.whole / c.step))) for name, c in candidates.items() if c.most}
 
 
-def spread(candidates: Mapping[str, Candidate], budget: int) -> Ranks:
+def allocate_ranks(candidates: Mapping[str, Candidate], budget: int) -> Ranks:
     """The least sum of what ranks cost with at most `budget` numbers: every matrix pays the same price for a number.
 
     The price is found by bisection (a Lagrange multiplier); a whole matrix is the choice without an error. What is left
@@ -89,12 +89,12 @@ def spread(candidates: Mapping[str, Candidate], budget: int) -> Ranks:
     low, high = 0.0, 1.0
     for _ in range(200):
         price = (low + high) / 2
-        if counted(candidates, _at(candidates, errors, price)) > budget:
+        if count_numbers(candidates, _at(candidates, errors, price)) > budget:
             low = price
         else:
             high = price
     ranks = _at(candidates, errors, high)
-    left = budget - counted(candidates, ranks)
+    left = budget - count_numbers(candidates, ranks)
     while True:
         gains = [
             ((errors[name][rank] - errors[name][rank + 1]) / candidates[name].step, name)
@@ -121,6 +121,6 @@ def _at(candidates: Mapping[str, Candidate], errors: Mapping[str, np.ndarray], p
     return found
 
 
-def told(ranks: Mapping[str, int], names: Sequence[str]) -> list[str]:
+def format_ranks(ranks: Mapping[str, int], names: Sequence[str]) -> list[str]:
     """The ranks of these matrices as a table shows them."""
     return [str(ranks[name]) if name in ranks else "whole" for name in names]

@@ -22,8 +22,8 @@ from compress.errors import UserError
 from compress.stages.factorize import allocation, conversion, sensitivity, timing
 from compress.stages.factorize.allocation import Candidate, Ranks
 from compress.stages.factorize.spec import Spec
-from compress.stages.shared.originals import Original, outlined
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.stages.shared.originals import Original, plan_same_shape
+from compress.stages.shared.stage import Finished, ModelShape, Prepared, StageContext
 from compress.tracking import TrackedRun
 
 METHODS = "compress.stages.factorize.methods"
@@ -37,8 +37,10 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        return outlined(self.spec.level, start, teacher, general, self._check)
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
+        return plan_same_shape(self.spec.level, start, teacher, general, self._check)
 
     def plan(self) -> list[str]:
         s = self.spec
@@ -82,7 +84,7 @@ class Stage:
 
     def _prepared(self, original: Original, made: Model, ranks: Ranks, known: Mapping[str, Candidate]) -> Prepared:
         c, s, loaded = self.context, self.spec, original.loaded
-        share = allocation.counted(known, ranks) / sum(one.whole for one in known.values())
+        share = allocation.count_numbers(known, ranks) / sum(one.whole for one in known.values())
         notes = (
             f"layer matrices factorized by {s.method.kind}, {100 * share:.1f} % of their parameters kept",
             "low rank reduces size more than latency",
@@ -139,7 +141,7 @@ class Stage:
                 why=f"with rank 1 everywhere the size is {smallest}",
                 do="allow more, or cut layers, width, embeddings or the vocabulary first",
             )  # fmt: skip
-        return (allocation.uniform if s.allocation == "uniform" else allocation.spread)(known, budget)
+        return (allocation.uniform if s.allocation == "uniform" else allocation.allocate_ranks)(known, budget)
 
     def _faster(self, ranks: Ranks, known: Mapping[str, Candidate], model: Model) -> Ranks:
         """Without the matrices whose thin products are not faster here. Raises UserError where none is."""
@@ -162,6 +164,6 @@ class Stage:
         names = list(dict.fromkeys(name.split(".", 1)[1] for name in known))
         groups = list(dict.fromkeys(name.split(".", 1)[0] for name in known))
         columns = ("layer", *names)
-        rows = [(group, *allocation.told(ranks, [f"{group}.{name}" for name in names])) for group in groups]
+        rows = [(group, *allocation.format_ranks(ranks, [f"{group}.{name}" for name in names])) for group in groups]
         self.context.show("rank of each matrix", columns, rows)
         log.table(self.context.folder / RANKS, columns, rows)

@@ -7,7 +7,7 @@ from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.finetune.spec import Spec
 from compress.stages.shared.stage import (
     Finished,
-    Outline,
+    ModelShape,
     Prepared,
     StageContext,
     TaskData,
@@ -27,7 +27,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         if start is not None:
             check_length(task_max_length(self.context.recipe), start.positions, where="data.max_length")
         return start

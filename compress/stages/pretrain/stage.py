@@ -15,7 +15,7 @@ from compress.stages.pretrain.spec import Spec
 from compress.stages.shared.corpora import corpus_batches, corpus_validation, mask_overfitting
 from compress.stages.shared.stage import (
     Finished,
-    Outline,
+    ModelShape,
     Prepared,
     StageContext,
     folder_meta,
@@ -33,10 +33,12 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         e = self.spec.encoder
         check_length(self._length(), e.max_positions, where="corpus.max_length")
-        return Outline(e.layers, e.max_positions)
+        return ModelShape(e.layers, e.max_positions)
 
     def plan(self) -> list[str]:
         e, t = self.spec.encoder, self.spec.training
@@ -82,7 +84,7 @@ class Stage:
             select=("mlm_loss", "min"),
             identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},
             params={"student.layers": config.depth, "student.hidden": config.hidden},
-            closing=mask_overfitting(source, source.masked_otherwise(OTHER_MASKS + c.seed), c),
+            closing=mask_overfitting(source, source.with_mask_seed(OTHER_MASKS + c.seed), c),
         )
 
     def _length(self) -> int:

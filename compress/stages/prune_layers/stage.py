@@ -17,7 +17,7 @@ from compress.stages.prune_layers.study import LayerStudy
 from compress.stages.prune_layers.subject import Subject
 from compress.stages.shared.stage import (
     Finished,
-    Outline,
+    ModelShape,
     Prepared,
     StageContext,
     folder_meta,
@@ -33,7 +33,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         model = start or teacher
         if model is None:
             return None
@@ -99,7 +101,7 @@ class Stage:
 
     def _chosen(
         self, subject: Subject, study: LayerStudy
-    ) -> tuple[LayerChoice, tuple[str, Sequence[targets.Tried]] | None]:
+    ) -> tuple[LayerChoice, tuple[str, Sequence[targets.DepthTrial]] | None]:
         spec, depth = self.spec, study.depth
         protected = targets.protected_layers(spec, depth, not subject.loaded.config.first_norm)
         if protected and spec.protect is None:

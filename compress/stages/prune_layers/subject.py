@@ -10,7 +10,7 @@ import numpy as np
 
 from compress.contracts import Needs
 from compress.data.batches.batches import TaskBatches, evaluation_batches, in_order
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.data.tables.table import Table
 from compress.data.task import Scored
 from compress.data.tasks import task_of
@@ -67,7 +67,7 @@ class Subject:
 
     def study(self, seed: int) -> LayerStudy:
         """Of its layers, on training rows that the seed draws."""
-        chosen = self.data.train.take(spread(len(self.data.train), self.rows, seed))
+        chosen = self.data.train.take(draw_spread_rows(len(self.data.train), self.rows, seed))
         device = self.context.device
         source = TaskBatches(chosen, STEP_ROWS, MAX_TOKENS, seed)
         return LayerStudy(

@@ -30,7 +30,7 @@ from compress.stages.prune_vocab.usage import Loss, Reading, count_corpus, loss,
 from compress.stages.shared.originals import Original
 from compress.stages.shared.stage import (
     Finished,
-    Outline,
+    ModelShape,
     Prepared,
     StageContext,
     TaskData,
@@ -46,7 +46,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         made = start or (general if self.spec.level == "general" else teacher)
         if made is None:
             return None

@@ -13,18 +13,18 @@ from compress.contracts import WidthScores
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.statistics import collect
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.encoder.reshape.narrow import narrow
 from compress.errors import ExitCode, UserError
 from compress.stages.prune_width import latency, selection, targets
 from compress.stages.prune_width.costs import Costs, Counts
 from compress.stages.prune_width.dependency import cut_channels
 from compress.stages.prune_width.refit import refit
-from compress.stages.prune_width.report import Report, Tried
+from compress.stages.prune_width.report import Report, SizeTrial
 from compress.stages.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
 from compress.stages.prune_width.subject import Subject, check
 from compress.stages.shared.divergence import divergence
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext, folder_meta
+from compress.stages.shared.stage import Finished, ModelShape, Prepared, StageContext, folder_meta
 from compress.stages.shared.timing import timed
 
 ATTEMPTS = 6
@@ -37,7 +37,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         made = start or teacher
         if made is None or made.config is None:
             return made
@@ -94,7 +96,7 @@ class Stage:
 
     # --- heads and neurons ------------------------------------------------------------------------------------
 
-    def _cut(self, subject: Subject) -> tuple[Counts, Model, Kept | None]:
+    def _cut(self, subject: Subject) -> tuple[Counts, Model, KeptUnits | None]:
         model, config = subject.loaded.model, subject.config
         if not targets.asks_counts(self.spec):
             return Counts.of(config), model, None
@@ -105,14 +107,14 @@ class Stage:
         counts = self._counts(subject, subject.scores)
         return counts, *self._made(subject, counts)
 
-    def _made(self, subject: Subject, counts: Counts) -> tuple[Model, Kept]:
+    def _made(self, subject: Subject, counts: Counts) -> tuple[Model, KeptUnits]:
         """The model with so many heads and neurons, which the importance chooses."""
         scores, importance = subject.scores, subject.importance
         assert scores is not None
         kept = selection.highest(scores, counts)
         if importance.rearranges:
             kept = selection.rearranged(kept, subject.study.gradients(getattr(importance, "on", "labels")))
-        made = cut(subject.study.trained or subject.loaded.model, kept)
+        made = prune_units(subject.study.trained or subject.loaded.model, kept)
         if self.spec.refit if self.spec.refit is not None else importance.refits:
             refit(made, subject.loaded.model, kept, subject.study.batches, self.context.workshop.stop)
         return made, kept
@@ -136,7 +138,7 @@ class Stage:
 
     # --- a latency --------------------------------------------------------------------------------------------
 
-    def _within(self, target: float, subject: Subject, scores: WidthScores) -> tuple[Counts, Model, Kept]:
+    def _within(self, target: float, subject: Subject, scores: WidthScores) -> tuple[Counts, Model, KeptUnits]:
         """As much as a latency allows, planned by the table of blocks and proved by timing what was made."""
         c, s, config = self.context, self.spec, subject.config
         plan = c.recipe.evaluation.latency
@@ -161,7 +163,7 @@ class Stage:
             made, kept = self._made(subject, counts)
             proof = self._narrowed(made, subject, counts)
             ours, theirs = (x.p50 for x in timed([proof, subject.loaded.model], plan, c.device))
-            tried = Tried(proof.config.count_parameters(), costs.of(counts), ours, theirs, ours <= limit)
+            tried = SizeTrial(proof.config.count_parameters(), costs.of(counts), ours, theirs, ours <= limit)
             subject.tried.append(tried)
             if tried.met:
                 return counts, made, kept

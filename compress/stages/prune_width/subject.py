@@ -9,7 +9,7 @@ from typing import Any
 from compress import registry
 from compress.contracts import Batch, WidthImportance, WidthScores
 from compress.data.batches.batches import TaskBatches, evaluation_batches
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.low_rank import refuse_low_rank
 from compress.encoder.config.quantization import refuse_quantized
@@ -21,7 +21,7 @@ from compress.modelfolder.folder import LoadedModel, load_model
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.prune_width import latency, targets
 from compress.stages.prune_width.costs import Costs, operations, parameters
-from compress.stages.prune_width.report import Tried
+from compress.stages.prune_width.report import SizeTrial
 from compress.stages.prune_width.spec import Spec
 from compress.stages.prune_width.study import Target, WidthStudy
 from compress.stages.shared.stage import StageContext, TaskData, check_same_labels, require_folder
@@ -46,7 +46,7 @@ class Subject:
     importance: WidthImportance
     validation: list[Batch]
     scores: WidthScores | None = None
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[SizeTrial] = field(default_factory=list)
 
     @classmethod
     def of(cls, spec: Spec, context: StageContext) -> Subject:
@@ -67,7 +67,7 @@ class Subject:
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, c)
         rows = min(s.rows, len(data.train))
-        chosen = data.train.take(spread(len(data.train), rows, c.seed, "width-study"))
+        chosen = data.train.take(draw_spread_rows(len(data.train), rows, c.seed, "width-study"))
         study = WidthStudy(
             loaded.model,
             [batch.to(c.device) for batch in evaluation_batches(chosen, MAX_TOKENS)],
@@ -79,7 +79,7 @@ class Subject:
         )
         few = data.validation
         if len(few) > VALIDATION_ROWS:
-            few = few.take(spread(len(few), VALIDATION_ROWS, c.seed, "width-validation"))
+            few = few.take(draw_spread_rows(len(few), VALIDATION_ROWS, c.seed, "width-validation"))
         validation = [batch.to(c.device) for batch in evaluation_batches(few, MAX_TOKENS)]
         made = cls(s, c, folder, loaded, origin, study, build(s.importance, study), validation)
         study.target = made.target

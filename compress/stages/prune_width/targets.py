@@ -188,17 +188,17 @@ def budget_counts(
     """The counts that lose least and cost at most `budget`. Raises UserError below the least that can be."""
     if budget >= costs.most:
         raise UserError(
-            f"{told(budget, costs.unit)} is not below the model's cost",
+            f"{format_cost(budget, costs.unit)} is not below the model's cost",
             where=key,
-            why=f"the model has {told(costs.most, costs.unit)}",
+            why=f"the model has {format_cost(costs.most, costs.unit)}",
             do="set a smaller target",
         )
     if budget < costs.least:
         raise UserError(
-            f"{told(budget, costs.unit)} cannot be reached by width pruning",
+            f"{format_cost(budget, costs.unit)} cannot be reached by width pruning",
             where=key,
-            why=f"with one head and one neuron in each layer {told(costs.least, costs.unit)} remain",
-            do=f"set {told(costs.least, costs.unit)} or more, make hidden smaller, or drop layers first",
+            why=f"with one head and one neuron in each layer {format_cost(costs.least, costs.unit)} remain",
+            do=f"set {format_cost(costs.least, costs.unit)} or more, make hidden smaller, or drop layers first",
             code=ExitCode.REFUSED,
         )
     whole = Counts.of(config)
@@ -230,7 +230,7 @@ def budget_of(value: float, whole: float, way: float) -> float:
     return whole - way * (whole - target)
 
 
-def told(value: float, unit: str) -> str:
+def format_cost(value: float, unit: str) -> str:
     """A cost as people read it."""
     if unit == "ms":
         return f"{value:.3g} ms"

@@ -52,7 +52,7 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Tried:
+class FallbackTrial:
     """A number of modules gone back to float, and the points that the rest costs."""
 
     count: int
@@ -62,17 +62,17 @@ class Tried:
 
 def fewest_back(
     order: Sequence[str], cost: Callable[[frozenset[str]], float], limit: float
-) -> tuple[frozenset[str], list[Tried]]:
+) -> tuple[frozenset[str], list[FallbackTrial]]:
     """(modules that go back, all tried): as few of `order`, the first ones first, as bring the cost to `limit` points.
 
     cost: modules in float → points lost. Counts are doubled, then halved between: cost is taken to fall with them.
     Raises UserError where it holds for no quantized module at all.
     """
-    tried: list[Tried] = []
+    tried: list[FallbackTrial] = []
 
     def met(count: int) -> bool:
         points = cost(frozenset(order[:count]))
-        tried.append(Tried(count, points, points <= limit))
+        tried.append(FallbackTrial(count, points, points <= limit))
         return tried[-1].met
 
     if met(0):

@@ -24,18 +24,18 @@ from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.quantize.report import Report
-from compress.stages.quantize.sensitivity import Damage, Scan, Tried, fewest_back
+from compress.stages.quantize.sensitivity import Damage, FallbackTrial, Scan, fewest_back
 from compress.stages.quantize.spec import Spec
 from compress.stages.shared.stage import (
     Finished,
-    Outline,
+    ModelShape,
     Prepared,
     StageContext,
     TaskData,
     check_same_labels,
     folder_meta,
     require_folder,
-    spread,
+    sample_batches,
     task_choice,
     task_validation,
 )
@@ -49,7 +49,9 @@ class Stage:
         # Rounding is measured in the precision that it is deployed in.
         self.spec, self.context = spec, dataclasses.replace(context, precision="fp32")
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         made = start or teacher
         if made is None:
             return None
@@ -82,13 +84,13 @@ class Stage:
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, c)
         labelled = len(data.train)
-        batches = spread(data.train, labelled, s.rows, c)
+        batches = sample_batches(data.train, labelled, s.rows, c)
         made = quantized(loaded.model, quantization, str(folder)).eval()
         read = calibrate(made, batches, c.workshop.stop)
         parts = quantized_modules(made)
         observed = f", ranges observed on {read:,} training texts" if read else ""
         c.say(f"{len(parts)} of the model's matrices and tables are quantized{observed}")
-        few = spread(data.train, labelled, min(s.scan_rows, s.rows), c)
+        few = sample_batches(data.train, labelled, min(s.scan_rows, s.rows), c)
         damage, back, tried = self._looked_at(loaded.model, made, quantization, data, few)
         if back:
             made = fallen_back(loaded.model, made, quantization, back, s.fall_back)
@@ -119,7 +121,7 @@ class Stage:
 
     def _looked_at(
         self, source: Model, made: Model, quantization: Quantization, data: TaskData, few: list[Batch]
-    ) -> tuple[Damage | None, frozenset[str], list[Tried]]:
+    ) -> tuple[Damage | None, frozenset[str], list[FallbackTrial]]:
         """(what each module alone costs, modules that fall back, all tried). No module is looked at where nobody
         asked and the bound holds with all of them."""
         s = self.spec
@@ -127,7 +129,7 @@ class Stage:
             return self._damage(made, few) if s.sensitivity else None, frozenset(), []
         cost = self._cost(source, made, quantization, data)
         if not s.sensitivity and (points := cost(frozenset())) <= s.max_drop:
-            return None, frozenset(), [Tried(0, points, True)]
+            return None, frozenset(), [FallbackTrial(0, points, True)]
         damage = self._damage(made, few)
         return damage, *fewest_back(damage.worst_first, cost, s.max_drop)
 

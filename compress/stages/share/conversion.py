@@ -40,7 +40,7 @@ def refuse_shared(config: EncoderConfig, where: str) -> None:
     raise UserError(
         "this model already shares layers",
         where=where,
-        why=f"its groups are {told(LayerGroups(attention, _feed_forward(config)))}",
+        why=f"its groups are {format_groups(LayerGroups(attention, _feed_forward(config)))}",
         do="convert its parent, or merge its groups further in a second share stage with reuse_input: true",
     )
 
@@ -56,7 +56,7 @@ def check_joins(config: EncoderConfig, groups: LayerGroups, where: str) -> None:
                 raise UserError(
                     f"the pattern separates layers {', '.join(map(str, layers))}, which already share parameters",
                     where=where,
-                    why=f"the model's groups are {told(before)}, the pattern's {told(groups)}",
+                    why=f"the model's groups are {format_groups(before)}, the pattern's {format_groups(groups)}",
                     do="use a pattern that merges whole groups",
                 )
 
@@ -65,7 +65,7 @@ def _feed_forward(config: EncoderConfig) -> tuple[int, ...]:
     return config.groups if config.sharing is None else config.sharing.feed_forward
 
 
-def told(groups: LayerGroups) -> str:
+def format_groups(groups: LayerGroups) -> str:
     """The groups as people read them: `0-1 | 2-3`."""
     shown = {part: _told(getattr(groups, part)) for part in PARTS}
     if shown["attention"] == shown["feed_forward"]:

@@ -24,12 +24,12 @@ from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
 from compress.stages.share import calibration, factorization
-from compress.stages.share.conversion import Known, check_joins, convert, refuse_shared, told, unshared
+from compress.stages.share.conversion import Known, check_joins, convert, format_groups, refuse_shared, unshared
 from compress.stages.share.factorization import Factorization
 from compress.stages.share.spec import Spec
 from compress.stages.shared.divergence import ReferenceAnswers
 from compress.stages.shared.originals import Original
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.stages.shared.stage import Finished, ModelShape, Prepared, StageContext
 from compress.tracking import TrackedRun
 
 PATTERNS, STARTS = "compress.stages.share.patterns", "compress.stages.share.starts"
@@ -45,7 +45,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         made = start or (general if self.spec.level == "general" else teacher)
         if made is None:
             return None
@@ -103,7 +105,7 @@ class Stage:
         if s.reuse_input:
             check_joins(model.config, groups, where)
         made = shared(groups)
-        c.say(f"groups of layers: {told(groups)}")
+        c.say(f"groups of layers: {format_groups(groups)}")
         factors = None
         if s.embedding is not None:
             c.workshop.stop()
@@ -116,7 +118,7 @@ class Stage:
         self, original: Original, made: Model, groups: LayerGroups, factors: Factorization | None
     ) -> Prepared:
         c, s, loaded = self.context, self.spec, original.loaded
-        notes = [f"layers that share: {told(groups)}, started from {s.init.kind}"]
+        notes = [f"layers that share: {format_groups(groups)}, started from {s.init.kind}"]
         if factors is not None:
             notes.append(f"embeddings factorized to width {factors.size}, error {100 * factors.error:.1f} %")
         notes.append("sharing saves bytes, not time: every layer is still computed")

@@ -104,7 +104,7 @@ def corpus_batches(
     corpus, seed = context.corpus(), context.seed
     if noise is None or held_out:
         made = batches(corpus)
-        return made if held_out or mask_seed in (None, seed) else made.masked_otherwise(mask_seed)
+        return made if held_out or mask_seed in (None, seed) else made.with_mask_seed(mask_seed)
     if corpus.stored:
         raise _in_memory_only("typo noise is not supported for a streamed corpus", "noise")
     made = lambda epoch: batches(noisy_corpus(corpus, split, noise, seed, epoch))  # noqa: E731

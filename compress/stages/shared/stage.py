@@ -71,7 +71,7 @@ class StageContext:
     general_teacher: Path | None = None
     ensemble: Ensemble | None = None
     say: Callable[[str], None] = lambda _: None
-    workshop: Workshop = field(default_factory=lambda: Workshop(_unwatched, lambda: None))
+    workshop: StageServices = field(default_factory=lambda: StageServices(_unwatched, lambda: None))
     show: Callable[[str, Sequence[str], Sequence[Sequence[object]]], None] = lambda title, columns, rows: None
 
 
@@ -89,7 +89,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class StageServices:
     """Where a stage works before its first step. progress: (label, how many) → a context that is told of progress.
 
     stop: raises Stopped where a signal asked for it.
@@ -158,7 +158,7 @@ class Diagnosis(Protocol):
 
 
 @dataclass(frozen=True)
-class Outline:
+class ModelShape:
     """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
     masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown."""
 
@@ -169,11 +169,11 @@ class Outline:
     config: EncoderConfig | None = None
 
 
-def outline_of(folder: Path) -> Outline:
+def read_shape(folder: Path) -> ModelShape:
     """The outline of a model that is there."""
     info = modelfolder.inspect(folder)
     digest = modelfolder.vocabulary_digest(folder)
-    return Outline(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config)
+    return ModelShape(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config)
 
 
 class Stage(Protocol):
@@ -181,7 +181,9 @@ class Stage(Protocol):
 
     def __init__(self, spec: Any, context: StageContext) -> None: ...
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         """What this stage will make of the model before it (`start`), told before any stage runs.
 
         Raises UserError for lengths, layers and vocabularies that cannot fit. None: unknown.
@@ -339,7 +341,7 @@ class TaskData:
         return EachEpoch(made, self.train.fingerprint)
 
 
-def spread(examples: Examples, labelled: int, rows: int, context: StageContext) -> list[Batch]:
+def sample_batches(examples: Examples, labelled: int, rows: int, context: StageContext) -> list[Batch]:
     """So many rows of the first `labelled` ones, evenly spaced, on the device of `context`, for ranges."""
     places = torch.linspace(0, labelled - 1, min(rows, labelled)).round().long().unique()
     few = evaluation_batches(examples.take(places.numpy()), SPREAD_TOKENS)

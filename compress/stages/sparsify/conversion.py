@@ -25,7 +25,7 @@ Name = str
 
 
 @dataclass(frozen=True)
-class Cut:
+class SparsifiedMatrix:
     """A matrix that became 2:4. weight: (out, in), bias: (out,), fp64.  error: mean square of what its outputs miss, a
     share of their variance."""
 
@@ -62,18 +62,18 @@ def left_dense(config: EncoderConfig) -> list[Name]:
     ]
 
 
-def cut(
+def sparsify_matrices(
     model: Model,
     method: SparseMethod,
     inputs: Mapping[nn.Module, Tensor],
     stop: Callable[[], None] = lambda: None,
     told: Callable[[int], None] = lambda done: None,
-) -> dict[Name, Cut]:
+) -> dict[Name, SparsifiedMatrix]:
     """Every matrix that can be, once for layers of a group.
 
     inputs: (in+1, in+1) mean of [x 1]ᵀ[x 1].  stop: may raise Stopped.  told: of how many are done.
     """
-    config, found = model.config, dict[Name, Cut]()
+    config, found = model.config, dict[Name, SparsifiedMatrix]()
     for group, shape in enumerate(config.group_shapes):
         for name in fitting(shape, config.hidden, gated=config.gated):
             stop()
@@ -83,7 +83,7 @@ def cut(
     return found
 
 
-def _cut(part: Any, method: SparseMethod, second: Tensor) -> Cut:
+def _cut(part: Any, method: SparseMethod, second: Tensor) -> SparsifiedMatrix:
     mean = second[:-1, -1]
     weight = part.weight.detach().double().cpu()
     made = method(Seen(weight, second[:-1, :-1], None if part.bias is None else mean))
@@ -95,10 +95,10 @@ def _cut(part: Any, method: SparseMethod, second: Tensor) -> Cut:
     bias = None if part.bias is None else part.bias.detach().double().cpu()
     if bias is not None and made.centred:
         bias = bias + lost @ mean
-    return Cut(made.weight, bias, error)
+    return SparsifiedMatrix(made.weight, bias, error)
 
 
-def convert(model: Model, cuts: Mapping[Name, Cut]) -> Model:
+def convert(model: Model, cuts: Mapping[Name, SparsifiedMatrix]) -> Model:
     """The model with these matrices; nothing is shared with `model`."""
     config = model.config
     layers = tuple(

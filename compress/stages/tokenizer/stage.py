@@ -6,7 +6,7 @@ from itertools import islice
 
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import LONGEST
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.stages.shared.stage import Finished, ModelShape, Prepared, StageContext
 from compress.stages.tokenizer.spec import Spec
 
 SAMPLE = 2000  # held-out texts that are looked at for unknown pieces
@@ -18,7 +18,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         return start
 
     def plan(self) -> list[str]:

@@ -36,7 +36,7 @@ class Teaching:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TeachingJob:
     """What a teacher is asked about. source: rows in an order.  tokenizer: sha256.  max_length: pieces of a row.
 
     passes: how often the training reads the rows.
@@ -55,7 +55,7 @@ def teaching(
     model: Model,
     fingerprint: str,
     objectives: Iterable[nn.Module],
-    lesson: Lesson,
+    lesson: TeachingJob,
     live: Callable[[Precision], Teacher],
 ) -> Teaching:
     """The teacher of a stage, live or from `cache`.

@@ -32,11 +32,11 @@ class Method:
         second = seen.inputs if seen.mean is None else seen.inputs - torch.outer(seen.mean, seen.mean)
         hessian = second.clone()
         hessian.diagonal().add_(DAMPING * float(second.diagonal().mean()) or 1.0)
-        start, mask = surgeon(seen.weight, hessian)
+        start, mask = prune_by_obs(seen.weight, hessian)
         return Zeroed(refitted(seen.weight, start, mask, hessian), centred=seen.mean is not None)
 
 
-def surgeon(weight: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
+def prune_by_obs(weight: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
     """weight: (out, in).  hessian: (in, in), positive definite.  → the weights left of it, and their bool mask."""
     # Rows s.. of the factor U give the inverse of hessian[s:, s:], which is U[s:, s:]ᵀ U[s:, s:].
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(hessian))
