@@ -67,17 +67,17 @@ def main() -> None:
     judge = Evaluator(
         loaded, serving, table.split("test"), task=table.task, settings=table.settings, max_length=asked.max_length
     )
-    whole = quantize_to_bits(loaded.model, Bits.alike(8), serving)
+    whole = quantize_to_bits(loaded.model, Bits.uniform(8), serving)
     entries = [Entry("8 bits alone", written(whole, loaded, table, asked, "int8"))]
     plain = written(loaded.model, loaded, table, asked, "torch", by="torch")
     entries.append(Entry("floats by torch's exporter", plain))
     for keep in range(loaded.config.depth - 1, 0, -1):
         kept = [layer for _, layer in layermaps.resolve("uniform", keep, loaded.config.depth)]
-        cut = quantize_to_bits(take_layers(loaded.model, kept), Bits.alike(8), serving)
+        cut = quantize_to_bits(take_layers(loaded.model, kept), Bits.uniform(8), serving)
         entries.append(Entry(f"uniform {keep} layers, 8 bits", written(cut, loaded, table, asked, f"uniform-{keep}")))
     for place, student in enumerate(asked.student):
         theirs = modelfolder.load_model(student, require={"task"}, keep={"task"})
-        small = quantize_to_bits(theirs.model, Bits.alike(8), serving)
+        small = quantize_to_bits(theirs.model, Bits.uniform(8), serving)
         name = f"distilled {theirs.config.depth} layers, 8 bits"
         entries.append(Entry(name, written(small, theirs, table, asked, f"student-{place}")))
     judged(judge, entries[0])

@@ -53,12 +53,12 @@ def main() -> None:
         before = [prepare(model)(batch, NEEDS).logits for batch in batches]
     print(f"{'method':10} {'ranks':10} {'kept':>7} {'accuracy':>9} {'KL':>7}", flush=True)
     for name in args.methods:
-        found = conversion.factored(model, registry.load(METHODS, name)(), inputs=inputs, fisher=fisher)
+        found = conversion.factorize_matrices(model, registry.load(METHODS, name)(), inputs=inputs, fisher=fisher)
         known = conversion.candidates(model, found)
         whole = sum(one.whole for one in known.values())
-        felt = sensitivity.felt(model, found, known, inputs, evaluation_batches(train, 512), "task")
+        felt = sensitivity.measure_sensitivity(model, found, known, inputs, evaluation_batches(train, 512), "task")
         ways = {
-            "alike": allocation.uniform,
+            "alike": allocation.allocate_uniform,
             "by error": allocation.allocate_ranks,
             "by answers": allocation.allocate_ranks,
         }

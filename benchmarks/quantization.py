@@ -26,14 +26,14 @@ import transformers
 from side_by_side import Call, in_turns
 
 from compress.contracts import Batch, Needs
-from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.reading.sources import open_table
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.schemes import MATRICES, ROW8, TABLES, TENSOR8, TOKEN8, QuantizationSpec
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
-from compress.onnx.check import Check, expected_of, file_answer
+from compress.onnx.check import Check, compute_reference, file_answer
 from compress.onnx.encoder import encode
 from compress.onnx.openvino_session import OpenVinoSession
 from compress.onnx.session import FileSession, OnnxSession
@@ -175,13 +175,13 @@ def random_model(shape: str) -> tuple[Model, list[Batch], None, None]:
 
 def made(model: Model, way: str, batches: Sequence[Batch], examples: Examples | None) -> File:
     """The checked file of one way. Ends the benchmark where it computes otherwise than the fake-quantized model."""
-    whole = quantized(model, planned(QuantizationSpec.model_validate(WAYS[way]), model)).eval()
+    whole = quantize_model(model, plan_quantization(QuantizationSpec.model_validate(WAYS[way]), model)).eval()
     calibrate(whole, batches)
     content = encode(whole, "task").SerializeToString()
     if examples is None:
         return File(content, None)
     rows = list(evaluation_batches(examples.take(np.arange(min(CHECKED, len(examples)))), MAX_TOKENS))
-    check = expected_of(whole, "task", rows, "test rows").check(file_answer(OnnxSession(content)))
+    check = compute_reference(whole, "task", rows, "test rows").check(file_answer(OnnxSession(content)))
     if check.complaint is not None:
         raise SystemExit(f"{way}: the file is {check.complaint}")
     return File(content, check)
@@ -232,7 +232,7 @@ def answers(file: File, examples: Examples, score: Score) -> Answers:
             assert logits is not None
             yield batch.row_ids.numpy(), logits.numpy()
 
-    logits = in_order(examples, parts())
+    logits = restore_order(examples, parts())
     return Answers(logits, score(logits))
 
 

@@ -74,16 +74,16 @@ def main() -> None:
             study.target, study.trained = functools.partial(Target, asked.keep, asked.keep, uneven=uneven), None
             scores = part(study)
             counts = ratio_counts(spec, loaded.config, loaded.config, scores, costs, part.in_loss)
-            kept = selection.highest(scores, counts)
+            kept = selection.select_highest(scores, counts)
             if part.rearranges:
-                kept = selection.rearranged(kept, study.gradients("labels"))
+                kept = selection.exchange_units(kept, study.gradients("labels"))
             made = prune_units(study.trained or loaded.model, kept)
             if part.refits or asked.refit:
                 refit(made, loaded.model, kept, text, lambda: None)
             ready = prepare(made)
             print(
                 f"{kind:15} {'uneven' if uneven else 'alike':7} KL {divergence(ready, whole, validation):.3f}"
-                f"  accuracy {accuracy(ready):.2f} %  operations {100 * costs.of(counts) / costs.most:.1f} %"
+                f"  accuracy {accuracy(ready):.2f} %  operations {100 * costs.of(counts) / costs.maximum:.1f} %"
                 f"  {time.process_time() - begin:.0f} s of CPU",
                 flush=True,
             )

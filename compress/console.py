@@ -280,7 +280,7 @@ def _finite(data: Any) -> Any:
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
+def silence_output() -> Iterator[None]:
     """Without anybody's warnings and log lines below ERROR, for the whole process: for imports and single calls."""
     level = logging.root.manager.disable
     logging.disable(max(level, logging.WARNING))

@@ -102,9 +102,9 @@ def test_a_task_is_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", registry.parts("compress.modelfolder.families"))
 def test_a_family_is_found_by_the_model_type_of_its_file(name: str) -> None:
-    from compress.modelfolder.family import known
+    from compress.modelfolder.family import load_families
 
-    family = known()[registry.load("compress.modelfolder.families", name).model_type]
+    family = load_families()[registry.load("compress.modelfolder.families", name).model_type]
     assert family.model_type.replace("-", "_") == name
     tests = " ".join(path.read_text() for path in (ROOT / "tests/modelfolder").glob("*.py"))
     assert family.model_type in tests or name in tests, "no test of model folders names this family"

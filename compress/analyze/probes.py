@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from compress.analyze.subject import DEPTH, Analysis, Subject, encoded, table_of
+from compress.analyze.subject import DEPTH, Analysis, Subject, encode_split, table_of
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import UNLABELLED, Table
 from compress.errors import UserError
 from compress.report.plots import Curve, line_chart
 from evaluation.quality.intervals import Interval
-from evaluation.representation.probes import Probed, probe
+from evaluation.representation.probes import ProbeResult, probe
 from evaluation.representation.rows import rows_of
 
 PROBE_ROWS = {"train": 1000, "test": 500}  # texts of a probe
@@ -55,7 +55,7 @@ def probe_layers(one: Subject, source: str, options: RunOptions, console: Consol
 
 def _probe_rows(one: Subject, table: Table, split: str) -> tuple[list[torch.Tensor], np.ndarray, list[object]]:
     """(rows of each layer, classes, kinds): a word's first piece each, of its piece; or a text's mean, of its last."""
-    examples = encoded(one, table, split, PROBE_ROWS[split])
+    examples = encode_split(one, table, split, PROBE_ROWS[split])
     parts: list[list[torch.Tensor]] = [[] for _ in one.layers]
     labels, kinds, seen = [], [], 0
     per_word = table.task == "token-classification"
@@ -74,7 +74,7 @@ def _probe_rows(one: Subject, table: Table, split: str) -> tuple[list[torch.Tens
     return [torch.cat(kept) for kept in parts], np.concatenate(labels), kinds
 
 
-def _cells(p: Probed) -> tuple[str, ...]:
+def _cells(p: ProbeResult) -> tuple[str, ...]:
     a = p.accuracy
     shown = f"{100 * a.value:.1f} [{100 * a.low:.1f}, {100 * a.high:.1f}]"
     return shown, f"{100 * p.control.value:.1f}", f"{100 * p.selectivity:+.1f}", f"{100 * p.baseline:.1f}"

@@ -10,7 +10,7 @@ from compress.analyze.probes import probe_layers
 from compress.analyze.quantization import quantization
 from compress.analyze.sentence_vectors import VectorOptions, save, sentences
 from compress.analyze.similarity import measure_similarity
-from compress.analyze.subject import Analysis, encoded, opened, table_of
+from compress.analyze.subject import Analysis, encode_split, open_subject, table_of
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Table
@@ -22,7 +22,7 @@ from compress.predict.embedder import Embedder
 from compress.report.rows import markdown
 from compress.run.folder import RUNS
 from compress.storage import atomic
-from compress.tracking import TrackedRun, open_asked
+from compress.tracking import TrackedRun, open_requested_run
 from evaluation.representation.hsic import UndefinedError
 
 _PLAIN = ("model", "student")
@@ -57,16 +57,16 @@ def analyze(
     if wanted.folder is not None and wanted.folder.exists():
         where = f"--save-embedder {wanted.folder}"
         raise UserError("the folder exists", where=where, do="name a new folder", code=ExitCode.REFUSED)
-    one = opened(folder, options)
+    one = open_subject(folder, options)
     if rounded:
         refuse_quantized(one.loaded.config, "--quantization", str(folder))
-    other = None if against is None else opened(resolve(against, options.tracking_uri), options)
+    other = None if against is None else open_subject(resolve(against, options.tracking_uri), options)
     if other is not None and not modelfolder.same_vocabulary(folder, other.loaded.path):
         raise UserError(
             "the models have different tokenizers", where="--against", do="name a model with the same tokenizer"
         )
     table = table_of("--data", None, one, options, console)
-    examples = encoded(one, table, "train", rows)
+    examples = encode_split(one, table, "train", rows)
     found = Analysis()
     try:
         measure_similarity(one, other, examples, found)
@@ -89,7 +89,7 @@ def analyze(
 
 
 def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOptions, console: Console) -> None:
-    with open_asked(
+    with open_requested_run(
         output,
         options,
         method="analyze",

@@ -20,7 +20,7 @@ from compress.modelfolder.sentence_pooling import part_files
 from compress.predict.embedder import Embedder, dense_of
 from evaluation.quality.correlation import bootstrap_correlation, spearman_of_draws
 from evaluation.quality.intervals import Interval
-from evaluation.representation.anisotropy import Evening, anisotropy, removal, whitening
+from evaluation.representation.anisotropy import PostProcessing, anisotropy, fit_removal, fit_whitening
 from evaluation.representation.hsic import UndefinedError
 
 Method = Literal["whitening", "remove-top", "none"]
@@ -47,16 +47,18 @@ class VectorOptions:
             return "whitened" + (f" to {self.size}" if self.size else "")
         return f"without the top {self.size or REMOVED}"
 
-    def fitted(self, pooled: torch.Tensor) -> Evening | None:
+    def fitted(self, pooled: torch.Tensor) -> PostProcessing | None:
         """On pooled vectors of texts (N, D). Raises UndefinedError where these are too few or too alike."""
         if self.method == "none":
             return None
         if self.method == "whitening":
-            return whitening(pooled, self.size)
-        return removal(pooled, self.size or REMOVED)
+            return fit_whitening(pooled, self.size)
+        return fit_removal(pooled, self.size or REMOVED)
 
 
-def sentences(embedder: Embedder, table: Table, rows: int, wanted: VectorOptions, found: Analysis) -> Evening | None:
+def sentences(
+    embedder: Embedder, table: Table, rows: int, wanted: VectorOptions, found: Analysis
+) -> PostProcessing | None:
     """Tell how even the vectors of a table's texts are and, of pairs with scores, how their cosines follow these.
 
     Fitted on training texts, `rows` of them or, for a folder, MOST; cosines are compared on the other splits. Gives the
@@ -97,7 +99,7 @@ def sentences(embedder: Embedder, table: Table, rows: int, wanted: VectorOptions
     return kept
 
 
-def save(embedder: Embedder, evening: Evening | None, wanted: VectorOptions, table: Table) -> Path:
+def save(embedder: Embedder, evening: PostProcessing | None, wanted: VectorOptions, table: Table) -> Path:
     """Write the model as an embedder with this post-processing; a folder that sentence-transformers loads too.
 
     What the folder did to its vectors before, it still does first. Raises UserError where the new folder exists.

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from compress.contracts import LayerGroups, Scheme, Seen
+from compress.contracts import LayerGroups, MatrixStatistics, Scheme
 from compress.encoder.modules.layers import LowRankLinear
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import KeptUnits, prune_units, units
@@ -47,7 +47,7 @@ def factorize_linear(linear: nn.Linear, rank: int) -> LowRankLinear:
     outputs, inputs = linear.weight.shape
     if not 1 <= rank <= min(outputs, inputs):
         raise UserError(f"rank {rank} is not possible", where="rank", why=f"allowed: 1..{min(outputs, inputs)}")
-    factors = Svd()(Seen(linear.weight.detach().double().cpu(), None, None, None))
+    factors = Svd()(MatrixStatistics(linear.weight.detach().double().cpu(), None, None, None))
     made = LowRankLinear(inputs, outputs, rank, linear.bias is not None).to_empty(device=linear.weight.device)
     made = made.to(linear.weight.dtype)
     with torch.no_grad():

@@ -8,16 +8,16 @@ from compress.console import Console
 from compress.contracts import Measurement, RunOptions
 from compress.data.tables.random_rows import mixed_lengths
 from compress.measure.labelled import model_label, print_measured
-from compress.measure.models import CostPlan, Measured, Subject, cost_ratios, measure_cost
+from compress.measure.models import CostPlan, MeasuredModel, Subject, cost_ratios, measure_cost
 from compress.modelfolder.resolve import resolve
 from compress.predict.fastest import fastest, get_requested_runtime, short_rows
 from compress.predict.predictor import Predictor, fixed_batch
-from compress.stages.shared.timing import timed_length
+from compress.stages.shared.timing import choose_length
 
 
 def benchmark(
     models: Sequence[str], batch: int, length: int | None, repeats: int, options: RunOptions
-) -> list[Measured]:
+) -> list[MeasuredModel]:
     """Time models in turn, without data: random tokens, a mix of lengths up to `length` for throughput.
 
     length: in tokens; None: 128, or the most that every model has positions for. Raises UserError for a length that is
@@ -30,7 +30,7 @@ def benchmark(
         Predictor(f, device=options.device, precision=precision, runtime=get_requested_runtime(options))
         for f in folders
     ]
-    length = timed_length(zip(models, (p.max_length for p in predictors), strict=True), length)
+    length = choose_length(zip(models, (p.max_length for p in predictors), strict=True), length)
     if options.runtime == "auto":
         predictors = [_fastest(p, batch, length, console) for p in predictors]
     console.note(f"timing {', '.join(model_label(f) for f in folders)}, {length} tokens")
@@ -41,7 +41,7 @@ def benchmark(
         values = {**cost.measurement.values, **(cost_ratios(cost, costs[0]) if i else {})}
         role = "student" if i else "teacher"
         measured.append(
-            Measured(Subject(model_label(folder), folder, role), Measurement(values, cost.measurement.context))
+            MeasuredModel(Subject(model_label(folder), folder, role), Measurement(values, cost.measurement.context))
         )
     print_measured(console, measured)
     return measured

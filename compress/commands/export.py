@@ -26,14 +26,14 @@ from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
-from compress.onnx.check import ROWS, Check, Expected, compare, file_answer, model_answer
+from compress.onnx.check import ROWS, Check, ReferenceOutputs, compare, file_answer, model_answer
 from compress.onnx.model_file import FILE
 from compress.onnx.openvino_session import FILES as OPENVINO
 from compress.onnx.openvino_session import OpenVinoSession, written_for_openvino
 from compress.onnx.precision import precision_of
 from compress.onnx.session import OnnxSession
 from compress.onnx.stock import stock_answer
-from compress.onnx.writer import RANDOM, Writer, head_asked, write_as_saved
+from compress.onnx.writer import RANDOM, Writer, choose_head, write_as_saved
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from compress.predict.service import columns_of
 from compress.run.folder import new_output
@@ -69,7 +69,7 @@ def export_folder(
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
-    chosen = head_asked(loaded, head)
+    chosen = choose_head(loaded, head)
     parent = Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
     carried, longest = sentence_files(folder, loaded.config), read_max_length(folder)
     files = complete(loaded.tokenizer_files, str(folder))
@@ -142,7 +142,7 @@ def _stock_checked(
         except ImportError:
             console.note("transformers is not installed: its outputs were not compared")
             return kind, None
-        check = compare(model_answer(loaded.model, head_asked(loaded, None)), answer, batches, what)
+        check = compare(model_answer(loaded.model, choose_head(loaded, None)), answer, batches, what)
     check.require(str(kind), str(loaded.path))
     console.result(check.sentence())
     return kind, vars(check)
@@ -165,7 +165,7 @@ def export_pyfunc(name: str, options: RunOptions) -> None:
     console.document({"folder": str(target), "columns": [{"name": n, "required": must} for n, must in columns]})
 
 
-def _require_same(expected: Expected, files: Mapping[str, bytes], where: Path, console: Console) -> None:
+def _require_same(expected: ReferenceOutputs, files: Mapping[str, bytes], where: Path, console: Console) -> None:
     """Raise UserError unless OpenVINO's own form of the file answers as the model does."""
     with tempfile.TemporaryDirectory() as scratch:
         for part in OPENVINO:

@@ -12,7 +12,7 @@ from compress.console import Console
 from compress.contracts import NoiseSpec, RunOptions
 from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows, Table
-from compress.data.text.noise import noisy_rows
+from compress.data.text.noise import add_typos_to_rows
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.measure.labelled import model_label, open_labelled
 from compress.measure.models import Subject, require_same_labels
@@ -26,7 +26,7 @@ from compress.report.rows import (
 )
 from compress.stages.shared.stage import check_same_task, settings_for
 from compress.storage import atomic
-from compress.tracking import TrackedRun, open_asked
+from compress.tracking import TrackedRun, open_requested_run
 from evaluation.quality.intervals import Interval
 from evaluation.quality.robustness import Figure, Point, differences, robustness
 
@@ -87,7 +87,7 @@ def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_len
 
     def answer(rate: float) -> Mapping[str, Figure]:
         random = stream("robustness", disturbance, str(rate))
-        read = noisy_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
+        read = add_typos_to_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
         examples = predictor.encode_rows(read, max_length=max_length)
         found = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, read).metrics
         return {metric: found[metric] for metric in metrics if metric in found}
@@ -146,7 +146,7 @@ def tell(
         atomic.write_text(
             folder / "robustness.svg", line_chart(title, "typo noise, %", f"{curves[0].metric}, %", shown)
         )
-    with open_asked(
+    with open_requested_run(
         folder,
         options,
         method="evaluate",

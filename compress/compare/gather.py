@@ -11,11 +11,11 @@ from compress.compare.rows import Row, of_run, unique
 from compress.contracts import FAKE
 from compress.errors import UserError
 from compress.modelfolder.resolve import is_address
-from compress.tracking.reading import Listed, Reader, StoredRun, find_listed_run, in_experiment, local_artifacts
+from compress.tracking.reading import ListedRun, Reader, StoredRun, find_listed_run, in_experiment, local_artifacts
 from evaluation.quality.pairing import Resampled
 
 if TYPE_CHECKING:
-    from compress.measure.models import Measured
+    from compress.measure.models import MeasuredModel
 
 ROLES = ("summary", "comparison")  # of runs that hold no model of their own
 MEASURED = ("quality/", FAKE, "size/", "speed/")  # begin of the figures of a model
@@ -28,7 +28,7 @@ class Gathered:
 
     rows: Sequence[Row]
     notes: Sequence[str] = ()
-    measured: Mapping[str, Measured] = field(default_factory=dict)
+    measured: Mapping[str, MeasuredModel] = field(default_factory=dict)
 
 
 def is_model(name: str) -> bool:
@@ -77,7 +77,7 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     return [of_run(run, name, figures.get(run.run_id)) for run, name in zip(told, shown, strict=True)], notes
 
 
-def _meant(reader: Reader, listed: Sequence[Listed], name: str) -> Listed:
+def _meant(reader: Reader, listed: Sequence[ListedRun], name: str) -> ListedRun:
     folder = Path(name).expanduser()
     if folder.is_dir():
         ids = reader.in_folder(str(folder.absolute()))
@@ -138,7 +138,7 @@ def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> d
     return found
 
 
-def models_of(measured: Sequence[Measured]) -> Iterator[Row]:
+def models_of(measured: Sequence[MeasuredModel]) -> Iterator[Row]:
     """Rows of models that were measured just now."""
     from compress.modelfolder import folder as modelfolder
 

@@ -61,7 +61,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredAnswers:
     """A model's answers to N rows beside the gold ones.
 
     metrics: name → how it follows from the rows that are drawn, the one that decides first.  baselines: figures that
@@ -90,7 +90,7 @@ class Scored:
         main = next(iter(self.metrics), None) == metric
         return Answers(self.metrics[metric], self.right if main else None)
 
-    def difference(self, other: Scored, metric: str, *, resamples: int, seed: int = 0) -> Interval:
+    def difference(self, other: ScoredAnswers, metric: str, *, resamples: int, seed: int = 0) -> Interval:
         """This model's figure minus the other's, both on the same draws of the same rows."""
         ours, theirs = self.metrics[metric], other.metrics[metric]
         return bootstrap_rows(self.rows, lambda w: ours(w) - theirs(w), resamples=resamples, seed=seed)
@@ -253,7 +253,7 @@ class Task(ABC):
         return (self.metric, *(name for name in every if name != self.metric))
 
     @abstractmethod
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """The head's output for labelled rows beside their labels."""
 
     @abstractmethod

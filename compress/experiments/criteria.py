@@ -18,7 +18,7 @@ from compress import registry
 from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.data.batches.randomness import order
-from compress.data.task import Scored
+from compress.data.task import ScoredAnswers
 from compress.errors import ExitCode, Stopped, UserError
 from compress.experiments.criteria_table import (
     COIN,
@@ -31,7 +31,7 @@ from compress.experiments.criteria_table import (
     rank_entries,
     table,
 )
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
@@ -41,8 +41,8 @@ from compress.stages.prune_layers.stage import PACKAGE, build
 from compress.stages.prune_layers.subject import Subject, figure
 from compress.stages.prune_layers.targets import check_fits, kept_count, protected_layers
 from compress.storage.signals import StopFlag
-from compress.tracking import TrackedRun, open_asked
-from evaluation.quality.runs import Drawn
+from compress.tracking import TrackedRun, open_requested_run
+from evaluation.quality.runs import DrawnFigures
 
 LIMIT = 1000  # sets of layers that are all tried, to know the best
 QUICK = {"repeats": 5, "seconds": 1.0}  # models of one depth cost the same: timing all of them tells nothing
@@ -79,7 +79,7 @@ class CriterionComparison:
             kept_count(spec.model_copy(update={"keep": depth, "drop": None}), config.depth)
             check_fits(depth, self.protected)
         self.studies = {seed: self.subject.study(seed) for seed in self.seeds}
-        self._measured: dict[tuple[Layers, int], Measured] = {}
+        self._measured: dict[tuple[Layers, int], MeasuredModel] = {}
 
     @property
     def metric(self) -> str:
@@ -164,7 +164,7 @@ class CriterionComparison:
             self._measured[layers, seed] = self._recover(layers, seed, criteria, log)
         return [self._scored(entry) for entry in entries]
 
-    def _recover(self, layers: Layers, seed: int, criteria: Sequence[str], log: TrackedRun) -> Measured:
+    def _recover(self, layers: Layers, seed: int, criteria: Sequence[str], log: TrackedRun) -> MeasuredModel:
         at, origin = f"stages.{self.place}", "--criterion all"
         said = [Override(f"{at}.{key}", None, origin) for key in (*TARGETS, "max_layers_per_stage", "protect")]
         said += [Override(f"{at}.layers", list(layers), origin), Override("seed", seed, origin)]
@@ -205,7 +205,7 @@ class CriterionComparison:
         """The metric as it follows from draws of rows, for each seed."""
         return [scored.metrics[self.metric] for scored in self._answers(entry)]
 
-    def _answers(self, entry: Entry) -> list[Scored]:
+    def _answers(self, entry: Entry) -> list[ScoredAnswers]:
         if not entry.scores:
             return [one.scored for one in (self.subject.worth([kept])[kept] for kept in entry.layers)]
         found = [self._measured[layers, seed].scored for layers, seed in self._runs(entry)]
@@ -217,7 +217,7 @@ class CriterionComparison:
     def _rows(self, here: Sequence[Entry]) -> int:
         return self._answers(here[0])[0].rows if here else 0
 
-    def _coin(self, here: Sequence[Entry]) -> Sequence[Weighted | Drawn] | None:
+    def _coin(self, here: Sequence[Entry]) -> Sequence[Weighted | DrawnFigures] | None:
         """What layers drawn at random are worth at this depth, for each seed: the mean of all sets where all were
         measured alike, else of those that were drawn."""
         if not here:
@@ -228,7 +228,7 @@ class CriterionComparison:
             return [_mean([one.scored.metrics[self.metric] for one in worth])] * len(self.seeds)
         if drawn and here[0].scores:
             figures = [[self._metric(kept, seed) for kept in drawn] for seed in self.seeds]
-            return [_mean(row) if len(drawn) == len(every) else Drawn(tuple(row)) for row in figures]
+            return [_mean(row) if len(drawn) == len(every) else DrawnFigures(tuple(row)) for row in figures]
         own = next((e for e in here if e.criterion == COIN), None)
         return None if own is None else self._figures(own)
 
@@ -272,7 +272,7 @@ def compare_criteria(
 def _held(one: CriterionComparison, recover: bool) -> tuple[list[Entry], list[str]]:
     """The contest inside its tracked run."""
     recipe, folder = one.recipe, one.base / "contest"
-    with open_asked(
+    with open_requested_run(
         folder,
         one.options,
         name=one.base.name,

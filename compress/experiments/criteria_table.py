@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from compress.report.rows import title
 from evaluation.quality.intervals import Interval
-from evaluation.quality.runs import Drawn, difference_over_runs
+from evaluation.quality.runs import DrawnFigures, difference_over_runs
 
 COIN = "random"  # the criterion that the others must beat
 
@@ -59,7 +59,7 @@ class Entry:
 
 
 def rank_entries(
-    here: Sequence[Entry], figures: Sequence[list[Weighted]], coin: Sequence[Weighted | Drawn] | None, rows: int
+    here: Sequence[Entry], figures: Sequence[list[Weighted]], coin: Sequence[Weighted | DrawnFigures] | None, rows: int
 ) -> list[Entry]:
     """The entries of one depth, the best first, with paired intervals wide enough for as many comparisons as there are
     (Bonferroni). figures: of each, a figure a seed.  coin: of layers drawn at random.  rows: that are resampled."""

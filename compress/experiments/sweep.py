@@ -12,14 +12,14 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import Stopped, UserError
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe, Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
 from compress.run.folder import RUNS, resume_command
 from compress.storage import atomic
-from compress.tracking import open_asked
+from compress.tracking import open_requested_run
 
 PICTURE = "sweep.svg"
 LATENCY = "speed/latency_p50_ms"
@@ -32,7 +32,7 @@ class Point:
     """One combination: path -> value, and the model that it made."""
 
     values: Mapping[str, Any]
-    measured: Measured
+    measured: MeasuredModel
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ def run_sweep(
         for values in points:
             console.result(f"would run {format_point_name(values)}")
         return
-    with open_asked(
+    with open_requested_run(
         base / "summary",
         options,
         name=f"{base.name}, {len(points)} runs",
@@ -112,7 +112,7 @@ def run_sweep(
     console.document({"runs": [{"values": p.values, **p.measured.as_json()} for p in found], "notes": lines})
 
 
-def _result(measured: Sequence[Measured]) -> Measured:
+def _result(measured: Sequence[MeasuredModel]) -> MeasuredModel:
     return next((m for m in measured if m.subject.role == "student"), measured[-1])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from compress.fit.certificate import document as certificate
 from compress.fit.cost.serving import FLOAT
-from compress.fit.make.evaluator import Evaluation, Evaluator, timed_alike
+from compress.fit.make.evaluator import Evaluation, Evaluator, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.report.rows import title
@@ -21,7 +21,7 @@ def bits(count: int) -> str:
     return "float" if count == FLOAT else f"int{count}"
 
 
-def planned(plan: Plan) -> str:
+def format_plan(plan: Plan) -> str:
     return f"{plan.mb:.2f} MB, {plan.ms:.2f} ms, {plan.loss:.3f} nats"
 
 
@@ -86,7 +86,7 @@ def plans(case: Case, judge: Evaluator, tried: Sequence[Evaluation]) -> tuple[tu
             "",
         )
     ]
-    for j in timed_alike(tried):
+    for j in share_timings(tried):
         over = case.bounds.over(j.mb, j.timing.ms, j.drop)
         rows.append((
             j.name, f"{100 * j.value:.2f}", f"{j.drop:.2f} [{j.drop_low:.2f}, {j.drop_high:.2f}]", f"{j.apart:.3f}",

@@ -22,7 +22,7 @@ from compress.fit.make.bench import Bench, set_up
 from compress.fit.make.candidates import Candidates
 from compress.fit.plan.forecast import forecast
 from compress.fit.plan.search import Search, front
-from compress.fit.request.bounds import below_least
+from compress.fit.request.bounds import make_budget_error
 from compress.fit.request.case import Case
 from compress.fit.request.clock import Clock
 from compress.fit.request.options import FitOptions
@@ -35,7 +35,7 @@ from compress.run.folder import Request, claim, resume_command
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
-from compress.tracking import experiment, open_asked, resolve_store
+from compress.tracking import experiment, open_requested_run, resolve_store
 
 STUDY = "study.json"
 
@@ -61,12 +61,12 @@ class Fit:
         """What there is to choose from. Raises UserError (REFUSED) below the least possible."""
         wanted, bounds = self.case.wanted, self.case.bounds
         search = Search(bench.space, bounds, bench.whole, wanted.plans, wanted.family)
-        least_ms, least_mb = search.problem.least
+        least_ms, least_mb = search.problem.lower_bounds
         for flag, limit, found, unit in (
             ("--max-mb", bounds.max_mb, least_mb, "MB"), ("--max-ms", bounds.max_ms, least_ms, "ms")
         ):  # fmt: skip
             if limit is not None and limit < found:
-                raise below_least(flag, limit, found, unit)
+                raise make_budget_error(flag, limit, found, unit)
         return search
 
     def go(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Fit:
             folder.begin(read)
             folder.record("running", read, tracked)
             try:
-                with open_asked(
+                with open_requested_run(
                     folder.path, options, name=folder.path.name, method="fit", warn=case.console.warn,
                     quality=f"quality/{case.metric}",
                 ) as log:  # fmt: skip

@@ -10,7 +10,7 @@ from compress.contracts import RunOptions
 from compress.data.tables.groups import columns_of
 from compress.data.tables.table import Table
 from compress.errors import UserError
-from compress.measure.models import CostPlan, Measured, Subject, measure
+from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
 from compress.predict.fastest import get_requested_runtime
@@ -27,7 +27,7 @@ def measure_models(
     options: RunOptions,
     console: Console,
     sliced: Sequence[str] | None = None,
-) -> list[Measured]:
+) -> list[MeasuredModel]:
     """Measure models on a split of the labelled data that the options name; `against`, if given, comes first."""
     folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
     alone = against is None and len(folders) == 1
@@ -76,7 +76,7 @@ def open_labelled(
     return recipe, table
 
 
-def print_measured(console: Console, measured: Sequence[Measured]) -> None:
+def print_measured(console: Console, measured: Sequence[MeasuredModel]) -> None:
     columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
     console.table("", columns, rows)
     for line in conditions(measured[-1].measurement):

@@ -109,7 +109,7 @@ class Objective(Base):
 def _known(labels: Tensor) -> Tensor:
     """Which rows (tokens, of tags) have a label."""
     if _spans.is_spans(labels):
-        return _spans.known(labels)
+        return _spans.has_answer(labels)
     if not labels.is_floating_point():
         return labels != IGNORED
     missing = torch.isnan(labels)

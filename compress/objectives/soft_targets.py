@@ -90,7 +90,7 @@ class Objective(Base):
         ours, theirs = wide(field(student, "logits", _KIND)), wide(field(teacher, "logits", _KIND, "teacher"))
         same_shape(ours, theirs, "classes", _KIND)
         if _spans.is_spans(batch.labels):
-            ours, theirs = (_spans.in_rows(x, batch) for x in (ours, theirs))
+            ours, theirs = (_spans.pad_scores(x, batch) for x in (ours, theirs))
             return self._divergence(ours, theirs).mean(1).sum() / max(1, batch.rows)
         if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(

@@ -19,7 +19,7 @@ ZERO_POINT = {"MatMulInteger": (1, 3), "MatMulIntegerToFloat": (1, 5), "Dequanti
 """Operator → which of its inputs are the weights and their zero point."""
 
 
-def rewritten(source: Path | bytes) -> bytes:
+def rewrite_as_unsigned(source: Path | bytes) -> bytes:
     """The file with unsigned weights in place of signed ones. Raises UserError where the package onnx is missing."""
     try:
         import onnx

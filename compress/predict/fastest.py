@@ -14,7 +14,7 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.random_rows import mixed_lengths
 from compress.errors import UserError
-from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, expected_of
+from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
 from compress.onnx.runtimes import COMPILED, RUNTIMES, Runtime, versions
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -75,7 +75,7 @@ def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
         return
     tolerance = TOLERANCE if predictor.runtime == "torch-int8" else BF16_TOLERANCE
     batches = list(evaluation_batches(examples.take(np.arange(ROWS)), MAX_TOKENS))
-    check = expected_of(predictor.reference, "task", batches, what).check(_answer(predictor), tolerance)
+    check = compute_reference(predictor.reference, "task", batches, what).check(_answer(predictor), tolerance)
     check.require(predictor.runtime, str(predictor.folder), why=None, do="use --runtime torch")
 
 
@@ -90,7 +90,7 @@ def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> 
         other.run  # noqa: B018  # opens the file: what is wrong with it is said here
     except UserError as error:
         return RuntimeTrial(runtime, why_not=error.what)
-    check = expected_of(predictor.reference, "task", batches, "random tokens").check(_answer(other), tolerance)
+    check = compute_reference(predictor.reference, "task", batches, "random tokens").check(_answer(other), tolerance)
     return RuntimeTrial(runtime, check=check, why_not=check.complaint or "")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, Needs, Teacher
-from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Rows
@@ -164,7 +164,7 @@ class Predictor:
     def logits(self, examples, *, max_tokens: int = MAX_TOKENS) -> np.ndarray:
         """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order."""
         batches = evaluation_batches(examples, max_tokens)
-        return in_order(examples, ((batch.row_ids.numpy(), self(batch).cpu().numpy()) for batch in batches))
+        return restore_order(examples, ((batch.row_ids.numpy(), self(batch).cpu().numpy()) for batch in batches))
 
     def encode_rows(self, rows: Rows, *, max_length: int) -> Examples:
         """Labelled rows of a table, encoded for this model."""

@@ -14,7 +14,7 @@ from compress.contracts import Override
 from compress.errors import UserError, describe, did_you_mean, printable
 from compress.recipe.document import Place, Value, parse, read, tree
 from compress.recipe.explain import dotted, explain
-from compress.recipe.library import find_recipe, shown
+from compress.recipe.library import find_recipe, format_path
 from compress.recipe.renames import current_key, current_value, item_block, join_block, rename
 from compress.recipe.schema import Recipe
 
@@ -85,7 +85,7 @@ def compose(recipe: str | Path | Mapping[str, Any], *, where: str | None = None)
         path = None
     else:
         path = find_recipe(str(recipe), where=where)
-        root = read(path, shown(path))
+        root = read(path, format_path(path))
         root.content.setdefault("name", Value(path.stem, root.place))
     return _extend(root, path, [] if path is None else [path.resolve()])
 
@@ -130,7 +130,7 @@ def _extend(root: Value, path: Path | None, seen: list[Path]) -> Value:
         raise UserError("recipes extend each other in a cycle", where=where, why=chain)
     if len(seen) >= MAX_EXTENDS:
         raise UserError("too many recipes extend each other", where=where, why=f"more than {MAX_EXTENDS}")
-    base = _extend(read(base_path, shown(base_path)), base_path, [*seen, base_path.resolve()])
+    base = _extend(read(base_path, format_path(base_path)), base_path, [*seen, base_path.resolve()])
     base.content.pop("name", None)
     rename(root, like=base)
     return _merge(base, root)

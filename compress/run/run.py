@@ -21,7 +21,7 @@ from compress.run.folder import RUNS, Request, RunFolder, claim, is_finished, re
 from compress.run.journal import Journal
 from compress.run.measured import Measuring
 from compress.run.publish import tell
-from compress.run.results import Made, RunReport, input_folder, read_findings, work_folder
+from compress.run.results import ChainState, RunReport, input_folder, read_findings, work_folder
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
@@ -160,7 +160,7 @@ class Run:
         if table is not None:
             log.dataset(f"{table.called}/train", table.fingerprint, table.name, "training")
 
-    def _reused(self, made: Made) -> str:
+    def _reused(self, made: ChainState) -> str:
         """Which stages are of earlier runs."""
         runs = dict.fromkeys(made.reused.values())
         taken = [f"{', '.join(name for name, of in made.reused.items() if of == run)} from {run}" for run in runs]
@@ -178,7 +178,7 @@ class Run:
     def workplace(self, place: int, folder: Path) -> StageContext:
         """What the recipe's stage at `place` is given before any other has run; a teacher that is a recipe is made."""
         self.sources.open()
-        return self.contexts.of(self.selection.stage(place), folder, self.contexts.given(), self.teachers())
+        return self.contexts.of(self.selection.stage(place), folder, self.contexts.get_start(), self.teachers())
 
     def plan_shape(self, teacher: ModelShape | None, general: ModelShape | None) -> ModelShape | None:
         """The shape of the model that the stages will make: see `Contexts.plan_shape`."""
@@ -232,7 +232,7 @@ class Run:
             lines.append(f"corpus: {corpus.name}: {corpus.sizes}")
         lines += self._describe_teacher()
         for number, index in enumerate(self.selection.indices, 1):
-            stage = self.contexts.planned(self.selection.stage(index))
+            stage = self.contexts.plan_stage(self.selection.stage(index))
             lines += [f"stage {number}: {line}" for line in stage.plan()]
         self.console.result(self.recipe.dump_yaml().rstrip())
         for line in lines:

@@ -9,7 +9,7 @@ from pathlib import Path
 from compress.contracts import Override, StageSpec
 from compress.errors import UserError, did_you_mean, nearest
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.ensemble import Ensemble, Member, together
+from compress.modelfolder.ensemble import Ensemble, Member, normalize_weights
 from compress.modelfolder.resolve import resolve
 from compress.recipe import LoadedRecipe, Recipe, TeacherRow
 from compress.recipe.library import SUFFIXES
@@ -88,7 +88,7 @@ def join_teachers(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
     if recipe.teachers is None:
         return made[0]
     names = [row.model if row.seed is None else f"{row.model} (seed {row.seed})" for row in recipe.teachers]
-    weights = together([row.weight for row in recipe.teachers])
+    weights = normalize_weights([row.weight for row in recipe.teachers])
     members = []
     for name, one, weight in zip(names, made, weights, strict=True):
         assert one.task is not None

@@ -36,7 +36,7 @@ _BEFORE_DELETE = point("clean.before_delete")
 _AFTER_DELETE = point("clean.after_delete")
 
 
-def beside(target: Path, kind: str) -> Path:
+def make_name_beside(target: Path, kind: str) -> Path:
     """A fresh temporary name next to `target`. UserError when the target's own name leaves no room for it."""
     name = target.name
     if len(os.fsencode(name)) > _LONGEST:

@@ -50,7 +50,7 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def changing(database: Path) -> Iterator[sqlite3.Connection]:
+def open_transaction(database: Path) -> Iterator[sqlite3.Connection]:
     """A connection whose changes are made together when the block ends well, and not at all when it raises."""
     try:
         with closing(sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)) as connection:

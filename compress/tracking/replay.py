@@ -32,7 +32,7 @@ _AFTER_SEND = point("tracking.after_send")
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}
 
 
-def refused(error: BaseException) -> bool:
+def is_rejected(error: BaseException) -> bool:
     """True when the store said no to this very content."""
     return getattr(error, "error_code", None) in _REFUSALS
 
@@ -141,7 +141,7 @@ class Replay:
             try:
                 self._log(client, call)
             except Exception as error:
-                if not refused(error):
+                if not is_rejected(error):
                     raise
                 self._known = False  # perhaps it is the run that is not there any more
                 self._check_run(client)
@@ -153,7 +153,7 @@ class Replay:
             try:
                 self._log(client, single)
             except Exception as error:
-                if not refused(error):
+                if not is_rejected(error):
                     raise
                 self._refuse(error)
 
@@ -258,7 +258,7 @@ class Replay:
         except FileNotFoundError as error:
             self._refuse(error)
         except Exception as error:
-            if not refused(error):
+            if not is_rejected(error):
                 raise
             self._refuse(error)
 

@@ -189,7 +189,7 @@ class TrackedRun:
         if self._sender is not None:
             self._sender.flush(seconds)
             self._sender.close()
-        sent = self._sender.sent if self._sender else 0
+        sent = self._sender.sent_records if self._sender else 0
         left = max(self._written - sent, 0)
         sync = f"compress sync {_shell(self.folder)}" if left else None
         self._ending = Ending(status, self.run_id, left, sync)
@@ -276,7 +276,7 @@ def open_run(
     return TrackedRun(folder, start, journal, written, sender, warn, store, held, tables)
 
 
-def open_asked(
+def open_requested_run(
     folder: Path, options: RunOptions, *, method: str, warn: Callable[[str], None], **said: Any
 ) -> TrackedRun:
     """`open_run` for the experiment and in the store that a command line asks for. said: its other arguments; the name

@@ -18,7 +18,7 @@ DEPTH = 6  # folders below the one that is named
 
 
 @dataclass(frozen=True)
-class Synced:
+class SyncedRun:
     """folder: of the run.  sent: records sent now.  refused: records the store will never take.  live: left alone, as
     its process still runs."""
 
@@ -47,7 +47,7 @@ def _journals(folder: Path, depth: int) -> Iterator[Path]:
             yield from _journals(child, depth - 1)
 
 
-def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[Synced]:
+def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[SyncedRun]:
     """Sends what is missing of every run in `folder`; a run whose process died becomes KILLED.
 
     Sending twice changes nothing. UserError: no run here; the store cannot be named, or does not answer.
@@ -64,7 +64,7 @@ def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = 
     return [sync_run(one, uri=uri, warn=warn) for one in folders]
 
 
-def sync_run(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> Synced:
+def sync_run(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> SyncedRun:
     """`sync` for one run's folder."""
     journal = rec.read(folder)
     store = store_of(journal, uri)
@@ -74,10 +74,10 @@ def sync_run(folder: Path, *, uri: str | None = None, warn: Callable[[str], None
     except UserError as error:
         if error.code != ExitCode.REFUSED:
             raise
-        return Synced(folder, journal.start["name"], None, rec.RUNNING, 0, 0, live=True)
+        return SyncedRun(folder, journal.start["name"], None, rec.RUNNING, 0, 0, live=True)
 
 
-def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> Synced:
+def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> SyncedRun:
     journal = rec.read(folder)  # again, now that nobody else may write
     not_beyond(rec.state_path(folder), len(journal.records))
     if journal.status == rec.RUNNING:
@@ -95,7 +95,7 @@ def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> Synced:
         ) from error
     state = replay.state
     status = rec.read(folder).status
-    return Synced(folder, journal.start["name"], state.run_id, status, replay.sent_now, state.refused)
+    return SyncedRun(folder, journal.start["name"], state.run_id, status, replay.sent_now, state.refused)
 
 
 def _bury(folder: Path, journal: rec.Journalled) -> None:

@@ -209,7 +209,7 @@ class _Run:
         assert self.context.validate is not None
         self.module.eval()
         try:
-            with rng.preserved(self.device), torch.no_grad():
+            with rng.preserve_generators(self.device), torch.no_grad():
                 metrics = {name: float(value) for name, value in self.context.validate(self.module).items()}
                 return {**metrics, **self._ask_observer(metrics)}
         except Stopped:

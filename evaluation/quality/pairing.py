@@ -1,7 +1,8 @@
 """A model's figure on resamples of its rows, kept: what a paired interval with another model needs later.
 
 The rows that a resample draws follow from the seed and their number, so the figures of two models on the same rows
-belong together one by one, whatever the metric and without the rows themselves (Koehn 2004; `intervals.resampled`).
+belong together one by one, whatever the metric and without the rows themselves (Koehn 2004;
+`intervals.resample_figure`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.quality.intervals import Interval, percentile_interval, resampled
+from evaluation.quality.intervals import Interval, percentile_interval, resample_figure
 
 FORMAT = "resampled-1"
 SEED = 0
@@ -77,7 +78,7 @@ def resample_metric(
 
     Raises ValueError on no rows.
     """
-    value, figures = resampled(rows, score, resamples=resamples, seed=SEED)
+    value, figures = resample_figure(rows, score, resamples=resamples, seed=SEED)
     return Resampled(metric, data, rows, value, figures, stream(rows))
 
 

@@ -22,9 +22,9 @@ from compress.contracts import Batch, MaskingSpec, NoiseSpec, TrainingPlan
 from compress.data.batches.batches import CorpusBatches
 from compress.data.reading import file_corpus as filecorpus
 from compress.data.reading.corpus import Corpus
-from compress.data.reading.file_corpus import FileCorpus, held_apart, open_corpus
+from compress.data.reading.file_corpus import FileCorpus, open_corpus, select_split
 from compress.data.text import token_store as tokenstore
-from compress.data.text.token_store import Sharded, stored_tokens
+from compress.data.text.token_store import ShardedArray, stored_tokens
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import Tokens, tokenize
 from compress.errors import UserError
@@ -242,7 +242,7 @@ def test_shards_read_like_one_array(
     for number, part in enumerate(parts):
         paths.append(folder / str(number))
         paths[-1].write_bytes(part.astype(np.int64).tobytes())
-    sharded, array = Sharded(paths, np.int64), np.concatenate(parts)
+    sharded, array = ShardedArray(paths, np.int64), np.concatenate(parts)
     assert len(sharded) == len(array)
     assert np.array_equal(sharded[start:stop], array[start:stop])
     places = random.integers(0, len(array), 20)
@@ -276,7 +276,7 @@ def test_a_large_corpus_is_streamed_without_being_asked_to(tmp_path: Path, monke
 def test_documents_are_held_out_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = [f"{text} {i}" for i, text in enumerate(texts(400, 3))]
     monkeypatch.setattr(filecorpus, "HELD_OUT", 7)
-    parts = {split: list(held_apart(iter(found), split)) for split in ("train", "validation")}
+    parts = {split: list(select_split(iter(found), split)) for split in ("train", "validation")}
     assert len(parts["validation"]) == 7
     assert sorted(parts["train"] + parts["validation"]) == sorted(found)
     corpus = open_corpus(str(write(tmp_path, "jsonl", found)), stream=True)

@@ -110,12 +110,12 @@ def start(probe: Any, teacher: Any, model: Model | None = None, **changes: Any) 
 
 
 def before(kind: str, at: Start) -> Finding | None:
-    return made(kind).before(at)
+    return made(kind).check_start(at)
 
 
 def during(kind: str, at: Start, ours: np.ndarray, *readings: Mapping[str, float]) -> Finding | None:
     rows = readings or ({"step": 0, "probe_loss": 1.0}, {"step": 100, "probe_loss": 0.5})
-    return made(kind).during(Course(at, ours, rows))
+    return made(kind).check_progress(Course(at, ours, rows))
 
 
 def made(kind: str) -> Check:

@@ -216,7 +216,7 @@ def same_file() -> Callable[[Path], None]:
     """Write the folder as an ONNX file, and compare their answers as `compress export` does."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from compress.onnx.check import expected_of, file_answer
+    from compress.onnx.check import compute_reference, file_answer
     from compress.onnx.encoder import encode
     from compress.onnx.session import OnnxSession
 
@@ -224,7 +224,7 @@ def same_file() -> Callable[[Path], None]:
         loaded = load_model(folder)
         session = OnnxSession(encode(loaded.model, "task").SerializeToString())
         batches = batches_of(loaded)
-        checked = expected_of(loaded.model, "task", batches, "a toy").check(file_answer(session))
+        checked = compute_reference(loaded.model, "task", batches, "a toy").check(file_answer(session))
         assert checked.complaint is None
 
     return check

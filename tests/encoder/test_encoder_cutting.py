@@ -7,7 +7,7 @@ import torch
 from encoder_helpers import RELAXED, UNIFORM, VARIATIONS, batch, model, needs, padded
 
 from compress.encoder.config.low_rank import is_low_rank
-from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.gates import Widths, apply_gates
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import KeptUnits, prune_units, units
 from compress.errors import UserError
@@ -44,7 +44,7 @@ def test_the_cut_model_answers_as_the_masked_one(name: str) -> None:
     kept = some(source)
     masks = Widths.of(kept, source.config)
     made = prune_units(source, kept)
-    with gated(source, masks):
+    with apply_gates(source, masks):
         wanted = outputs(source)
     for ours, theirs in zip(outputs(made), wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)

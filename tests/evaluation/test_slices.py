@@ -16,7 +16,7 @@ from evaluation.quality.intervals import bootstrap_rows
 from evaluation.quality.multiple import holm
 from evaluation.quality.paired import paired_accuracy
 from evaluation.quality.pairing import Resampled, resample_metric
-from evaluation.quality.slices import FEWEST, Answers, Members, Slice, by_quarter, by_value, slices, worse
+from evaluation.quality.slices import FEWEST, Answers, Members, Slice, by_quarter, by_value, find_worse, slices
 
 
 def of_right(right: np.ndarray) -> Answers:
@@ -54,7 +54,7 @@ def test_the_group_that_fails_more_is_named_and_the_others_are_not() -> None:
     theirs = random.random(800) < 0.9
     ours = theirs & ~((group == "c") & (random.random(800) < 0.3))
     found = slices(by_value("group", group), of_right(ours), of_right(theirs))
-    assert [s.name for s in worse(found)] == ["c"]
+    assert [s.name for s in find_worse(found)] == ["c"]
     assert {s.verdict for s in found if s.name != "c"} == {"no measurable difference"}
 
 

@@ -12,8 +12,8 @@ import torch
 from compress.contracts import Batch
 from compress.encoder.config.quantization import Quantization
 from compress.encoder.config.schemes import QuantizationSpec, SchemeName
-from compress.encoder.integers.convert import calibrate, planned
-from compress.encoder.integers.convert import quantized as make_quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization
+from compress.encoder.integers.convert import quantize_model as make_quantized
 from compress.encoder.integers.fake_quantized import quantizable, quantized_modules, set_mode, use
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
@@ -43,7 +43,7 @@ def quantized(wiring: str = "bert", heads: str = "none", scheme: dict[str, Any] 
     """A quantized model, calibrated on random rows. scheme: by name, or quantizers for every matrix and table."""
     plain = floats.model_of(wiring, heads)
     if isinstance(scheme, str):
-        how = planned(QuantizationSpec.model_validate({"scheme": scheme}), plain)
+        how = plan_quantization(QuantizationSpec.model_validate({"scheme": scheme}), plain)
     else:
         how = Quantization.from_dict(
             {

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from compress.contracts import LayerGroups
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import quantized_modules
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
@@ -62,7 +62,7 @@ def drawn(seed: int) -> Model:
 
 def rounded(plain: Model, scheme: str) -> Model:
     """With ranges of the file's own tests' rows."""
-    made = quantized(plain, planned(QuantizationSpec.model_validate({"scheme": scheme}), plain)).eval()
+    made = quantize_model(plain, plan_quantization(QuantizationSpec.model_validate({"scheme": scheme}), plain)).eval()
     calibrate(made, [whole.packed()])
     return made
 

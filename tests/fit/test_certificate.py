@@ -18,7 +18,7 @@ from compress.fit.certificate.document import sentences
 from compress.fit.certificate.verify import check_files, check_latency, check_quality, check_size
 from compress.fit.cost.serving import Serving
 from compress.fit.make.candidates import PLANS, Candidates
-from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, Timing, best_of, read_evaluation, timed_alike
+from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, Timing, best_of, read_evaluation, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.plan.search import choose_result, front
 from compress.fit.request.bounds import Bounds
@@ -155,15 +155,15 @@ def test_models_of_one_plan_take_the_same_time() -> None:
     for steps, ms, value, apart in ((500, 3.1, 0.87, 0.15), (1500, 2.9, 0.88, 0.1), (3500, 3.05, 0.885, 0.08)):
         healed = judged("healed", 9, 3.0, value, apart)
         rows.append(dataclasses.replace(healed, plan=plain.plan, timing=timing(ms), steps=steps))
-    assert {j.timing.ms for j in timed_alike(rows)} == {3.05}, "the middle one of the quiet ones"
-    assert {j.timing.ms for j in timed_alike(rows[:1])} == {timing(2.8, cpu_share=0.5).ms}
+    assert {j.timing.ms for j in share_timings(rows)} == {3.05}, "the middle one of the quiet ones"
+    assert {j.timing.ms for j in share_timings(rows[:1])} == {timing(2.8, cpu_share=0.5).ms}
     left, met = choose_result(rows, Bounds(max_ms=2.85), best_of)
     assert (left.steps, met) == (3500, False), "not the untrained one, which a busy machine made the fastest"
     left, met = choose_result(rows, Bounds(max_ms=3.07), best_of)
     assert (left.steps, met) == (3500, True)
     other = judged("other", 9, 2.0, 0.80)
     assert choose_result([*rows, other], Bounds(max_ms=2.85), best_of)[0].name == "other"
-    assert [j.steps for j in timed_alike(rows)] == [0, 500, 1500, 3500]
+    assert [j.steps for j in share_timings(rows)] == [0, 500, 1500, 3500]
 
 
 def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: pytest.MonkeyPatch) -> None:

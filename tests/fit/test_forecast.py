@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compress.fit.cost.blocks import Blocks, LayerCost
-from compress.fit.loss.past_fits import FEWEST, MOST, Experience, Made
+from compress.fit.loss.past_fits import FEWEST, MOST, Experience, PastPlan
 from compress.tracking.reading import StoredRun
 
 
@@ -28,8 +28,8 @@ def test_a_margin_is_of_the_scatter_and_not_of_the_mean() -> None:
     assert blocks(0.98, 1.0, 1.02).margin < blocks(0.9, 1.0, 1.1).margin
 
 
-def plans(count: int, parent: str = "mine", loss: float = 0.1) -> list[Made]:
-    return [Made(parent, loss, 0.1 * i) for i in range(count)]
+def plans(count: int, parent: str = "mine", loss: float = 0.1) -> list[PastPlan]:
+    return [PastPlan(parent, loss, 0.1 * i) for i in range(count)]
 
 
 def test_an_interval_needs_enough_plans_alike() -> None:
@@ -44,7 +44,7 @@ def test_an_interval_needs_enough_plans_alike() -> None:
 
 
 def test_plans_of_this_model_count_first_and_the_nearest_of_many() -> None:
-    others = [Made("other", 0.1, 50.0 + i) for i in range(FEWEST)]
+    others = [PastPlan("other", 0.1, 50.0 + i) for i in range(FEWEST)]
     mine = Experience([*others, *plans(FEWEST)], "mine").expected(0.1)
     assert mine is not None
     assert mine.high < 1
@@ -60,9 +60,9 @@ def test_plans_of_this_model_count_first_and_the_nearest_of_many() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.floats(-5, 90)), max_size=40), st.floats(0, 2))
 def test_an_interval_holds_its_median_and_is_of_plans_alike(rows: list[tuple[float, float]], loss: float) -> None:
-    past = Experience([Made("a", x, y) for x, y in rows], "a")
+    past = Experience([PastPlan("a", x, y) for x, y in rows], "a")
     found = past.expected(loss)
-    assert (found is None) == (past.alike(loss) < FEWEST)
+    assert (found is None) == (past.count_similar(loss) < FEWEST)
     if found is not None:
         assert found.low <= found.value <= found.high
         assert FEWEST <= found.plans <= MOST
@@ -78,4 +78,4 @@ def test_what_the_store_holds() -> None:
     ]
     stored = [StoredRun(str(i), "", "", 0, "", row, {}, {"compress.fit_parent": "mine"}) for i, row in enumerate(runs)]
     past = Experience.of(SimpleNamespace(having=lambda tag: stored), "accuracy", "mine")  # pyright: ignore[reportArgumentType]
-    assert past.made == [Made("mine", 0.1, 0.5)]
+    assert past.made == [PastPlan("mine", 0.1, 0.5)]

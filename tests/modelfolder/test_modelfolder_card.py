@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from compress.contracts import FAKE, Measurement
 from compress.encoder.modules.model import Model
-from compress.measure.models import Measured, Subject
+from compress.measure.models import MeasuredModel, Subject
 from compress.modelfolder import card
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
 from compress.modelfolder.meta import CERTIFICATE, SlicesNote
@@ -149,14 +149,14 @@ def sections(text: str) -> dict[str, list[str]]:
     return {p.partition("\n")[0]: [line for line in p.splitlines()[1:] if line] for p in parts}
 
 
-def failing(broken: float, kinds: str = "ab", rows: int = 100) -> Measured:
+def failing(broken: float, kinds: str = "ab", rows: int = 100) -> MeasuredModel:
     """A student that fails a share of the rows of the first half of the kinds, and no other."""
     kind = np.repeat(list(kinds), rows)
     place = np.tile(np.arange(rows) / rows, len(kinds))
     theirs = place < 0.9
     ours = theirs & ~(np.isin(kind, list(kinds[: len(kinds) // 2])) & (place < broken))
     found = slices(by_value("kind", kind), Answers(of_mean(ours), ours), Answers(of_mean(theirs), theirs), seed=0)
-    return Measured(Subject("s", Path("s"), "student"), Measurement({}, {}), metric="accuracy", slices=found)
+    return MeasuredModel(Subject("s", Path("s"), "student"), Measurement({}, {}), metric="accuracy", slices=found)
 
 
 def test_a_model_without_any_measurement_says_only_what_is_known(tiny_model: Model, tmp_path: Path) -> None:

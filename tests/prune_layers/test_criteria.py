@@ -20,7 +20,7 @@ from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
-from compress.stages.prune_layers.gates import gated, row_gradients
+from compress.stages.prune_layers.gates import apply_layer_gates, row_gradients
 from compress.stages.prune_layers.stage import PACKAGE, build
 from compress.stages.prune_layers.study import LayerStudy, neighbours
 from evaluation.representation.hsic import UndefinedError
@@ -193,7 +193,7 @@ def test_measured_losses_agree_with_each_other() -> None:
 def test_a_shut_gate_is_a_layer_that_is_not_there(shape: str) -> None:
     whole, batch = model(shape), batches()[0]
     cut = take_layers(whole, [0, 1, 3, 4])
-    with torch.no_grad(), gated(whole, lambda layer: torch.tensor(float(layer != 2))):
+    with torch.no_grad(), apply_layer_gates(whole, lambda layer: torch.tensor(float(layer != 2))):
         shut = whole(batch, Needs(logits=True)).logits
     torch.testing.assert_close(shut, cut(batch, Needs(logits=True)).logits, atol=1e-5, rtol=1e-4)
     assert whole(batch, Needs(logits=True)).logits is not None, "the hooks are gone"
@@ -234,7 +234,10 @@ def test_gate_gradients_are_those_of_finite_differences() -> None:
     assert found.shape == (DEPTH, 8)
     losses = []
     for value in (1 + 1e-4, 1 - 1e-4):
-        with torch.no_grad(), gated(whole, lambda layer, v=value: torch.tensor(v if layer == 1 else 1.0).double()):
+        with (
+            torch.no_grad(),
+            apply_layer_gates(whole, lambda layer, v=value: torch.tensor(v if layer == 1 else 1.0).double()),
+        ):
             losses.append(float(study.summed_loss(whole(batch, Needs(logits=True)), batch)))
     assert float(found[1].sum()) == pytest.approx((losses[0] - losses[1]) / 2e-4, rel=1e-3)
 

@@ -16,7 +16,7 @@ from tokenizers import models, pre_tokenizers
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.stages.prune_vocab.dependencies import take_apart
-from compress.stages.prune_vocab.rebuild import rebuilt
+from compress.stages.prune_vocab.rebuild import rebuild_tokenizer_files
 from compress.stages.prune_vocab.selection import Choice, always, choose
 from compress.stages.prune_vocab.spec import Spec
 from compress.stages.prune_vocab.usage import Reading, loss
@@ -163,7 +163,7 @@ def test_ids_with_gaps_that_the_library_would_close() -> None:
     made.add_special_tokens(["[X]"])
     pieces = take_apart(Tokenizer.from_files({"tokenizer.json": made.to_str().encode()}), "here")
     with pytest.raises(UserError, match=r"the tokenizer cannot be rebuilt: '\[X\]' would have the id"):
-        rebuilt(pieces, np.array([-7, 0, 1, 2, 4]), "here")
+        rebuild_tokenizer_files(pieces, np.array([-7, 0, 1, 2, 4]), "here")
 
 
 def test_characters_that_would_be_lost_without_a_trace() -> None:

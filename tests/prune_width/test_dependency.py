@@ -21,10 +21,10 @@ from compress.contracts import Needs, WidthScores
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
 from compress.encoder.config.low_rank import is_low_rank
 from compress.encoder.infer.statistics import collect
-from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.gates import Widths, apply_gates
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape import narrow_method
-from compress.encoder.reshape.basis import picked
+from compress.encoder.reshape.basis import select_channels
 from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.encoder.reshape.narrow import narrow
 from compress.errors import UserError
@@ -54,8 +54,8 @@ def test_the_graph_finds_what_direct_selection_takes(name: str, monkeypatch: pyt
     made = cut_channels(source, CHANNELS)
     assert made.config.hidden == len(CHANNELS)
     assert made.config.layers == source.config.layers, "heads and neurons keep their widths"
-    chosen = picked(16, torch.tensor(CHANNELS))
-    monkeypatch.setattr(narrow_method, "principal", lambda *_: chosen)
+    chosen = select_channels(16, torch.tensor(CHANNELS))
+    monkeypatch.setattr(narrow_method, "compute_principal_basis", lambda *_: chosen)
     text = [batch([9, 7, 5, 5], source.config, seed=s) for s in range(2)]
     same(made, narrow(source, made.config, "svd", statistics=collect(source, text)))
     output = made(batch([5, 3], made.config), needs(made.config))
@@ -226,7 +226,7 @@ def test_heads_and_neurons_as_the_library_and_the_masks_have_them(name: str) -> 
     with torch.no_grad():
         ours = made(text, asked).logits
         library = theirs(text, asked).logits
-        with gated(source, Widths.of(kept, source.config)):
+        with apply_gates(source, Widths.of(kept, source.config)):
             masked = source(text, asked).logits
     assert ours is not None
     torch.testing.assert_close(ours, library, rtol=0, atol=1e-6)

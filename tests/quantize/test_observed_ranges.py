@@ -11,13 +11,13 @@ import torch
 from compress.contracts import Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import integer_megabytes, quantized_modules
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model, save_model
 from compress.predict.predictor import fixed_batch
-from compress.stages.quantize.stage import fallen_back
+from compress.stages.quantize.stage import apply_fallback
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
 SCHEMES = ("per-token", "static", "static-ema", "static-percentile", "static-mse", "static-kl", "lsq", "lsq-plus")
@@ -30,7 +30,7 @@ def small() -> Model:
 
 def made(**spec: Any) -> Model:
     model = small()
-    whole = quantized(model, planned(QuantizationSpec(**spec), model)).eval()
+    whole = quantize_model(model, plan_quantization(QuantizationSpec(**spec), model)).eval()
     calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
     return whole
 
@@ -61,11 +61,11 @@ def test_the_last_rule_counts_and_nothing_is_matched_in_silence() -> None:
 
 def test_what_cannot_be_calibrated_names_the_module() -> None:
     model = small()
-    whole = quantized(model, planned(QuantizationSpec(scheme="static"), model)).eval()
+    whole = quantize_model(model, plan_quantization(QuantizationSpec(scheme="static"), model)).eval()
     with pytest.raises(UserError, match=r"encoder\.layers\.0\.attention\.query: no activations were observed"):
         calibrate(whole, [])
     with pytest.raises(UserError, match="the model is quantized already, and quantizing it again needs float weights"):
-        quantized(made(), planned(QuantizationSpec(), model))
+        quantize_model(made(), plan_quantization(QuantizationSpec(), model))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_inputs_without_a_range_are_refused(scheme: str, change: dict[str, float
     model = small()
     for name, value in change.items():
         torch.nn.init.constant_(getattr(model.encoder.embeddings.norm, name), value)
-    whole = quantized(model, planned(QuantizationSpec(scheme=scheme), model)).eval()
+    whole = quantize_model(model, plan_quantization(QuantizationSpec(scheme=scheme), model)).eval()
     with pytest.raises(UserError) as error:
         calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
     assert error.value.line() == f"encoder.layers.0.attention.query: {message}"
@@ -91,11 +91,11 @@ def test_inputs_without_a_range_are_refused(scheme: str, change: dict[str, float
 
 def test_the_worst_modules_fall_back_to_16_bits_or_to_float() -> None:
     model, batch = small(), fixed_batch(CONFIG, 3, 7)
-    plan = planned(QuantizationSpec(scheme="static"), model)
-    whole = quantized(model, plan).eval()
+    plan = plan_quantization(QuantizationSpec(scheme="static"), model)
+    whole = quantize_model(model, plan).eval()
     calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
     back = frozenset(quantized_modules(whole)) - {"encoder.layers.1.feed_forward.down"}
-    wide, plain = (fallen_back(model, whole, plan, back, to) for to in ("16-bit", "float"))
+    wide, plain = (apply_fallback(model, whole, plan, back, to) for to in ("16-bit", "float"))
     assert set(quantized_modules(plain)) == {"encoder.layers.1.feed_forward.down"}
     with torch.no_grad():
         ours, theirs = (m(batch, Needs(logits=True)).logits for m in (wide, plain))

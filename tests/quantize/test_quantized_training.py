@@ -17,7 +17,7 @@ from compress.errors import UserError
 from compress.predict.predictor import fixed_batch
 from compress.run.choice import Candidate, best_of, sentences
 from compress.stages.distill import quantization_aware as rounding
-from compress.stages.distill.quantization_aware import Ranges, add_quantizers, with_dropout
+from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
@@ -103,10 +103,10 @@ def test_ranges_that_cannot_stand_still(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_dropout_of_a_student_that_trains() -> None:
-    model = with_dropout(small(), 0.0).train()
+    model = set_dropout(small(), 0.0).train()
     assert torch.equal(logits_of(model), logits_of(model))
     assert model.config.dropout == 0.1, "what is written is what it was"
-    model = with_dropout(small(), None).train()
+    model = set_dropout(small(), None).train()
     assert not torch.equal(logits_of(model), logits_of(model))
 
 

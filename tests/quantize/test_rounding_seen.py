@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from compress.analyze import quantization as told
-from compress.analyze.rounding import WAYS, Rounding, rounding
+from compress.analyze.rounding import WAYS, Rounding, measure_rounding
 from compress.analyze.subject import Analysis
 from compress.contracts import Batch, Needs
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.integers.convert import plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.predict.predictor import fixed_batch
@@ -31,7 +31,7 @@ def small(config: EncoderConfig = CONFIG) -> Model:
 
 
 def looked(model: Model, *batches: Batch) -> Rounding:
-    return rounding(model, lambda: batches, "here")
+    return measure_rounding(model, lambda: batches, "here")
 
 
 def inputs_of(model: Model, name: str, *batches: Batch) -> torch.Tensor:
@@ -111,7 +111,7 @@ def test_a_layer_that_is_used_twice_counts_both_uses() -> None:
 
 def test_what_cannot_be_looked_at() -> None:
     model = small()
-    whole = quantized(model, planned(QuantizationSpec(), model))
+    whole = quantize_model(model, plan_quantization(QuantizationSpec(), model))
     with pytest.raises(UserError, match="quantized already") as caught:
         looked(whole, fixed_batch(CONFIG, 1, 3))
     assert caught.value.where == "here"

@@ -35,7 +35,7 @@ def recipe(*stages: dict[str, Any], **more: Any) -> Recipe:
     return load_recipe({"name": "x", "teacher": "t", "data": {"source": "d"}, "stages": list(stages), **more})
 
 
-def tutors(*stages: dict[str, Any], **more: Any) -> list[chain.Tutor]:
+def tutors(*stages: dict[str, Any], **more: Any) -> list[chain.TeacherSource]:
     made = recipe(*stages, **more)
     places = range(len(stages))
     return [chain.find_teacher_source(made, places, i) for i in places if made.stages[i].kind == "distill"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compress.data.embedded import lexicon
-from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Span, Writer, plain_quotes, written
+from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Span, Writer, format_words, plain_quotes
 from compress.data.embedded.opinions import DEPTHS, fitting
 from compress.data.embedded.splits import Row, collect, stream
 
@@ -81,7 +81,7 @@ def _asked(writer: Writer, evaluation: bool) -> tuple[Row, list[str]]:
         return whole
 
     clause = fitting(writer, evaluation, context)
-    text, starts = written(clause.words)
+    text, starts = format_words(clause.words)
     fact = writer.pick(facts)
     question, span = _question(writer, fact, facts)
     start, last = starts[span.start], span.end - 1

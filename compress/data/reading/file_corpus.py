@@ -66,11 +66,11 @@ class FileCorpus(Corpus):
         found = islice((text for path in paths for text in documents(path, self.column)), self.limit)
         texts = (text for text in found if text and not text.isspace())
         if self.cut:
-            return held_apart(texts, split)
+            return select_split(texts, split)
         return islice(texts, HELD_OUT) if split == "validation" else texts
 
 
-def held_apart(texts: Iterator[str], split: str) -> Iterator[str]:
+def select_split(texts: Iterator[str], split: str) -> Iterator[str]:
     """The validation documents among `texts`, or all others. Equal texts stay together, but for the last held out."""
     held = 0
     for text in texts:
@@ -192,7 +192,7 @@ def _batches(path: Path, kind: str | None, names: Sequence[str] | None) -> Itera
             else:
                 yield from pa.ipc.open_stream(source)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise files.damaged(path, kind, error) from error
+        raise files.make_damaged_error(path, kind, error) from error
 
 
 def _column(name: str, source: Source, asked: str | None, notes: list[str]) -> str | None:

@@ -103,7 +103,7 @@ def _unknown(name: str, path: Path) -> UserError:
     near = nearest(name, embedded_names())
     if near is not None:
         return UserError(f"no data set '{printable(name, 80)}'", do=f"did you mean the embedded set '{near}'?")
-    error = files.missing(path)
+    error = files.make_missing_error(path)
     if "/" not in name or (name.count("/") == 1 and not path.parent.is_dir()):
         hint = f"or hf:{name} for the hub" if "/" in name else "or an embedded set: " + ", ".join(embedded_names())
         error = UserError(error.what, why=error.why, do=f"{error.do}, {hint}" if error.do else hint)
@@ -168,7 +168,7 @@ def _saved(path: Path) -> dict[str, Frame] | None:
     from datasets import Dataset, load_from_disk
 
     try:
-        with hub.quiet():
+        with hub.silence_hub():
             made = load_from_disk(str(path))
     except Exception as error:  # the library raises many kinds for a damaged folder
         first = str(error).splitlines()[0] if str(error) else type(error).__name__

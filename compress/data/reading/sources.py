@@ -17,7 +17,7 @@ from compress.data.reading.places import Source, open_source
 from compress.data.tables import splits as splitting
 from compress.data.tables import table
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import Rows, Table, counted, first_rows
+from compress.data.tables.table import Rows, Table, first_rows, format_count
 from compress.data.task import Choices, Task
 from compress.data.text import texts
 from compress.errors import UserError
@@ -73,7 +73,9 @@ def open_table(
     roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
     if "label" not in roles and not bare and set(source.frames) != {"unlabelled"}:
-        raise UserError("cannot infer the label column", where=source.name, do=f"name it; {columns.listed(first)}")
+        raise UserError(
+            "cannot infer the label column", where=source.name, do=f"name it; {columns.format_columns(first)}"
+        )
     columns.same_columns(source.frames, roles, source.name)
     told_apart = columns.others(source.frames, roles, others, source.name)
     names = labels or _said_names(source, first, roles)
@@ -173,7 +175,7 @@ def _rows(
         bad |= {(what, roles["label"]): at for what, at in task.misfits(rows).items()}
     for (what, column), at in bad.items():
         if at.any():
-            told = f"{counted(int(at.sum()))} {what} ({first_rows(rows.numbers[at])})"
+            told = f"{format_count(int(at.sum()))} {what} ({first_rows(rows.numbers[at])})"
             if bad_rows == "refuse":
                 raise UserError(
                     told,

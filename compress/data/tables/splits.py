@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compress.data.tables.table import Rows, counted
+from compress.data.tables.table import Rows, format_count
 from compress.errors import UserError
 
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -41,7 +41,7 @@ def split_rows(rows: Rows, shares: Mapping[str, float], seed: int, where: str) -
         raise UserError(
             f"too few rows for {len(shares)} splits",
             where=where,
-            why=f"{counted(len(rows))}, {len(distinct)} of them different",
+            why=f"{format_count(len(rows))}, {len(distinct)} of them different",
             do=f"at least {SMALLEST} are needed, or give the splits as files",
         )
     bounds = np.cumsum(list(shares.values()))[:-1]
@@ -77,7 +77,7 @@ def complete(
         return {**have, **parts}
     if "validation" in wants and "train" in have:
         parts = split_rows(have["train"], {"train": 0.9, "validation": 0.1}, seed, where)
-        notes.append(f"no validation split: {counted(len(parts['validation']))} held out from train (seed {seed})")
+        notes.append(f"no validation split: {format_count(len(parts['validation']))} held out from train (seed {seed})")
         return {**have, **parts}
     lender = "validation" if "test" in wants else "test"
     if lender not in have:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -96,10 +96,6 @@ class Table:
             raise UserError(f"split '{name}' not found", where=self.name, do=did_you_mean(name, self.splits))
         return self.splits[name]
 
-    def noted(self, *notes: str) -> Table:
-        """The same table with more notes."""
-        return replace(self, notes=(*self.notes, *notes))
-
 
 def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str]) -> str:
     """sha256 over the content: equal for the same values whatever file format or chunking brought them."""
@@ -128,6 +124,6 @@ def first_rows(numbers: Sequence[int] | np.ndarray, limit: int = 3) -> str:
     return f"row{'' if len(numbers) == 1 else 's'} {shown}{' …' if len(numbers) > limit else ''}"
 
 
-def counted(count: int, noun: str = "row") -> str:
+def format_count(count: int, noun: str = "row") -> str:
     """`1 row`, `1,234 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -17,7 +17,7 @@ from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.labels import read_labels
 from compress.data.tables.table import UNLABELLED, Rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text.chunks import encode_chunks, pool
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError, printable
@@ -148,7 +148,7 @@ class Task(task.Task):
         """With two labels also F1 of the second."""
         return (*self.metrics, "f1_binary") if len(names) == 2 else self.metrics
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, C) logits, or those of all chunks, beside the class numbers."""
         assert isinstance(rows.labels, np.ndarray)
         logits = self.pooled(logits, examples)
@@ -158,7 +158,7 @@ class Task(task.Task):
         metrics = of_tables(gold, predicted, classes, {name: scores[name] for name in names if name in scores})
         metrics["calibration_error"] = calibration_error(logits / self.temperature, gold)
         majority = float(np.bincount(gold, minlength=classes).max() / len(gold))
-        return Scored(len(gold), metrics | {names[0]: of_mean(right)}, {"majority_baseline": majority}, right)
+        return ScoredAnswers(len(gold), metrics | {names[0]: of_mean(right)}, {"majority_baseline": majority}, right)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

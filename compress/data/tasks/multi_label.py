@@ -17,7 +17,7 @@ from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_lists import is_list, read_label_sets
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import Rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
 from evaluation.quality.agreement import bernoulli_divergence, sigmoid
@@ -93,7 +93,7 @@ class Task(task.Task):
         rows = [dict(zip(label_names, row, strict=True)) for row in sigmoid(logits).tolist()]
         return [Answer(tuple(name for name, share in row.items() if share > THRESHOLD), row) for row in rows]
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, C) logits beside the labels that apply. accuracy: the share of rows with exactly the right labels."""
         gold, predicted = examples.labels > THRESHOLD, logits > 0
         counts, exact = multilabel_counts(gold, predicted), exact_rows(gold, predicted)
@@ -102,7 +102,7 @@ class Task(task.Task):
             "f1_macro": of_counts(counts, f1_macro),
             "accuracy": of_mean(exact),
         }
-        return Scored(len(logits), metrics)
+        return ScoredAnswers(len(logits), metrics)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

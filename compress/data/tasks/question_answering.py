@@ -20,10 +20,10 @@ from compress.data.reading.frame import Column, Frame
 from compress.data.tables import answers
 from compress.data.tables.answer_spans import Reply, decode_spans
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import UNLABELLED, Rows, counted, first_rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.tables.table import UNLABELLED, Rows, first_rows, format_count
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text.passages import Windows, encode_windows, gold_positions, overlap
-from compress.data.text.tokenizer import Encoded, Tokenizer
+from compress.data.text.tokenizer import EncodedRows, Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence
@@ -114,7 +114,7 @@ class Task(task.Task):
                 raise UserError(
                     "no question has an answer",
                     where=f"{where}: {split}",
-                    why=f"{counted(len(unknown))}, and every list of answers is empty or missing",
+                    why=f"{format_count(len(unknown))}, and every list of answers is empty or missing",
                     do="training needs answers; name their column with --label-column",
                 )
             out.numbers[split] = found.spans
@@ -188,7 +188,7 @@ class Task(task.Task):
             tokenizer, questions, contexts, max_length=max_length, stride=self.stride, numbers=numbers
         )
         gold = gold_positions(windows, spans)
-        part = Encoded(windows.ids, windows.offsets, windows.segments, None, 0)
+        part = EncodedRows(windows.ids, windows.offsets, windows.segments, None, 0)
         notes = self._notes(windows, gold, spans, numbers, max_length)
         owners = numbers[windows.questions]
         return examples_of(tokenizer, [part], gold, owners, max_length, places=windows.spans, notes=notes)
@@ -208,7 +208,7 @@ class Task(task.Task):
         torn = torn[~self.without_label(spans)[torn]]
         if len(torn):
             notes.append(
-                f"{counted(len(torn))} with an answer that is longer than the overlap of the windows "
+                f"{format_count(len(torn))} with an answer that is longer than the overlap of the windows "
                 f"({first_rows(numbers[torn])}): not used for training"
             )
         return tuple(notes)
@@ -231,7 +231,7 @@ class Task(task.Task):
         check_outputs(logits, len(OUTPUTS), "expected (start and end)")
         return decode_spans(_windows(examples), logits, contexts, no_answer=no_answer, threshold=self.threshold)
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(T, 2) logits beside the gold answers, by the rules of their script (`evaluation.quality.answers`)."""
         assert isinstance(rows.labels, Ragged)
         contexts = rows.columns["context"].to_pylist()
@@ -241,7 +241,7 @@ class Task(task.Task):
         said = [reply.chosen.text for reply in self._replies(logits, examples, contexts, allowed)]
         scores = score_answers(said, gold, rules_of(gold))
         baselines = {"no_answer_baseline": float(unanswered.mean())} if unanswered.any() else {}
-        return Scored(len(rows), {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}, baselines)
+        return ScoredAnswers(len(rows), {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}, baselines)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

@@ -18,7 +18,7 @@ from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.scores import NAME, read_scores
 from compress.data.tables.table import Rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
@@ -97,7 +97,7 @@ class Task(task.Task):
         check_outputs(logits, 1, NAME)
         return [Answer(float(score)) for score in logits[:, 0]]
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, 1) outputs beside the scores. A correlation with a side that does not vary is undefined."""
         metrics, undefined = {}, {}
         for name, of_draws in CORRELATIONS.items():
@@ -105,7 +105,7 @@ class Task(task.Task):
                 metrics[name] = of_draws(examples.labels, logits[:, 0])
             except UndefinedCorrelationError as error:
                 undefined[name] = str(error)
-        return Scored(len(logits), metrics, undefined=undefined)
+        return ScoredAnswers(len(logits), metrics, undefined=undefined)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

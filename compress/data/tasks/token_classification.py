@@ -20,7 +20,7 @@ from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_lists import is_list, read_tags
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import UNLABELLED, Rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text import words
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
@@ -161,7 +161,7 @@ class Task(task.Task):
         """Entities where the tags tell chunks; else the share of right tags."""
         return ("entity_f1", "accuracy") if scheme_of(names) is not None else ("accuracy", "f1_macro")
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(T, C) logits beside the tags, resampled by sentence. A word without a piece counts as O, or as wrong."""
         assert isinstance(rows.labels, Ragged)
         gold, names = rows.labels, list(label_names)
@@ -175,9 +175,9 @@ class Task(task.Task):
             answered = tags.values >= 0
             scores = {"f1_macro": table_metrics(len(names))["f1_macro"]}
             tables = of_tables(gold.values[answered], tags.values[answered], len(names), scores, owners[answered])
-            return Scored(len(gold), {"accuracy": accuracy, **tables}, baselines)
+            return ScoredAnswers(len(gold), {"accuracy": accuracy, **tables}, baselines)
         counts, _ = entity_counts(_spelled(gold, names), _spelled(tags, names), scheme)
-        return Scored(len(gold), {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}, baselines)
+        return ScoredAnswers(len(gold), {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}, baselines)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

@@ -53,7 +53,7 @@ def passages(rows: Rows) -> Iterator[Passage]:
         yield from map(passage, values)
 
 
-def reworded(value: str | Sequence[str], found: Passage, others: Sequence[str | None]) -> str | list[str]:
+def replace_words(value: str | Sequence[str], found: Passage, others: Sequence[str | None]) -> str | list[str]:
     """The text (or list of words) with the word at each place replaced; None: it stays."""
     if not isinstance(value, str):
         words = list(value)
@@ -111,7 +111,9 @@ def copies(rows: Rows, candidates: Iterator[Sequence[Sequence[str]]], *, count: 
         seen = {_key(values)}
         for copy in range(count):
             new = [
-                reworded(value, found, [_pick(o, w) if h else None for o, h, w in zip(choices, hit[copy], which[copy])])
+                replace_words(
+                    value, found, [_pick(o, w) if h else None for o, h, w in zip(choices, hit[copy], which[copy])]
+                )
                 for value, found, choices, hit, which in drawn
             ]
             if _key(new) in seen:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from compress.console import silenced
+from compress.console import silence_output
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, copy_in_dtype
 from compress.encoder.integers.fake_quantized import QuantizedLinear, fold
@@ -119,7 +119,7 @@ def quantize_products(twin: Model, products: Products, where: str) -> None:
 
 def _torchao() -> Any:
     """Imported without what it says of kernels for other devices."""
-    with silenced():
+    with silence_output():
         import torchao.quantization as ao  # type: ignore[import-not-found]
     return ao
 

@@ -96,7 +96,7 @@ def require_device(device: torch.device) -> None:
     )
 
 
-def packed(weight: Tensor) -> Any:
+def pack_semi_structured(weight: Tensor) -> Any:
     """(out, in) 2:4, half precision → torch's sparse tensor. Raises RuntimeError for what no kernel takes."""
     with warnings.catch_warnings(action="ignore"):  # that it is a prototype
         return torch.sparse.to_sparse_semi_structured(weight.contiguous())
@@ -107,7 +107,7 @@ class SparseLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(packed(weight), requires_grad=False)
+        self.weight = nn.Parameter(pack_semi_structured(weight), requires_grad=False)
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ MORE = 12
 """Modules that an error lists."""
 
 
-def planned(spec: QuantizationSpec, model: nn.Module, where: str = "rules") -> Quantization:
+def plan_quantization(spec: QuantizationSpec, model: nn.Module, where: str = "rules") -> Quantization:
     """What `spec` means for this model, module by module.
 
     Raises UserError for a rule that matches nothing, with the nearest names, and where nothing is left to quantize.
@@ -70,7 +70,7 @@ def _nothing(pattern: str, known: Mapping[str, nn.Module], where: str) -> UserEr
     return UserError(f"'{printable(pattern, 80)}' matches no matrix or table of the model", where=where, do=hint)
 
 
-def quantized(model: Model, quantization: Quantization, where: str = "the model") -> Model:
+def quantize_model(model: Model, quantization: Quantization, where: str = "the model") -> Model:
     """A copy of a float model whose modules carry quantizers; those that must be calibrated are not yet.
 
     Raises UserError for a model that is quantized already.
@@ -118,7 +118,7 @@ def calibrate(model: Model, batches: Iterable[Batch], stop: Callable[[], None] =
     return rows
 
 
-def moving(model: nn.Module) -> Sequence[str]:
+def list_moving_ranges(model: nn.Module) -> Sequence[str]:
     """Names of modules whose input range follows the batches while training."""
     found = quantized_modules(model).items()
     return [name for name, module in found if getattr(getattr(module, "input_quantizer", None), "moves", False)]

@@ -40,7 +40,7 @@ from compress.quantizers._saturation import MIDDLE, PAIR_LIMIT, TOP, can_overflo
 
 WHERE = "--runtime torch-int8"
 
-Packs = dict[tuple[Any, ...], "Packed"]
+Packs = dict[tuple[Any, ...], "PackedMatrix"]
 """Largest input code, addresses of float matrices, and how they are quantized → what is multiplied: layers that share
 share."""
 
@@ -133,7 +133,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedMatrix:
     """A matrix as the kernel wants it. codes: one matrix (in, out), or two that add up to it.  scale: (out,) fp32."""
 
     codes: tuple[Tensor, ...]
@@ -196,7 +196,7 @@ def _multiply(
     )
 
 
-def _packed(parts: Sequence[QuantizedTensor], reader: Reader) -> Packed:
+def _packed(parts: Sequence[QuantizedTensor], reader: Reader) -> PackedMatrix:
     """Raises UserError where the product is not exact."""
     codes = torch.cat([part.codes for part in parts]).contiguous()
     scales = torch.cat([part.scale.float().expand(len(part.codes)) for part in parts]).contiguous()
@@ -205,7 +205,7 @@ def _packed(parts: Sequence[QuantizedTensor], reader: Reader) -> Packed:
     for part in summands:
         packed.append(torch.ops.onednn.qlinear_prepack(part, None))
         _require_exact(part, packed[-1], reader)
-    return Packed(tuple(packed), scales)
+    return PackedMatrix(tuple(packed), scales)
 
 
 def _halves(codes: Tensor) -> tuple[Tensor, Tensor]:

@@ -49,7 +49,7 @@ class Widths:
 
 
 @contextmanager
-def gated(model: Model, gates: Widths, batch: Batch | None = None) -> Iterator[None]:
+def apply_gates(model: Model, gates: Widths, batch: Batch | None = None) -> Iterator[None]:
     """Inside, what each head and each neuron gives is multiplied by its gate.
 
     gates: one for all rows, or for each row of `batch`, which the model must be called with then.
@@ -83,7 +83,7 @@ def gated(model: Model, gates: Widths, batch: Batch | None = None) -> Iterator[N
 
 
 @contextmanager
-def stream_gated(model: Model, gate: Tensor, batch: Batch | None = None) -> Iterator[None]:
+def apply_stream_gates(model: Model, gate: Tensor, batch: Batch | None = None) -> Iterator[None]:
     """Inside, each channel of the hidden states is multiplied by its gate where a layer reads them, and at the end.
 
     gate: (D,), or (B, D) for each row of `batch`.
@@ -118,7 +118,7 @@ def _spreading(batch: Batch | None) -> Callable[[Tensor], Tensor]:
 
 
 @contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
+def freeze_weights(model: nn.Module) -> Iterator[None]:
     """Inside, no weight of the model asks for a gradient, and nothing is dropped."""
     asked = [p for p in model.parameters() if p.requires_grad]
     was = model.training

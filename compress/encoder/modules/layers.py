@@ -147,7 +147,7 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
-        x = narrowed(x)
+        x = cast_for_autocast(x)
         return self.query(x), self.key(x), self.value(x)
 
     def forward(
@@ -171,7 +171,7 @@ class Attention(nn.Module):
         return self.output(context.flatten(-2))
 
 
-def narrowed(x: Tensor) -> Tensor:
+def cast_for_autocast(x: Tensor) -> Tensor:
     """x in autocast's precision: cast once, where autocast would cast it anew for each of several products."""
     device = x.device.type
     if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:

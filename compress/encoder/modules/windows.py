@@ -23,7 +23,7 @@ from compress.encoder.modules.pattern import AttentionPattern
 _BLOCK = 64  # queries
 
 
-def seen(length: int, pattern: AttentionPattern, device: torch.device) -> Tensor:
+def build_window_mask(length: int, pattern: AttentionPattern, device: torch.device) -> Tensor:
     """(length, length) bool: whether the row's token sees the column's. Quadratic: for maps, padding and export."""
     steps = torch.arange(length, device=device)
     return _visible(steps, steps, pattern)

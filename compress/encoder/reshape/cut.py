@@ -20,7 +20,7 @@ from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sparsity import refuse_sparse
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.students import part_of_layer, rebuilt
+from compress.encoder.reshape.students import part_of_layer, rebuild_model
 from compress.errors import UserError
 
 Indices = tuple[int, ...]
@@ -109,7 +109,7 @@ def prune_units(model: Model, kept: KeptUnits) -> Model:
                 at = torch.cat([at, at + shape.feed_forward])
         return found.detach().index_select(axis, at.to(found.device))
 
-    return rebuilt(model, config, tensor)
+    return rebuild_model(model, config, tensor)
 
 
 def inner_axis(path: Sequence[str], last: str) -> int | None:

@@ -16,7 +16,7 @@ from compress.errors import UserError
 from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import Evaluator, Timing
 from compress.fit.request.bounds import Bounds
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import private
 from compress.modelfolder.meta import CERTIFICATE
@@ -54,7 +54,7 @@ def issue(
     parent: Path,
     bounds: Bounds,
     serving: Serving,
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredModel],
     timing: Timing,
     *,
     labelled: bool,

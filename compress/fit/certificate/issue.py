@@ -15,7 +15,7 @@ from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
 from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.request.case import Case
-from compress.measure.models import CostPlan, Measured, Subject, measure
+from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.run.publish import log_measured
 from compress.stages.shared.stage import settings_for
@@ -56,7 +56,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
     return found
 
 
-def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) -> list[Measured]:
+def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) -> list[MeasuredModel]:
     subjects = [
         Subject("parent", case.source, "teacher", runtime="torch"),
         Subject(name, model, "student", runtime=runtime),

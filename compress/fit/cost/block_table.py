@@ -25,7 +25,7 @@ from compress.console import Console
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.fit.cost.blocks import Blocks, Curve, LayerCost, TableCost, ranks
-from compress.fit.cost.serving import FLOAT, Bits, Serving, answering, content, quantize_to_bits, stored
+from compress.fit.cost.serving import FLOAT, Bits, Serving, build_call, content, count_stored_bytes, quantize_to_bits
 from compress.onnx.runtimes import versions
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
@@ -263,16 +263,16 @@ def _built(
         serving.device
     )
     if not serving.writes:
-        return answering(made, serving), stored(made)
+        return build_call(made, serving), count_stored_bytes(made)
     written = content(made)
-    return answering(made, serving, written), len(written)
+    return build_call(made, serving, written), len(written)
 
 
 def _bytes(
     sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving, vocabulary: int
 ) -> int:
     made = quantize_to_bits(_model(sample, config, heads, vocabulary), _bits(sample), serving)
-    return len(content(made)) if serving.writes else stored(made)
+    return len(content(made)) if serving.writes else count_stored_bytes(made)
 
 
 def _bits(sample: _Sample) -> Bits:

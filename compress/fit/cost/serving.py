@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from compress.contracts import Needs
 from compress.encoder.config.schemes import GROUP4, MATRIX8, ROW8, TOKEN8, QuantizationSpec, Rule
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.products import prepare_integers
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
@@ -68,7 +68,7 @@ class Bits:
     other: int
 
     @classmethod
-    def alike(cls, bits: int, word: int | None = None) -> Bits:
+    def uniform(cls, bits: int, word: int | None = None) -> Bits:
         return cls({"encoder.layers.*": bits}, bits if word is None else word, bits if bits == FLOAT else 8)
 
 
@@ -83,7 +83,7 @@ def quantize_to_bits(model: Model, bits: Bits, serving: Serving) -> Model:
             rules.append(_table("encoder.embeddings.position", bits.other))
     if all(rule.weight is None for rule in rules):
         return model
-    made = quantized(model, planned(QuantizationSpec(scheme=None, rules=tuple(rules)), model)).eval()
+    made = quantize_model(model, plan_quantization(QuantizationSpec(scheme=None, rules=tuple(rules)), model)).eval()
     calibrate(made, [])
     return made
 
@@ -106,19 +106,19 @@ def content(model: Model) -> bytes:
     return encode(model, "task", notes=notes_of("0" * FINGERPRINT, "task")).SerializeToString()
 
 
-def answering(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[], object]:
+def build_call(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[], object]:
     """A call of a model in its runtime on a batch of the serving's shape. written: its file, where there is one."""
     config = model.config
     batch = fixed_batch(config, serving.batch, min(serving.length, config.max_positions)).to(serving.device)
     needs = Needs(logits=True)
     if serving.writes:
-        session = opened(content(model) if written is None else written, serving)
+        session = open_runtime(content(model) if written is None else written, serving)
         return lambda: session.run(batch)
     run = prepare_integers(model) if serving.runtime == "torch-int8" and config.quantization else prepare(model)
     return lambda: run(batch, needs)
 
 
-def opened(written: bytes, serving: Serving):
+def open_runtime(written: bytes, serving: Serving):
     """A file in its runtime."""
     from compress.onnx.openvino_session import OpenVinoSession
     from compress.onnx.session import OnnxSession
@@ -126,7 +126,7 @@ def opened(written: bytes, serving: Serving):
     return OpenVinoSession(written) if serving.runtime == "openvino" else OnnxSession(written)
 
 
-def stored(model: Model) -> int:
+def count_stored_bytes(model: Model) -> int:
     """Bytes of the weights that torch reads; a file's are those of `content`."""
     return 4 * sum(p.numel() for p in model.parameters())
 
@@ -158,10 +158,10 @@ __all__ = [
     "FLOAT",
     "Bits",
     "Serving",
-    "answering",
+    "build_call",
     "candidates",
     "content",
-    "opened",
+    "open_runtime",
     "quantize_to_bits",
-    "stored",
+    "count_stored_bytes",
 ]

@@ -8,15 +8,15 @@ from pathlib import Path
 from compress.fit import report
 from compress.fit.cost import cost_model
 from compress.fit.cost.cost_model import Costs
-from compress.fit.cost.serving import Serving, answering, quantize_to_bits
-from compress.fit.loss.saved_study import studied
+from compress.fit.cost.serving import Serving, build_call, quantize_to_bits
+from compress.fit.loss.saved_study import load_or_make_study
 from compress.fit.loss.study import Student
 from compress.fit.make.build import Maker
 from compress.fit.make.evaluator import Evaluator, Timing
 from compress.fit.plan.plans import Plan, Space
-from compress.fit.request.bounds import below_least
+from compress.fit.request.bounds import make_budget_error
 from compress.fit.request.case import Case
-from compress.fit.request.setup import least_megabytes
+from compress.fit.request.setup import compute_least_megabytes
 from compress.stages.prune_width.costs import Counts
 from compress.stages.shared.stage import settings_for
 
@@ -48,9 +48,9 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     """
     wanted, console, check = case.wanted, case.console, case.clock.check
     shape = {"batch": wanted.batch, "length": case.length, "device": case.options.device}
-    least = least_megabytes(case.loaded, case.options.runtime, shape)
+    least = compute_least_megabytes(case.loaded, case.options.runtime, shape)
     if case.bounds.max_mb is not None and case.bounds.max_mb < least:
-        raise below_least("--max-mb", case.bounds.max_mb, least, "MB")
+        raise make_budget_error("--max-mb", case.bounds.max_mb, least, "MB")
     found = cost_model.of(case.loaded, case.options.runtime, shape, folder, console)
     serving, blocks = found.serving, found.blocks
     judge = Evaluator(
@@ -60,7 +60,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     student = Student(
         case.loaded, case.task, case.table, serving, case.max_length, case.recipe.seed, check, console.note
     )
-    study, scales = studied(student, blocks, check, console.note, joins=wanted.saves_bytes)
+    study, scales = load_or_make_study(student, blocks, check, console.note, joins=wanted.saves_bytes)
     uncorrected = Space(study, blocks, 1.0, scales)
     check()
     timing = found.timing or _time_whole(case, found, judge, student, uncorrected)
@@ -84,7 +84,7 @@ def _time_whole(case: Case, found: Costs, judge: Evaluator, student: Student, sp
     timings = []
     for plan, made in ((whole, case.loaded.model), (narrow, model)):
         case.clock.check()
-        call = answering(quantize_to_bits(made, plan.modules(case.loaded.config), serving), serving)
+        call = build_call(quantize_to_bits(made, plan.modules(case.loaded.config), serving), serving)
         timings.append(judge.beside_parent(call, 40, 4.0))
     found.timing = timings[0]
     found.correct((whole.ms, timings[0].ms), (narrow.ms, timings[1].ms))

@@ -117,7 +117,7 @@ class Candidates:
             bench.judge.remember(found.timing)
             return found
         begun = time.monotonic()
-        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {report.planned(plan)}")
+        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {report.format_plan(plan)}")
         work.mkdir(parents=True, exist_ok=True)
         bench.maker.write(plan, bench.serving, work / "model", data_note(case.table))
         judged = bench.judge.evaluate(name, plan, work / "model", begun)

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from compress.data.tables.table import Rows
-from compress.data.task import Scored
+from compress.data.task import ScoredAnswers
 from compress.errors import UserError
-from compress.fit.cost.serving import Serving, answering, content
-from compress.fit.loss.study import apart
+from compress.fit.cost.serving import Serving, build_call, content
+from compress.fit.loss.study import compute_kl_to_parent
 from compress.fit.plan.plans import Plan
 from compress.modelfolder.folder import LoadedModel
 from compress.predict.predictor import Predictor, fixed_batch
@@ -168,10 +168,10 @@ class Evaluator:
         self.metric = self.task.metrics_of(self.names)[0]
         self.examples = reference.encode_rows(self.rows, max_length=max_length)
         self.theirs = reference.logits(self.examples)
-        self.scored: Scored = self.task.score(self.theirs, self.names, self.examples, self.rows)
+        self.scored: ScoredAnswers = self.task.score(self.theirs, self.names, self.examples, self.rows)
         self.parent_bytes = content(parent.model) if serving.writes else None
         self.least = self.typical = math.inf
-        self.parent_call = answering(parent.model, serving, self.parent_bytes)
+        self.parent_call = build_call(parent.model, serving, self.parent_bytes)
         self.parent_mb = (len(self.parent_bytes) if self.parent_bytes else weights_bytes(parent.path)) / MB
 
     @property
@@ -227,7 +227,7 @@ class Evaluator:
         return Evaluation(
             name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.measure_timing(predictor),
             scored.value(self.metric), 100 * lost.value, 100 * lost.low, 100 * lost.high,
-            apart(self.task, (logits, examples), (self.theirs, self.examples), self.names, self.rows),
+            compute_kl_to_parent(self.task, (logits, examples), (self.theirs, self.examples), self.names, self.rows),
             time.monotonic() - begun, steps, figures,
         )  # fmt: skip
 
@@ -240,7 +240,7 @@ class Evaluator:
         return self.serving.runtime
 
 
-def timed_alike(judged: Sequence[Evaluation]) -> list[Evaluation]:
+def share_timings(judged: Sequence[Evaluation]) -> list[Evaluation]:
     """The same, models of one plan with one timing: they compute the same, whatever they were trained for, so that what
     tells their times apart is scatter, by which a trained one must not lose to itself untrained. It is the middle one
     of those on a quiet machine, if there are any."""

@@ -29,7 +29,7 @@ def forecast(case: Case, bench: Bench, search: Search) -> dict[str, Any]:
         if expected is not None:
             lost = f"{expected.value:.2f} [{expected.low:.2f}, {expected.high:.2f}]"
         elif past is not None:
-            without.append(f"plan {place} ({past.alike(plan.loss)} similar)")
+            without.append(f"plan {place} ({past.count_similar(plan.loss)} similar)")
         rows.append((
             f"plan {place}", f"{mb:.3f}", f"{plan.ms:.2f} [{low:.2f}, {high:.2f}]", f"{plan.loss:.3f}", lost,
             plan.sentence(case.loaded.config),

@@ -145,7 +145,7 @@ class Problem:
         return Choice(tuple(layers), embedding, float(ms), float(mb), loss, tuple(runs))
 
     @property
-    def least(self) -> tuple[float, float]:
+    def lower_bounds(self) -> tuple[float, float]:
         """Milliseconds and megabytes that no choice is below, each taken alone."""
         found = []
         for fixed, name in ((self.ms, "ms"), (self.mb, "mb")):
@@ -162,7 +162,7 @@ class Problem:
         return found[0], found[1]
 
     @property
-    def most(self) -> tuple[float, float]:
+    def upper_bounds(self) -> tuple[float, float]:
         """Milliseconds and megabytes that no choice is above."""
         found = []
         for fixed, name in ((self.ms, "ms"), (self.mb, "mb")):
@@ -255,7 +255,7 @@ class Planner:
 
     def __init__(self, problem: Problem, ms: float = math.inf, mb: float = math.inf) -> None:
         self.problem, self.ms, self.mb = problem, ms, mb
-        most = problem.most
+        most = problem.upper_bounds
         # Above what everything takes there is nothing to tell apart.
         room = [
             min(limit, whole) - fixed if math.isfinite(limit) else math.inf

@@ -187,7 +187,7 @@ class Space:
         e = problem.embedding
         one = Options(e.ms[first : first + 1], e.mb[first : first + 1], np.zeros(1))
         problem = dataclasses.replace(problem, layers=layers, embedding=one, shape=Shape(), runs=())
-        least, most = problem.least[0], self.whole(next(iter(self.study.matrices))).ms
+        least, most = problem.lower_bounds[0], self.whole(next(iter(self.study.matrices))).ms
         choice = Planner(problem, least + part * (most - least)).best(1)[0]
         return self.plan(dataclasses.replace(choice, embedding=first)), choice.loss
 

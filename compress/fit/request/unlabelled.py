@@ -16,7 +16,7 @@ ABOVE = 0.0
 """The logit from which one of several labels is given."""
 
 
-def answered(table: Table, parent: Path, max_length: int, **how: Any) -> Table:
+def label_with_parent(table: Table, parent: Path, max_length: int, **how: Any) -> Table:
     """The table with the answers of the model in `parent`. how: as of `Predictor`.
 
     Raises UserError for kinds of task whose answers are not one row of numbers each.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from compress.encoder.modules.model import Model
 from compress.fit.make.bench import Bench
-from compress.fit.make.evaluator import Evaluation, timed_alike
+from compress.fit.make.evaluator import Evaluation, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.fit.train.trainer import FITTED, OutOfTime, Trainer, TrainingJob
@@ -64,8 +64,8 @@ class RecoveryTraining:
 
     def able(self, tried: Sequence[Evaluation]) -> list[Evaluation]:
         """The plans that may be trained."""
-        within = [j for j in timed_alike(tried) if not j.steps and not self.case.bounds.over(j.mb, j.timing.ms, None)]
-        return [j for j in within if self.bench.maker.narrowed(j.plan)]
+        within = [j for j in share_timings(tried) if not j.steps and not self.case.bounds.over(j.mb, j.timing.ms, None)]
+        return [j for j in within if self.bench.maker.needs_narrowing(j.plan)]
 
     def work(self, plan: Plan) -> Path:
         """Where a plan's trainings lie."""

@@ -115,7 +115,7 @@ class Trials:
         self._recover(study)
         first = {key: value for key, value in Settings().as_json().items() if key in self._searched()}
         study.enqueue_trial({**first, "steps": self.steps}, skip_if_exists=True)
-        while self.done(study) < self.count:
+        while self.count_finished(study) < self.count:
             trial = study.ask()
             trial.set_user_attr(WHERE, self.where)
             try:
@@ -135,7 +135,7 @@ class Trials:
         self._tell(study)
 
     @staticmethod
-    def done(study: optuna.Study) -> int:
+    def count_finished(study: optuna.Study) -> int:
         """Trials that came to an end: finished, given up, or failed by themselves."""
         return sum(t.state.name in ("COMPLETE", "PRUNED") or REASON in t.user_attrs for t in study.trials)
 
@@ -216,7 +216,8 @@ class Trials:
         elsewhere = best.user_attrs.get(WHERE) != self.where
         there = f"; its folder is {best.user_attrs.get(WHERE)}, {best.user_attrs.get('folder')}" if elsewhere else ""
         self.case.console.note(
-            f"study {study.study_name}: {self.done(study)} trials; the best is {best.number}: {settings}{there}"
+            f"study {study.study_name}: {self.count_finished(study)} trials; the best is {best.number}: "
+            f"{settings}{there}"
         )
 
 

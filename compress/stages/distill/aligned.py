@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher
-from compress.data.batches.paired import beside
+from compress.data.batches.paired import get_teacher_batch
 from compress.training.module import StageModule
 
 LAYERED = ("hidden_states", "queries", "keys", "values")
@@ -27,7 +27,7 @@ class AlignedTeacher:
 
     def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
         """batch: carries the teacher's own (`PairedRows.carried`). Tokens of the output are those of that one."""
-        return self.teacher(beside(batch).batch, needs)
+        return self.teacher(get_teacher_batch(batch).batch, needs)
 
 
 class AlignedModule(StageModule):
@@ -44,7 +44,7 @@ class AlignedModule(StageModule):
         self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch
     ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
         """Both outputs on common spans."""
-        spans = beside(batch).spans
+        spans = get_teacher_batch(batch).spans
         if spans is None:
             return student, teacher, batch
         count = len(spans.begins)
@@ -53,7 +53,7 @@ class AlignedModule(StageModule):
 
 
 def _seen(batch: Batch) -> Batch:
-    spans = beside(batch).spans
+    spans = get_teacher_batch(batch).spans
     return batch if spans is None else spans.batch(batch)
 
 

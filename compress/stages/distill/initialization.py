@@ -14,7 +14,7 @@ from compress.contracts import Batch
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.shapes import resized
+from compress.encoder.config.shapes import resize_config
 from compress.encoder.config.sparsity import dense, is_sparse
 from compress.encoder.infer.statistics import collect
 from compress.encoder.modules.model import Model
@@ -144,7 +144,7 @@ def _resized(how: StudentSpec, config: EncoderConfig) -> EncoderConfig:
     """The config itself where no width is named: what its matrices are besides, thin or sparse, stays then."""
     if not how.names_widths():
         return config
-    return resized(
+    return resize_config(
         config, hidden=how.hidden, heads=how.heads, feed_forward=how.intermediate_size, embedding=how.embedding
     )
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from compress.contracts import Batch
 from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.integers.convert import calibrate, moving, planned, quantized
+from compress.encoder.integers.convert import calibrate, list_moving_ranges, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import quantized_modules
 from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layers import Attention
@@ -31,7 +31,7 @@ def add_quantizers(student: Model, spec: Spec, context: StageContext, batches: C
     """
     if spec.quantize is not None:
         refuse_quantized(student.config, "quantizing it again", "the student")
-        student = quantized(student, planned(spec.quantize, student, "quantize.rules"), "the student")
+        student = quantize_model(student, plan_quantization(spec.quantize, student, "quantize.rules"), "the student")
         if spec.student is not None:
             _refuse_fixed(student)
         read = calibrate(student, batches(), context.workshop.stop)
@@ -50,7 +50,7 @@ def add_quantizers(student: Model, spec: Spec, context: StageContext, batches: C
     return student
 
 
-def with_dropout(student: Model, p: float | None) -> Model:
+def set_dropout(student: Model, p: float | None) -> Model:
     """The student itself, which drops this share while it trains; None: as it did. Its config stays what it was."""
     if p is not None:
         for module in student.modules():
@@ -86,7 +86,7 @@ class Ranges:
     def __init__(self, student: Model, spec: Spec) -> None:
         """Raises UserError where several processes train: each would follow its own rows."""
         modules: dict[str, Any] = dict(quantized_modules(student))
-        names = moving(student)
+        names = list_moving_ranges(student)
         self.quantizers = [modules[name].input_quantizer for name in names]
         self.share = FREEZE if spec.freeze_ranges is None else spec.freeze_ranges
         if not names and spec.freeze_ranges is not None:

@@ -24,19 +24,19 @@ from compress.modelfolder.folder import FolderMeta, LoadedModel, load_model
 from compress.objectives._layers import Layerwise
 from compress.stages.distill import initialization, layers
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
-from compress.stages.distill.augmentation import augmented, model_folder, no_masked_lm
+from compress.stages.distill.augmentation import augment_rows, model_folder, no_masked_lm
 from compress.stages.distill.cache.source import Teaching, TeachingJob, teaching
 from compress.stages.distill.diagnosis import diagnosed_corpus, diagnosed_task
-from compress.stages.distill.quantization_aware import Ranges, add_quantizers, with_dropout
+from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.stage import (
-    Finished,
     ModelShape,
-    Prepared,
+    PreparedStage,
     StageContext,
+    StageOutput,
     TaskData,
     check_same_labels,
     folder_meta,
@@ -107,7 +107,7 @@ class Stage:
         what = "corpus" if s.level == "general" else "task"
         return [f"distil on the {what}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Student, teacher, rows (task-specific) or blocks of text (general), and the objectives to train with.
 
         Raises UserError where student, teacher, tokenizers, labels or lengths do not fit each other, and where an
@@ -131,7 +131,7 @@ class Stage:
 
     # --- on a corpus ------------------------------------------------------------------------------------------
 
-    def _corpus(self) -> Prepared:
+    def _corpus(self) -> PreparedStage:
         c, spec = self.context, self.spec
         reads = spec.reads_vocabulary()
         what = "a pretrained encoder as teacher" + (", with a masked-LM head" if reads else "")
@@ -159,14 +159,14 @@ class Stage:
         masks = None if spec.cache is None else 0
         source = batches("train")
         student = initialization.initialize_student(begun, c, head, lambda: self._sample(source))
-        student = with_dropout(add_quantizers(student, spec, c, lambda: self._first(source)), spec.dropout)
+        student = set_dropout(add_quantizers(student, spec, c, lambda: self._first(source)), spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         fingerprint = modelfolder.fingerprint(folder)
         live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
         taught = self._teaching(teacher, fingerprint, objectives, source, tokenizer.vocabulary_sha, length, live)
         tying = Tying(spec, student, c)
-        prepared = Prepared(
-            finish=lambda: Finished(
+        prepared = PreparedStage(
+            finish=lambda: StageOutput(
                 tying.finish_student(),
                 begun.tokenizer_files,
                 self._noted(folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus), student),
@@ -192,7 +192,7 @@ class Stage:
 
     # --- on the task ------------------------------------------------------------------------------------------
 
-    def _task(self) -> Prepared:
+    def _task(self) -> PreparedStage:
         c, spec = self.context, self.spec
         folder = require_folder(c.teacher, "a teacher with a task head", "--teacher", "distill")
         teacher = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
@@ -206,7 +206,7 @@ class Stage:
         more = None
         if spec.augmentation is not None:
             source_of_words = model_folder(spec.augmentation, folder, c.general_teacher)
-            more = augmented(spec.augmentation, table, c, source_of_words)
+            more = augment_rows(spec.augmentation, table, c, source_of_words)
             parents |= {"words of the augmentation": source_of_words}
         reader = begun.donor if alien else teacher
         data = TaskData.encode(table, reader, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
@@ -218,7 +218,7 @@ class Stage:
         student = add_quantizers(
             student, spec, c, lambda: sample_batches(data.train, labelled, self._calibration_rows(), c)
         )
-        student = with_dropout(student, spec.dropout)
+        student = set_dropout(student, spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         both = None
         if alien and self._asks_teacher():
@@ -231,8 +231,8 @@ class Stage:
         length = task_max_length(c.recipe)
         taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
-        prepared = Prepared(
-            finish=lambda: Finished(
+        prepared = PreparedStage(
+            finish=lambda: StageOutput(
                 tying.finish_student(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
             ),
             module=kind(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),

@@ -12,7 +12,7 @@ from compress.data.batches.examples import Examples, join
 from compress.data.batches.paired import PairedRows
 from compress.data.tables.table import Rows, Table
 from compress.data.tasks import task_of
-from compress.data.text.alignment import Pieces, Spans, align
+from compress.data.text.alignment import Spans, TokenRows, align
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.layer_maps import MEASURED
 from compress.errors import UserError
@@ -60,7 +60,7 @@ class TwoTokenizers:
 
     def _spans(self, sources: Sequence[Rows]) -> Spans:
         ours, theirs = (
-            Pieces.of(list(self._located(tokenizer, sources))) for tokenizer in (self.student, self.teacher)
+            TokenRows.of(list(self._located(tokenizer, sources))) for tokenizer in (self.student, self.teacher)
         )
         return align(ours, theirs)
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import LayerGroups
-from compress.encoder.config.sharing import PARTS, check_shapes, contiguous, listed
+from compress.encoder.config.sharing import PARTS, build_contiguous_groups, check_shapes, number_listed_groups
 from compress.encoder.modules.model import Model
-from compress.encoder.modules.tied import apart, scale_residuals
-from compress.encoder.reshape.students import without_residuals
+from compress.encoder.modules.tied import measure_distances, scale_residuals
+from compress.encoder.reshape.students import remove_residuals
 from compress.errors import UserError
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.tying_spec import ProximitySpec, ShrinkSpec
@@ -25,7 +25,7 @@ TERM = "layers_apart"
 """The penalty's name in the training curves."""
 
 
-class Shrinking:
+class ResidualShrinking:
     """Residuals that fade from whole to nothing. A `Regularizer` of the student's training."""
 
     name: str | None = None
@@ -62,7 +62,7 @@ class Shrinking:
         return validated
 
 
-class Pulling:
+class ProximityRegularizer:
     """Layers that are drawn to their group's mean. A `Regularizer` of the student's training."""
 
     name: str | None = TERM
@@ -72,9 +72,9 @@ class Pulling:
         self.student, self.spec, self.factor = student, spec, 0.0
         depth, where = student.config.depth, "proximity.groups"
         if isinstance(spec.groups, int):
-            groups = contiguous(depth, spec.groups, where)
+            groups = build_contiguous_groups(depth, spec.groups, where)
         else:
-            groups = listed(depth, spec.groups, where)
+            groups = number_listed_groups(depth, spec.groups, where)
         self.groups = LayerGroups(groups, groups)
         for part in PARTS:
             check_shapes(student.config.layers, groups, part, where)
@@ -92,7 +92,7 @@ class Pulling:
     def distance(self) -> Tensor:
         """Scalar, mean over groups and matrices: 0 where the layers of every group are equal."""
         layers = [self.student.encoder.layers[group] for group in self.student.config.groups]
-        return torch.stack(list(apart(layers, self.groups).values())).mean()
+        return torch.stack(list(measure_distances(layers, self.groups).values())).mean()
 
 
 class Tying:
@@ -101,8 +101,8 @@ class Tying:
     def __init__(self, spec: Spec, student: Model, context: StageContext) -> None:
         """Raises UserError where it does not fit the student."""
         self.student, self.context = student, context
-        self.shrinking = None if spec.shrink_residuals is None else Shrinking(student, spec.shrink_residuals)
-        self.pulling = None if spec.proximity is None else Pulling(student, spec.proximity)
+        self.shrinking = None if spec.shrink_residuals is None else ResidualShrinking(student, spec.shrink_residuals)
+        self.pulling = None if spec.proximity is None else ProximityRegularizer(student, spec.proximity)
         self.before = self._distance()
 
     @property
@@ -124,7 +124,7 @@ class Tying:
 
     def finish_student(self) -> Model:
         """The student that the stage leaves."""
-        return self.student if self.shrinking is None else without_residuals(self.student)
+        return self.student if self.shrinking is None else remove_residuals(self.student)
 
     def _distance(self) -> float:
         if self.pulling is None:

@@ -10,10 +10,10 @@ from compress.modelfolder.folder import load_model
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.export.spec import Spec
 from compress.stages.shared.stage import (
-    Finished,
     ModelShape,
-    Prepared,
+    PreparedStage,
     StageContext,
+    StageOutput,
     TaskData,
     check_same_labels,
     folder_meta,
@@ -36,7 +36,7 @@ class Stage:
         kind = ", standard operators only" if self.spec.portable else ""
         return [f"write model.onnx, opset {self.spec.opset}{kind}, checked on {self.spec.rows:,} validation texts"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Write the ONNX file and check it on validation rows here; nothing is left for the training loop.
 
         Raises UserError where the extra `onnx` is not installed, where there is no model with a task head, where its
@@ -58,8 +58,8 @@ class Stage:
             c.say(line)
         c.say(f"model.onnx: {len(written.content) / 1e6:.1f} MB")
         meta = meta.model_copy(update={"notes": (*meta.notes, written.note)})
-        return Prepared(
-            finish=lambda: Finished(loaded.model, files, meta, beside=written.files),
+        return PreparedStage(
+            finish=lambda: StageOutput(loaded.model, files, meta, beside=written.files),
             params={
                 "student.layers": loaded.config.depth,
                 "student.hidden": loaded.config.hidden,

@@ -14,10 +14,10 @@ from compress.objectives.sentence_pair import Objective as SentencePair
 from compress.stages.pretrain.spec import Spec
 from compress.stages.shared.corpora import corpus_batches, corpus_validation, mask_overfitting
 from compress.stages.shared.stage import (
-    Finished,
     ModelShape,
-    Prepared,
+    PreparedStage,
     StageContext,
+    StageOutput,
     folder_meta,
     require_folder,
 )
@@ -49,7 +49,7 @@ class Stage:
             f" with {self.spec.masking.strategy} masked LM{pairs} for {t.length} of {t.batch_rows} blocks"
         ]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """A new encoder with random weights, the corpus in blocks, and the masked-LM (and sentence-pair) objectives.
 
         Raises UserError where there is no tokenizer, for a corpus that cannot be read, and for blocks too long."""
@@ -75,8 +75,8 @@ class Stage:
         model = Model(config, heads).initialize(c.seed)
         held_out = self._batches(tokenizer, "validation", length)
         source = self._batches(tokenizer, "train", length)
-        return Prepared(
-            finish=lambda: Finished(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
+        return PreparedStage(
+            finish=lambda: StageOutput(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
             module=StageModule(model, objectives),
             source=source,
             plan=spec.training,

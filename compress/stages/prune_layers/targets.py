@@ -120,7 +120,7 @@ def protected_layers(spec: Spec, depth: int, first_is_special: bool) -> frozense
     return frozenset(spec.protect)
 
 
-def tried_rows(tried: Sequence[DepthTrial], unit: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def build_trial_rows(tried: Sequence[DepthTrial], unit: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows) of what was tried."""
     rows = [
         (str(len(t.choice.keep)), ", ".join(map(str, t.choice.keep)), f"{t.value:.2f}", "yes" if t.met else "no")

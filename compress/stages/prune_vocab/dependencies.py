@@ -26,7 +26,7 @@ KINDS = ("WordPiece", "BPE", "Unigram", "WordLevel")
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenizerParts:
     """A tokenizer, taken apart. pipeline: its tokenizer.json as the library writes it.  ids: piece → id, of the model's
     own pieces; tokens that were added to them are in `tokenizer` alone."""
 
@@ -124,7 +124,7 @@ class Pieces:
         return {index for index, letter in self.characters.items() if letter in letters or letter.isascii()}
 
 
-def take_apart(tokenizer: Tokenizer, where: str) -> Pieces:
+def take_apart(tokenizer: Tokenizer, where: str) -> TokenizerParts:
     """The pieces of a tokenizer. Raises UserError for one that cannot be made smaller."""
     # As the library writes it: old files spell merges otherwise and name no type.
     pipeline = json.loads(build(tokenizer.files()["tokenizer.json"], where).to_str())
@@ -139,7 +139,7 @@ def take_apart(tokenizer: Tokenizer, where: str) -> Pieces:
     ids = {row[0]: index for index, row in enumerate(vocab)} if isinstance(vocab, list) else dict(vocab)
     if isinstance(vocab, list) and len(ids) != len(vocab):
         raise UserError("the tokenizer has a duplicate token and cannot be rebuilt", where=where)
-    pieces = Pieces(tokenizer, pipeline, ids)
+    pieces = TokenizerParts(tokenizer, pipeline, ids)
     if pieces.kind in ("WordLevel", "WordPiece") and pieces.unknown is None:
         raise UserError(
             f"this {pieces.kind} tokenizer has no token for unknown words and cannot be rebuilt",

@@ -12,7 +12,7 @@ from compress.data.reading.corpus import Corpus
 from compress.data.tables.table import Rows
 from compress.data.task import Task
 from compress.data.text.tokenizer import Tokenizer
-from compress.data.text.tokens import sentences, tokenized
+from compress.data.text.tokens import sentences, tokenize_documents
 from compress.errors import UserError
 
 HELD_OUT = 2000
@@ -59,7 +59,7 @@ def read_held_out(corpus: Corpus, tokenizer: Tokenizer) -> Reading:
 def count_corpus(corpus: Corpus, tokenizer: Tokenizer, rows: int, stop: Callable[[], None]) -> np.ndarray:
     """(rows,) int64: how often each piece stands in the training text."""
     found = np.zeros(rows, dtype=np.int64)
-    for part in tokenized(corpus.texts("train"), tokenizer):
+    for part in tokenize_documents(corpus.texts("train"), tokenizer):
         stop()
         ids = part.ids[~tokenizer.special_mask(part.ids)]
         found += np.bincount(ids, minlength=rows)

@@ -28,7 +28,7 @@ from compress.errors import UserError
 from compress.predict.predictor import fixed_batch
 from compress.recipe.schema import LatencySpec
 from compress.stages.prune_width.costs import Costs, Counts
-from compress.stages.shared.timing import answering, timed_calls
+from compress.stages.shared.timing import build_call, measure_calls
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
 from evaluation.cost.device import describe
@@ -145,9 +145,9 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
         if place < len(sizes[1]):
             calls.append(lambda one=layer: one.feed_forward(x))
             names.append(("", sizes[1][place]))
-    calls.append(answering(Model(config, {k: v for k, v in heads.items() if k == "task"}).to(device), plan, device))
+    calls.append(build_call(Model(config, {k: v for k, v in heads.items() if k == "task"}).to(device), plan, device))
     with torch.inference_mode():
-        found = timed_calls(calls, plan, device)
+        found = measure_calls(calls, plan, device)
     times = {name: latency.p50 for name, latency in zip(names, found, strict=False)}
     attention = {kind: (sizes[0], [times[kind, n] for n in sizes[0]]) for kind in kinds}
     inner = (sizes[1], [times["", n] for n in sizes[1]])

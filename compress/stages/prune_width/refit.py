@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch
 from compress.encoder.infer.statistics import ridge
-from compress.encoder.modules.gates import frozen
+from compress.encoder.modules.gates import freeze_weights
 from compress.encoder.modules.layers import EncoderLayer, LayerTrace
 from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
@@ -37,7 +37,7 @@ def refit(
     batches: text without labels, on the models' device.  layers: which layers of `source` those of `made` are, where it
     has fewer and none are shared; what a layer that is not there would have added is fitted by the next one.
     """
-    with frozen(made), frozen(source), torch.no_grad():
+    with freeze_weights(made), freeze_weights(source), torch.no_grad():
         if all(len(unit) == 1 for part in OUTPUTS for unit in units(source.config, part)):
             _one_by_one(made, source, batches, stop, range(source.config.depth) if layers is None else layers)
         else:

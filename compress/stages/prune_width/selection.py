@@ -14,19 +14,19 @@ CANDIDATES = 64
 """Of each side, of an exchange: those that would lower the sum most alone."""
 
 
-def highest(scores: WidthScores, counts: Counts) -> KeptUnits:
+def select_highest(scores: WidthScores, counts: Counts) -> KeptUnits:
     """Of equal scores the earlier stay."""
     return KeptUnits(
-        tuple(top(x, n) for x, n in zip(scores.heads, counts.heads, strict=True)),
-        tuple(top(x, n) for x, n in zip(scores.neurons, counts.neurons, strict=True)),
+        tuple(find_highest(x, n) for x, n in zip(scores.heads, counts.heads, strict=True)),
+        tuple(find_highest(x, n) for x, n in zip(scores.neurons, counts.neurons, strict=True)),
     )
 
 
-def rearranged(kept: KeptUnits, gradients: Widths) -> KeptUnits:
+def exchange_units(kept: KeptUnits, gradients: Widths) -> KeptUnits:
     """Within each unit, exchanges of one that stays for one that goes while they lower E[(sum of what goes' slopes)²].
 
     gradients: (rows, n) of each unit.  That is mᵀ F m for the mask m of what goes and the unit's whole Fisher matrix F,
-    of which `highest` reads the diagonal alone (arXiv 2204.09656, section 4.2).
+    of which `select_highest` reads the diagonal alone (arXiv 2204.09656, section 4.2).
     """
     return KeptUnits(
         tuple(_exchanged(k, g) for k, g in zip(kept.heads, gradients.heads, strict=True)),
@@ -34,7 +34,7 @@ def rearranged(kept: KeptUnits, gradients: Widths) -> KeptUnits:
     )
 
 
-def top(scores: Tensor, count: int) -> Indices:
+def find_highest(scores: Tensor, count: int) -> Indices:
     """The places of the highest, ascending; of equal ones the earlier."""
     return tuple(sorted(scores.argsort(descending=True, stable=True)[:count].tolist()))
 

@@ -102,7 +102,7 @@ class Subject:
     def budget(self) -> tuple[Costs, float]:
         """What heads and neurons cost, and what all may cost together: parameters, operations or milliseconds."""
         s = self.spec
-        wide = targets.narrowed(s, self.config, self.origin)
+        wide = targets.narrow_config(s, self.config, self.origin)
         if s.target_latency is not None:
             table, _ = latency.table(
                 wide, self.loaded.heads, self.context.recipe.evaluation.latency, self.context.device
@@ -110,15 +110,15 @@ class Subject:
             return table.costs(wide), s.target_latency
         unit = "parameters" if s.target_params is not None else "operations"
         value = s.target_params or s.target_flops or 0
-        return self.costs(wide, unit), targets.budget_of(value, self.costs(self.origin, unit).most, s.schedule)
+        return self.costs(wide, unit), targets.budget_of(value, self.costs(self.origin, unit).maximum, s.schedule)
 
     def target(self) -> Target:
         """What is to be left, as shares of what there is."""
         s = self.spec
-        hidden = targets.narrowed(s, self.config, self.origin).hidden / self.config.hidden
+        hidden = targets.narrow_config(s, self.config, self.origin).hidden / self.config.hidden
         if s.target_params is not None or s.target_flops is not None or s.target_latency is not None:
             costs, budget = self.budget()
-            share = min(1.0, max(0.0, (budget - costs.fixed) / (costs.most - costs.fixed)))
+            share = min(1.0, max(0.0, (budget - costs.fixed) / (costs.maximum - costs.fixed)))
             return Target(share, share, hidden, s.uneven)
         heads, neurons = targets.shares(s, self.config, self.origin)
         return Target(heads, neurons, hidden, s.uneven)
@@ -130,7 +130,7 @@ def check(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> None:
     refuse_low_rank(config, "cutting it", "the model")
     refuse_sparse(config, "cutting it", "the model")
     targets.check_counts(spec, origin)
-    if targets.narrowed(spec, config, origin) != config and config.sharing is not None:
+    if targets.narrow_config(spec, config, origin) != config and config.sharing is not None:
         raise UserError(
             "this model's layers share matrices and also have their own parameters",
             where="hidden" if spec.hidden is not None else "head_width",

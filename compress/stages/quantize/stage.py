@@ -18,7 +18,7 @@ from compress import registry
 from compress.contracts import Batch
 from compress.encoder.config.quantization import PACKAGE, PartQuantization, Quantization, refuse_quantized
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import quantized_modules
 from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import LoadedModel, load_model
@@ -27,10 +27,10 @@ from compress.stages.quantize.report import Report
 from compress.stages.quantize.sensitivity import Damage, FallbackTrial, Scan, fewest_back
 from compress.stages.quantize.spec import Spec
 from compress.stages.shared.stage import (
-    Finished,
     ModelShape,
-    Prepared,
+    PreparedStage,
     StageContext,
+    StageOutput,
     TaskData,
     check_same_labels,
     folder_meta,
@@ -70,7 +70,7 @@ class Stage:
         )
         return [f"quantize by {how}, ranges observed on {s.rows:,} training texts{bound}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Quantize the model here, and find modules that fall back; nothing is left for the training loop.
 
         Raises UserError where there is no model with a task head, where its labels are not the table's, and where it
@@ -79,13 +79,13 @@ class Stage:
         folder = require_folder(c.model or c.teacher, "a fine-tuned model to quantize", "MODEL", "quantize")
         loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
         refuse_quantized(loaded.config, "quantizing it again", str(folder))
-        quantization = planned(s, loaded.model)
+        quantization = plan_quantization(s, loaded.model)
         table = c.table()
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, c)
         labelled = len(data.train)
         batches = sample_batches(data.train, labelled, s.rows, c)
-        made = quantized(loaded.model, quantization, str(folder)).eval()
+        made = quantize_model(loaded.model, quantization, str(folder)).eval()
         read = calibrate(made, batches, c.workshop.stop)
         parts = quantized_modules(made)
         observed = f", ranges observed on {read:,} training texts" if read else ""
@@ -93,13 +93,13 @@ class Stage:
         few = sample_batches(data.train, labelled, min(s.scan_rows, s.rows), c)
         damage, back, tried = self._looked_at(loaded.model, made, quantization, data, few)
         if back:
-            made = fallen_back(loaded.model, made, quantization, back, s.fall_back)
+            made = apply_fallback(loaded.model, made, quantization, back, s.fall_back)
         report = Report(list(parts), damage, back, tried, c, made, s.fall_back)
         return self._prepared(folder, loaded, made, back, report)
 
     def _prepared(
         self, folder: Path, loaded: LoadedModel, made: Model, back: frozenset[str], report: Report
-    ) -> Prepared:
+    ) -> PreparedStage:
         c, s = self.context, self.spec
         meta = folder_meta(c, {"parent": folder}, c.table())
         scheme = s.scheme or "the recipe's rules"
@@ -107,8 +107,8 @@ class Stage:
         if back:
             notes.append(f"fallback to {s.fall_back}: {', '.join(sorted(back))}")
         meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
-        return Prepared(
-            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+        return PreparedStage(
+            finish=lambda: StageOutput(made, loaded.tokenizer_files, meta),
             params={
                 "student.layers": made.config.depth,
                 "student.hidden": made.config.hidden,
@@ -153,20 +153,20 @@ class Stage:
         @functools.cache
         def cost(names: frozenset[str]) -> float:
             return 100 * (
-                whole - value(fallen_back(source, made, quantization, names, self.spec.fall_back) if names else made)
+                whole - value(apply_fallback(source, made, quantization, names, self.spec.fall_back) if names else made)
             )
 
         whole = value(source)
         return cost
 
 
-def fallen_back(
+def apply_fallback(
     source: Model, made: Model, quantization: Quantization, back: frozenset[str], to: Literal["16-bit", "float"]
 ) -> Model:
     """`made`, which is `source` quantized, with the modules `back` in 16 bits or in float."""
     wide = PartQuantization(registry.schema(PACKAGE, "per_channel").model_validate({"kind": "per_channel", "bits": 16}))
     other = quantization.without(back) if to == "float" else quantization.with_part(back, wide)
-    fewer = quantized(source, other).eval()
+    fewer = quantize_model(source, other).eval()
     known = made.state_dict()
     fewer.load_state_dict({name: known[name] for name in fewer.state_dict()})
     return fewer

@@ -9,15 +9,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from compress.contracts import Seen, SparseMethod
+from compress.contracts import MatrixStatistics, SparseMethod
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.low_rank import refuse_low_rank
 from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sharing import refuse_apart
 from compress.encoder.config.sparsity import MULTIPLE, PATTERN, fits, fitting, refuse_sparse
-from compress.encoder.modules.masks import follows
+from compress.encoder.modules.masks import is_semi_structured
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.students import part_of_layer, rebuilt
+from compress.encoder.reshape.students import part_of_layer, rebuild_model
 from compress.errors import UserError
 
 Name = str
@@ -86,8 +86,8 @@ def sparsify_matrices(
 def _cut(part: Any, method: SparseMethod, second: Tensor) -> SparsifiedMatrix:
     mean = second[:-1, -1]
     weight = part.weight.detach().double().cpu()
-    made = method(Seen(weight, second[:-1, :-1], None if part.bias is None else mean))
-    assert follows(made.weight)
+    made = method(MatrixStatistics(weight, second[:-1, :-1], None if part.bias is None else mean))
+    assert is_semi_structured(made.weight)
     lost, covariance = weight - made.weight, second[:-1, :-1] - mean.outer(mean)
     read = covariance if made.centred else second[:-1, :-1]
     whole = float(((weight @ covariance) * weight).sum())
@@ -114,7 +114,7 @@ def convert(model: Model, cuts: Mapping[Name, SparsifiedMatrix]) -> Model:
         assert found is not None
         return found
 
-    return rebuilt(model, dataclasses.replace(config, layers=layers), tensor)
+    return rebuild_model(model, dataclasses.replace(config, layers=layers), tensor)
 
 
 def _sizes(config: EncoderConfig, shape: Any) -> dict[str, tuple[int, int]]:

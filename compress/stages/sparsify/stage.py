@@ -12,7 +12,7 @@ from compress.encoder.infer import statistics
 from compress.encoder.infer.semi_structured import skips_zeros
 from compress.encoder.modules.model import Model
 from compress.stages.shared.originals import Original, plan_same_shape
-from compress.stages.shared.stage import Finished, ModelShape, Prepared, StageContext
+from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
 from compress.stages.sparsify import conversion
 from compress.stages.sparsify.conversion import SparsifiedMatrix
 from compress.stages.sparsify.spec import Spec
@@ -38,7 +38,7 @@ class Stage:
     def plan(self) -> list[str]:
         return [f"set two of every four weights of the layers' matrices to zero, by {self.spec.method.kind}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Set two of every four weights to zero here; nothing is left for the training loop.
 
         Raises UserError where there is no model, and for one of a form that the stage rejects; Stopped where a signal
@@ -63,7 +63,7 @@ class Stage:
 
     def _prepared(
         self, original: Original, made: Model, cuts: Mapping[str, SparsifiedMatrix], dense: list[str]
-    ) -> Prepared:
+    ) -> PreparedStage:
         loaded = original.loaded
         notes = [
             f"two of every four weights of {len(cuts)} matrices set to zero, by {self.spec.method.kind}",
@@ -72,8 +72,8 @@ class Stage:
         if dense:
             notes.append(f"dense matrices: {', '.join(dense)}")
         meta = original.meta(*notes)
-        return Prepared(
-            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+        return PreparedStage(
+            finish=lambda: StageOutput(made, loaded.tokenizer_files, meta),
             params={
                 "student.layers": made.config.depth,
                 "student.hidden": made.config.hidden,

@@ -24,7 +24,7 @@ class Check(_check.Check):
 
     kind = "teacher_quality"
 
-    def before(self, start: Start) -> Finding | None:
+    def check_start(self, start: Start) -> Finding | None:
         if start.theirs is None:
             return None
         if isinstance(start.probe, TaskProbe):
@@ -42,7 +42,7 @@ class Check(_check.Check):
             "teacher knows"
         )
         if not math.isfinite(scored.value(name)):
-            return self.found(f"the teacher predicts the same label for every row {where}", do)
+            return self.make_finding(f"the teacher predicts the same label for every row {where}", do)
         try:
             figure = scored.interval(name, resamples=RESAMPLES)
         except ValueError:  # undefined in every resample: too few rows to say anything
@@ -55,13 +55,13 @@ class Check(_check.Check):
             text += (
                 f", {name} {figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}] where random guessing gives 0"
             )
-        return self.found(text, do)
+        return self.make_finding(text, do)
 
     def _text(self, probe: CorpusProbe, theirs: np.ndarray) -> Finding | None:
         loss, guess = probe.loss(theirs), math.log(theirs.shape[1])
         if loss < guess:
             return None
-        return self.found(
+        return self.make_finding(
             f"the teacher is no better than chance on {probe.what}: masked-LM loss {loss:.2f}, "
             f"random guessing gives {guess:.2f}",
             "use a teacher that was pretrained on text like this, with its own masked-LM head",

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from compress.contracts import WidthScores, WidthStudy
-from compress.encoder.modules.hard_concrete import OPEN, chance, draw, settled
+from compress.encoder.modules.hard_concrete import OPEN, chance, compute_final_gate, draw
 from compress.stages.prune_width.learning import Learning, On
 
 RAMP = 0.5
@@ -53,7 +53,7 @@ class Importance:
     def __call__(self, study: WidthStudy) -> WidthScores:
         learning = Learning(study, self.on, self.learning_rate, stream=False)
         logits = self._trained(learning)
-        learning.fold([settled(x) for x in logits])
+        learning.fold([compute_final_gate(x) for x in logits])
         study.trained = learning.model
         return learning.scores([chance(x) for x in logits])
 
