@@ -37,7 +37,7 @@ from compress.onnx.check import Check, compute_reference, file_answer
 from compress.onnx.encoder import encode
 from compress.onnx.openvino_session import OpenVinoSession
 from compress.onnx.session import FileSession, OnnxSession
-from compress.predict.predictor import MAX_TOKENS, Predictor, fixed_batch
+from compress.predict.predictor import MAX_TOKENS, Predictor, build_fixed_batch
 from evaluation.cost.cpu import cpu_flags, cpu_name
 from evaluation.quality.intervals import Interval, mean_interval
 
@@ -153,7 +153,7 @@ def folder_model(folder: Path, args: argparse.Namespace) -> tuple[Model, list[Ba
     seen = predictor.encode_rows(train.take(places), max_length=args.max_length)
     examples = predictor.encode_rows(test, max_length=args.max_length)
     names = predictor.label_names
-    metric = predictor.task.metrics_of(names)[0]
+    metric = predictor.task.choose_metrics(names)[0]
     print(f"\n{folder.parent.name}/{folder.name} on {table.name}: {metric}, {len(test):,} test rows", flush=True)
 
     def score(logits: np.ndarray) -> Interval:
@@ -170,7 +170,7 @@ def random_model(shape: str) -> tuple[Model, list[Batch], None, None]:
     )
     model = Model(config, {"task": HeadConfig("classification", labels=2)}).initialize(0).eval()
     print(f"random weights, {shape}", flush=True)
-    return model, [fixed_batch(config, 8, 64)], None, None
+    return model, [build_fixed_batch(config, 8, 64)], None, None
 
 
 def made(model: Model, way: str, batches: Sequence[Batch], examples: Examples | None) -> File:
@@ -268,7 +268,7 @@ def print_speed(
             for name, kind in (("onnxruntime", OnnxSession), ("OpenVINO", OpenVinoSession))
         }
         for length in args.lengths:
-            batch = fixed_batch(config, 1, length)
+            batch = build_fixed_batch(config, 1, length)
             ids = batch.input_ids[None]
 
             def reference(_: int, ids: torch.Tensor = ids) -> None:

@@ -36,7 +36,7 @@ _collected: ContextVar[list[Any] | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
-def collected_documents() -> Iterator[list[Any]]:
+def collect_documents() -> Iterator[list[Any]]:
     """A list that takes the documents of `Console.document` while the block runs, in place of stdout."""
     token = _collected.set(documents := [])
     try:

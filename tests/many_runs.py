@@ -25,7 +25,7 @@ from compress.tracking.listing import experiment_named
 from compress.tracking.names import round_figure
 from compress.tracking.store import Store
 from compress.tracking.view import ensure_view
-from evaluation.quality.pairing import Resampled, stream
+from evaluation.quality.pairing import ResampledMetric, stream
 
 EXPERIMENT = "many"
 NAMES_SHOW = "[...document.querySelectorAll('a')].filter(a => a.textContent.startsWith('student-')).length >= 5"
@@ -106,7 +106,7 @@ def _answers(folder: Path, accuracy: float, random: np.random.Generator) -> None
     figures = accuracy + spread * (0.8 * common + 0.6 * random.standard_normal(RESAMPLES))
     data = f"{CONTEXT['dataset_digest']}/test"
     folder.mkdir(parents=True)
-    said = Resampled("accuracy", data, ROWS, accuracy, figures, stream(ROWS))
+    said = ResampledMetric("accuracy", data, ROWS, accuracy, figures, stream(ROWS))
     (folder / "resampled.json").write_text(said.text(), encoding="utf-8")
 
 

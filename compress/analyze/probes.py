@@ -31,7 +31,7 @@ def probe_layers(one: Subject, source: str, options: RunOptions, console: Consol
             do="use data for token-classification, classification or pair-classification",
         )  # fmt: skip
     splits = {name: _probe_rows(one, table, name) for name in PROBE_ROWS}
-    data = table.called
+    data = table.display_name
     results = []
     for place in range(len(one.layers)):
         (x, y, kinds), (u, v, others) = ((s[0][place], s[1], s[2]) for s in splits.values())

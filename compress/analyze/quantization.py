@@ -21,7 +21,7 @@ FEW = 0.01
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.(.+)")
 
 
-def quantization(one: Subject, examples: Examples, found: Analysis) -> None:
+def measure_quantization(one: Subject, examples: Examples, found: Analysis) -> None:
     """Ranges and outlier dimensions of every matrix' input, and the error of every product rounded to int8."""
     made = measure_rounding(one.loaded.model, lambda: evaluation_batches(examples, MAX_TOKENS), str(one.loaded.path))
     _ranges(made, found)

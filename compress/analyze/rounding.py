@@ -20,7 +20,7 @@ from compress.contracts import Batch, Needs
 from compress.encoder.config.quantization import PACKAGE
 from compress.encoder.config.schemes import TOKEN8, QuantizationSpec
 from compress.encoder.integers.convert import plan_quantization, quantize_model
-from compress.encoder.integers.fake_quantized import QuantizedEmbedding, quantized_modules, set_mode
+from compress.encoder.integers.fake_quantized import QuantizedEmbedding, list_quantized_modules, set_mode
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.quantizers._histogram import Histogram
@@ -118,7 +118,7 @@ def measure_rounding(model: Model, batches: Callable[[], Iterable[Batch]], where
     made = quantize_model(model, plan_quantization(QuantizationSpec(scheme="static"), model), where).eval()
     set_mode(made, "float")
     modules: dict[str, Any] = {
-        n: m for n, m in quantized_modules(made).items() if not isinstance(m, QuantizedEmbedding)
+        n: m for n, m in list_quantized_modules(made).items() if not isinstance(m, QuantizedEmbedding)
     }
     found = _ranges(made, modules, batches())
     products = _errors(made, modules, found, batches())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from compress.analyze.isotropy import measure_isotropy
 from compress.analyze.probes import probe_layers
-from compress.analyze.quantization import quantization
-from compress.analyze.sentence_vectors import VectorOptions, save, sentences
+from compress.analyze.quantization import measure_quantization
+from compress.analyze.sentence_vectors import VectorOptions, report_sentence_vectors, save
 from compress.analyze.similarity import measure_similarity
 from compress.analyze.subject import Analysis, encode_split, open_subject, table_of
 from compress.console import Console
@@ -72,9 +72,9 @@ def analyze(
         measure_similarity(one, other, examples, found)
         measure_isotropy(one, examples, found)
         if rounded:
-            quantization(one, examples, found)
+            measure_quantization(one, examples, found)
         embedder = Embedder(folder, device=options.device)
-        evening = sentences(embedder, table, rows, wanted, found)
+        evening = report_sentence_vectors(embedder, table, rows, wanted, found)
     except UndefinedError as error:
         raise UserError(str(error), where="--data", do="use more text") from None
     for source in probes:
@@ -97,7 +97,7 @@ def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOp
         warn=console.warn,
     ) as log:
         log.params({"method": "analyze", "model": name})
-        log.dataset(f"{table.called}/train", table.fingerprint, table.name, "evaluation")
+        log.dataset(f"{table.display_name}/train", table.fingerprint, table.name, "evaluation")
         _write(found, output, log)
     for key, (title, (columns, rows)) in found.tables.items():
         most = found.shown.get(key, len(rows))

@@ -47,7 +47,7 @@ class VectorOptions:
             return "whitened" + (f" to {self.size}" if self.size else "")
         return f"without the top {self.size or REMOVED}"
 
-    def fitted(self, pooled: torch.Tensor) -> PostProcessing | None:
+    def fit(self, pooled: torch.Tensor) -> PostProcessing | None:
         """On pooled vectors of texts (N, D). Raises UndefinedError where these are too few or too alike."""
         if self.method == "none":
             return None
@@ -56,7 +56,7 @@ class VectorOptions:
         return fit_removal(pooled, self.size or REMOVED)
 
 
-def sentences(
+def report_sentence_vectors(
     embedder: Embedder, table: Table, rows: int, wanted: VectorOptions, found: Analysis
 ) -> PostProcessing | None:
     """Tell how even the vectors of a table's texts are and, of pairs with scores, how their cosines follow these.
@@ -76,7 +76,7 @@ def sentences(
     lines, kept = [], None
     for way in ways:
         try:
-            evening = way.fitted(vectors)
+            evening = way.fit(vectors)
         except UndefinedError as error:
             if way is wanted and wanted.folder is not None:
                 raise UserError(str(error), where="--data", do="use more text, or fewer dimensions") from None
@@ -112,7 +112,7 @@ def save(embedder: Embedder, evening: PostProcessing | None, wanted: VectorOptio
     note = (
         f"sentence embeddings of width {parts.width(loaded.config.hidden)}: {parts.pooling} of the last hidden states"
     )
-    note += "" if evening is None else f", {wanted.description}, fitted on training texts of {table.called}"
+    note += "" if evening is None else f", {wanted.description}, fitted on training texts of {table.display_name}"
     meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": (*loaded.meta.notes, note)})
     return modelfolder.save_model(
         wanted.folder,

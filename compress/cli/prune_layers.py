@@ -16,7 +16,7 @@ from compress.stages.prune_layers.flags import (
     check_comparison,
     check_one,
     compares,
-    repeated,
+    repeat_stages,
 )
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _resolve(
     if per_round is None:
         return made
     recipe = made.recipe
-    rows = repeated(recipe, first_stage(recipe, TABLE.kind), per_round, _depth(recipe, options, console))
+    rows = repeat_stages(recipe, first_stage(recipe, TABLE.kind), per_round, _depth(recipe, options, console))
     return and_then(made, [Edit("stages", rows, f"{ROUND} {per_round}")])
 
 

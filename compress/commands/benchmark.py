@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
-from compress.data.tables.random_rows import mixed_lengths
+from compress.data.tables.random_rows import draw_mixed_rows
 from compress.measure.labelled import model_label, print_measured
 from compress.measure.models import CostPlan, MeasuredModel, Subject, cost_ratios, measure_cost
 from compress.modelfolder.resolve import resolve
 from compress.predict.fastest import fastest, get_requested_runtime, short_rows
-from compress.predict.predictor import Predictor, fixed_batch
+from compress.predict.predictor import Predictor, build_fixed_batch
 from compress.stages.shared.timing import choose_length
 
 
@@ -34,7 +34,7 @@ def benchmark(
     if options.runtime == "auto":
         predictors = [_fastest(p, batch, length, console) for p in predictors]
     console.note(f"timing {', '.join(model_label(f) for f in folders)}, {length} tokens")
-    samples = [mixed_lengths(p.config.vocabulary, length) for p in predictors]
+    samples = [draw_mixed_rows(p.config.vocabulary, length) for p in predictors]
     costs = measure_cost(predictors, samples, CostPlan(batch=batch, length=length, repeats=repeats))
     measured = []
     for i, (folder, cost) in enumerate(zip(folders, costs, strict=True)):
@@ -50,5 +50,5 @@ def benchmark(
 def _fastest(predictor: Predictor, batch: int, length: int, console: Console) -> Predictor:
     """In the runtime that answers sequences of this length soonest."""
     console.note(f"timing each runtime with {model_label(predictor.folder)}")
-    timed = fixed_batch(predictor.config, batch, length)
+    timed = build_fixed_batch(predictor.config, batch, length)
     return fastest(predictor, short_rows(predictor), [timed], f"{batch} x {length} tokens", console)

@@ -15,7 +15,7 @@ import torch
 from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
 from compress.data.batches.batches import evaluation_batches
-from compress.data.tables.random_rows import mixed_lengths, random_rows
+from compress.data.tables.random_rows import draw_mixed_rows, draw_random_rows
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
@@ -183,11 +183,11 @@ def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console
         assert recipe.data is not None
         examples = predictor.encode_rows(table.split(split), max_length=recipe.data.max_length)
         examples = examples.take(np.arange(min(ROWS, len(examples))))
-        what = f"{table.called}/{split}"
+        what = f"{table.display_name}/{split}"
     else:
         config = loaded.config
         # transformers' RoBERTa gives the padding id no position, wherever it stands
-        examples = mixed_lengths(config.vocabulary, min(128, config.max_positions), ROWS, without=config.pad_id)
+        examples = draw_mixed_rows(config.vocabulary, min(128, config.max_positions), ROWS, without=config.pad_id)
         what = RANDOM
     return list(evaluation_batches(examples, MAX_TOKENS)), what
 
@@ -199,7 +199,7 @@ def _times(loaded: LoadedModel, head: str | None, session: OnnxSession, console:
     ours, needs = prepare(loaded.model), Needs(logits=head == "task")
     threads, rows, found = torch.get_num_threads(), [], {}
     for length in (n for n in TIMED_LENGTHS if n <= loaded.config.max_positions):
-        one = random_rows(loaded.config.vocabulary, np.asarray([length]), np.random.default_rng(0))
+        one = draw_random_rows(loaded.config.vocabulary, np.asarray([length]), np.random.default_rng(0))
         batch = evaluation_batches(one, MAX_TOKENS)[0]
         torch_ms, onnx_ms = measure_interleaved([lambda b=batch: ours(b, needs), lambda b=batch: session.run(b)])
         found |= {f"torch_{length}": torch_ms.p50, f"onnxruntime_{length}": onnx_ms.p50}

@@ -92,7 +92,7 @@ def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_len
         found = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, read).metrics
         return {metric: found[metric] for metric in metrics if metric in found}
 
-    metrics = predictor.task.metrics_of(predictor.label_names)
+    metrics = predictor.task.choose_metrics(predictor.label_names)
     points = robustness(len(rows), answer, RATES, resamples=bootstrap)
     return Curve(name, predictor.folder, metrics[0], points)
 
@@ -121,7 +121,7 @@ def tell(
     heads, rows = _table(curves, apart)
     console.table("", heads, rows)
     lines = [
-        f"{curves[0].metric} on {count:,} rows of {table.called}/{split}; intervals are 95 % bootstrap",
+        f"{curves[0].metric} on {count:,} rows of {table.display_name}/{split}; intervals are 95 % bootstrap",
         f"{disturbance}: share of letters and digits changed, by {', '.join(DISTURBANCES[disturbance].kinds)}",
     ]
     if apart is not None:
@@ -132,7 +132,7 @@ def tell(
         console.result(line)
     data = {
         "disturbance": disturbance,
-        "dataset": f"{table.called}/{split}",
+        "dataset": f"{table.display_name}/{split}",
         "dataset_digest": table.fingerprint,
         "rows": count,
         "models": [c.as_json() for c in curves],
@@ -142,7 +142,7 @@ def tell(
     atomic.write_json(folder / "robustness.json", data)
     shown = {c.name: found for c in curves if (found := _plotted(c))}
     if shown:
-        title = f"{curves[0].metric} under {disturbance}, {table.called}/{split}"
+        title = f"{curves[0].metric} under {disturbance}, {table.display_name}/{split}"
         atomic.write_text(
             folder / "robustness.svg", line_chart(title, "typo noise, %", f"{curves[0].metric}, %", shown)
         )

@@ -12,7 +12,7 @@ from compress.contracts import FAKE
 from compress.errors import UserError
 from compress.modelfolder.resolve import is_address
 from compress.tracking.reading import ListedRun, Reader, StoredRun, find_listed_run, in_experiment, local_artifacts
-from evaluation.quality.pairing import Resampled
+from evaluation.quality.pairing import ResampledMetric
 
 if TYPE_CHECKING:
     from compress.measure.models import MeasuredModel
@@ -112,7 +112,7 @@ def _figures(run: StoredRun) -> dict[str, float]:
     return {key: value for key, value in run.metrics.items() if key.startswith(MEASURED)}
 
 
-def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> dict[str, Resampled]:
+def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> dict[str, ResampledMetric]:
     """Run id → its quality on resamples, of those that left it; whose files are gone is said."""
     left = [(run, run.tags["compress.resampled"]) for run in runs if "compress.resampled" in run.tags]
     remote = [pair for pair in left if local_artifacts(pair[0].artifacts) is None]
@@ -126,7 +126,7 @@ def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> d
             if text is None:
                 lost.append(run)
             else:
-                found[run.run_id] = Resampled.parse(text)
+                found[run.run_id] = ResampledMetric.parse(text)
         except ValueError:
             lost.append(run)
     if lost:

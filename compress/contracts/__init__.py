@@ -28,10 +28,10 @@ from compress.contracts.parts import (
     SharedStart,
     SharingPattern,
     SparseMethod,
+    SparseWeights,
     WidthImportance,
     WidthScores,
     WidthStudy,
-    Zeroed,
 )
 from compress.contracts.recipe import (
     NOISE_KINDS,
@@ -95,5 +95,5 @@ __all__ = [
     "WidthImportance",
     "WidthScores",
     "WidthStudy",
-    "Zeroed",
+    "SparseWeights",
 ]

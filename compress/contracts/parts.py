@@ -280,7 +280,7 @@ class FactorMethod(Protocol):
 
 
 @dataclass(frozen=True)
-class Zeroed:
+class SparseWeights:
     """weight: (out, in) with two zeros in every four neighbours of a row, fp64.  centred: the bias takes up the mean of
     what is lost."""
 
@@ -291,7 +291,7 @@ class Zeroed:
 class SparseMethod(Protocol):
     """A way to choose which two of every four weights go, and what becomes of the others. Given `inputs` and `mean`."""
 
-    def __call__(self, seen: MatrixStatistics) -> Zeroed: ...
+    def __call__(self, seen: MatrixStatistics) -> SparseWeights: ...
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class Task(ABC):
     text_roles: the columns of text that it reads, in the order of --text-column and --text-pair-column; those in
     optional_roles may be missing.  usual: role → column names that data sets usually have, where the common names of
     text do not hold.  usual_labels: of the label column.  head: kind and problem of the encoder's head.
-    metrics: what it is scored by, the usual main one first; of some kinds it depends on the labels: `scored_by`.
+    metrics: what it is scored by, the usual main one first; of some kinds it depends on the labels: `list_metrics`.
     metric: the one that a person chose to decide; None: the usual one.
     settings: what a model of this kind must know, beside its labels, to answer as it was trained; the keywords of the
     constructor.  asked_as: what its answers call the first text.  example: what follows `compress predict MODEL`.
@@ -131,7 +131,7 @@ class Task(ABC):
     asked_as: ClassVar[str] = "text"
     example: ClassVar[str] = '"some text"'
 
-    def configured(self, settings: Mapping[str, Any]) -> Task:
+    def configure(self, settings: Mapping[str, Any]) -> Task:
         """This kind with these settings, or with another `metric`. Raises UserError for one that it does not have."""
         own = {name: value for name, value in settings.items() if name != METRIC}
         unknown = next((name for name in own if name not in self.settings), None)
@@ -170,11 +170,13 @@ class Task(ABC):
         """The label columns of all labelled splits as this kind holds labels. Raises UserError for what is wrong."""
 
     @abstractmethod
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """The labels of `rows` rows that have none."""
 
     @abstractmethod
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """(N,) bool: rows that should have a label and have none."""
 
     def misfits(self, rows: Rows) -> Mapping[str, np.ndarray]:
@@ -235,14 +237,14 @@ class Task(ABC):
         Raises UserError when C is not the number of names or an output is not finite.
         """
 
-    def scored_by(self, names: Sequence[str]) -> tuple[str, ...]:
+    def list_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
         """The metrics for these labels, the usual main one first."""
         return self.metrics
 
-    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
+    def choose_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
         """The metrics for these labels, the one that decides first. Raises UserError where the one that a person chose
         is none of them, or is better when it is lower."""
-        every = self.scored_by(names)
+        every = self.list_metrics(names)
         if self.metric is None:
             return every
         able = [name for name in every if name not in ERRORS]

@@ -39,7 +39,7 @@ from compress.run.folder import RUNS, resume_command
 from compress.stages.prune_layers.spec import TARGETS
 from compress.stages.prune_layers.stage import PACKAGE, build
 from compress.stages.prune_layers.subject import Subject, figure
-from compress.stages.prune_layers.targets import check_fits, kept_count, protected_layers
+from compress.stages.prune_layers.targets import check_fits, find_protected_layers, kept_count
 from compress.storage.signals import StopFlag
 from compress.tracking import TrackedRun, open_requested_run
 from evaluation.quality.runs import DrawnFigures
@@ -74,7 +74,7 @@ class CriterionComparison:
         config = self.subject.loaded.config
         self.whole: Layers = tuple(range(config.depth))
         self.depths = list(dict.fromkeys(depths)) or list(range(config.depth - 1, 0, -1))
-        self.protected = protected_layers(spec, config.depth, not config.first_norm)
+        self.protected = find_protected_layers(spec, config.depth, not config.first_norm)
         for depth in self.depths:
             kept_count(spec.model_copy(update={"keep": depth, "drop": None}), config.depth)
             check_fits(depth, self.protected)

@@ -27,7 +27,7 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.recipe import LoadedRecipe
 from compress.report.rows import title
-from compress.run import Run, input_folder, train_prepared, training_context
+from compress.run import Run, build_training_context, input_folder, train_prepared
 from compress.stages.distill.checks._check import Finding
 from compress.stages.distill.checks.standing_objectives import find_standing_objectives
 from compress.stages.distill.diagnosis import Diagnosis
@@ -233,7 +233,7 @@ class _Watch:
             self.first = {**prepared.validate(prepared.module), **self.diagnosis.first, "step": 0.0}
             self.floors = _floors(self.diagnosis.start.module, self.diagnosis.seen)
         self.ends = time.monotonic() + self.seconds
-        told = training_context(
+        told = build_training_context(
             prepared, context, select=None, observe=self._look, log=NullLog(), progress=progress, stop=stop
         )
         try:

@@ -56,7 +56,9 @@ def figures(metric: str, j: Evaluation) -> dict[str, float]:
     }
 
 
-def plans(case: Case, judge: Evaluator, tried: Sequence[Evaluation]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def plans(
+    case: Case, evaluator: Evaluator, tried: Sequence[Evaluation]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows): the parent, and a plan a row."""
     columns = (
         "",
@@ -75,10 +77,10 @@ def plans(case: Case, judge: Evaluator, tried: Sequence[Evaluation]) -> tuple[tu
     rows = [
         (
             "parent, float",
-            f"{100 * judge.value:.2f}",
+            f"{100 * evaluator.value:.2f}",
             "",
             "",
-            f"{judge.parent_mb:.2f}",
+            f"{evaluator.parent_mb:.2f}",
             "",
             f"{parent:.2f}",
             "",
@@ -96,9 +98,9 @@ def plans(case: Case, judge: Evaluator, tried: Sequence[Evaluation]) -> tuple[tu
     return columns, rows
 
 
-def family(case: Case, judge: Evaluator, members: Sequence[Evaluation]) -> None:
+def family(case: Case, evaluator: Evaluator, members: Sequence[Evaluation]) -> None:
     """The models that no other beats."""
-    columns, rows = plans(case, judge, members)
+    columns, rows = plans(case, evaluator, members)
     title = "Pareto family: no other model is as small, as fast and, by the paired 95 % interval, as good"
     case.console.table(title, columns, rows)
     for j in members:

@@ -21,7 +21,7 @@ from compress.fit.loss.study import as_json
 from compress.fit.make.bench import Bench, set_up
 from compress.fit.make.candidates import Candidates
 from compress.fit.plan.forecast import forecast
-from compress.fit.plan.search import Search, front
+from compress.fit.plan.search import Search, find_front
 from compress.fit.request.bounds import make_budget_error
 from compress.fit.request.case import Case
 from compress.fit.request.clock import Clock
@@ -112,26 +112,26 @@ class Fit:
             if isinstance(error, Stopped):
                 raise Stopped(error.reason, resume_command(path)) from None
             raise
-        columns, rows = report.plans(case, bench.judge, search.tried)
+        columns, rows = report.plans(case, bench.evaluator, search.tried)
         log.table(path / "plans.json", columns, rows)
         case.console.table("plans, on validation rows", columns, rows)
         best, met = candidates.best()
         model = path / "model"
         modelfolder.duplicate(best.folder, model)
         found = certify(case, bench, journal, best, model)
-        family = front(search.tried)
+        family = find_front(search.tried)
         document = {
             "folder": str(path), "model": str(model), "certificate": found,
             "plans": [j.as_json() for j in search.tried], "family": [j.name for j in family],
         }  # fmt: skip
         if case.wanted.family or not met or found["status"] == certificate.INFEASIBLE:
-            report.family(case, bench.judge, family)
+            report.family(case, bench.evaluator, family)
         report.result(case, model, found, log)
         return document
 
     def _train(self, bench: Bench, search: Search, journal: Journal) -> None:
         case, wanted = self.case, self.case.wanted
-        trainer = Trainer(case, bench.judge, journal)
+        trainer = Trainer(case, bench.evaluator, journal)
         healing = RecoveryTraining(case, bench, journal.path, trainer, wanted.steps)
         healing.train(search.tried)
         if wanted.trials:

@@ -43,7 +43,7 @@ def measure_models(
         subjects,
         table.split(split),
         task=table.task,
-        dataset=f"{table.called}/{split}",
+        dataset=f"{table.display_name}/{split}",
         digest=table.fingerprint,
         max_length=recipe.data.max_length,
         cost=CostPlan(),

@@ -26,8 +26,8 @@ from compress.errors import UserError, printable
 from compress.measure.calibration import Calibration, calibration, fitting_rows
 from compress.modelfolder.ensemble import Ensemble
 from compress.onnx.runtimes import Runtime
-from compress.predict.fastest import require_alike
-from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, fixed_batch
+from compress.predict.fastest import require_same_answers
+from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, build_fixed_batch
 from compress.stages.shared.stage import check_same_task
 from evaluation.cost.device import describe
 from evaluation.cost.flops import count_flops
@@ -37,7 +37,7 @@ from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
-from evaluation.quality.pairing import Resampled
+from evaluation.quality.pairing import ResampledMetric
 from evaluation.quality.pairing import resample_metric as kept_resamples
 from evaluation.quality.slices import Members, Slice, slices
 
@@ -107,7 +107,7 @@ class MeasuredModel:
     churn: Sequence[Group] = ()
     calibration: Calibration | None = None
     slices: Sequence[Slice] = ()
-    resampled: Resampled | None = None
+    resampled: ResampledMetric | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it."""
@@ -178,7 +178,7 @@ def measure(
     require_same_labels(subjects, predictors)
     answered = [_answer(s, p, rows, max_length, say) for s, p in zip(subjects, predictors, strict=True)]
     encoded = [a.examples for a in answered]
-    metric = predictors[0].task.metrics_of(predictors[0].label_names)[0]
+    metric = predictors[0].task.choose_metrics(predictors[0].label_names)[0]
     say("timing " + ", ".join(s.name for s in subjects))
     costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost)
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
@@ -222,7 +222,7 @@ def _sliced(
     return slices(apart, ours.answers(metric), parent)
 
 
-def _resampled(scored: ScoredAnswers, metric: str, context: Mapping[str, str]) -> Resampled | None:
+def _resampled(scored: ScoredAnswers, metric: str, context: Mapping[str, str]) -> ResampledMetric | None:
     if metric not in scored.metrics:
         return None
     data = f"{context['dataset_digest']}/{context['dataset'].rpartition('/')[2]}"
@@ -263,7 +263,7 @@ def _answer(
     examples = predictor.encode_rows(rows, max_length=max_length)
     for note in examples.notes:
         say(f"{subject.name}: {note}")
-    require_alike(predictor, examples, "the data")
+    require_same_answers(predictor, examples, "the data")
     logits = predictor.logits(examples)
     return _Answered(examples, logits, predictor.task.score(logits, predictor.label_names, examples, rows))
 
@@ -285,8 +285,8 @@ def _calibrated(
         return None
     if held is not None:
         examples = predictor.encode_rows(held, max_length=max_length)
-        fitted = task.pooled(predictor.logits(examples), examples), np.asarray(held.labels)
-    logits = task.pooled(ours.logits, ours.examples)
+        fitted = task.pool_chunks(predictor.logits(examples), examples), np.asarray(held.labels)
+    logits = task.pool_chunks(ours.logits, ours.examples)
     return calibration(logits, np.asarray(rows.labels), task.temperature, fitted, bootstrap=bootstrap)
 
 
@@ -323,7 +323,7 @@ def score_fake_quantized(predictor: Predictor, examples: Examples, rows: Rows) -
     floats, under names of its own; nothing of others."""
     if predictor.runtime == "torch" or predictor.config.quantization is None:
         return {}
-    logits = predictor.using("torch").logits(examples)
+    logits = predictor.with_runtime("torch").logits(examples)
     scored = predictor.task.score(logits, predictor.label_names, examples, rows)
     return {f"fake_quantized/{name}": scored.value(name) for name in scored.metrics}
 
@@ -397,7 +397,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
     device = predictors[0].device
     length = min(cost.length, *(p.max_length for p in predictors))  # one for all: others would not compare
     wait = torch.cuda.synchronize if device.startswith("cuda") else None
-    fixed = [fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
+    fixed = [build_fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
     latencies = measure_interleaved(
         [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
         warmup=cost.warmup,

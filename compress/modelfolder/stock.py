@@ -26,7 +26,7 @@ from compress.modelfolder.fields import Fields
 from compress.modelfolder.heads import (
     ACTIVATIONS,
     TASK_CLASSES,
-    claimed_heads,
+    list_claimed_heads,
     task_class,
     task_classes,
     task_head,
@@ -127,7 +127,7 @@ class Stock(family.Family):
         names = self._all_names(config, heads)
         return names if heads else {ours: theirs.removeprefix(self.body) for ours, theirs in names.items()}
 
-    def fused(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
+    def list_fused_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
         fused = self._all_fused(config)
         return fused if heads else {theirs.removeprefix(self.body): ours for theirs, ours in fused.items()}
 
@@ -159,7 +159,7 @@ class Stock(family.Family):
     def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
         """Every head that the class promises or the file holds."""
         held = {name for name, starts in self.held.items() if any(has_prefix(shapes, start) for start in starts)}
-        names = held | claimed_heads(fields, self.architectures)
+        names = held | list_claimed_heads(fields, self.architectures)
         found = {}
         if "mlm" in names:
             found["mlm"] = HeadConfig("masked_lm", activation=self._mlm_activation(fields))

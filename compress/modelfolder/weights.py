@@ -105,7 +105,7 @@ def canonical(stored: Iterable[StoredTensor], family: Family) -> dict[str, Store
     return found
 
 
-def expected_shapes(description: Description) -> dict[str, tuple[int, ...]]:
+def compute_expected_shapes(description: Description) -> dict[str, tuple[int, ...]]:
     """Our parameter name → shape of every tensor of the model, without allocating any."""
     with torch.device("meta"):
         model = Model(description.encoder, description.heads)
@@ -130,7 +130,7 @@ def check(description: Description, stored: Mapping[str, StoredTensor], where: s
         told += [_listed(unexpected, "unexpected")] if unexpected else []
         do = "check that the weights belong to this config.json" if missing else "config.json describes a smaller model"
         raise UserError(" and ".join(told), where=where, do=do)
-    shapes = expected_shapes(description)
+    shapes = compute_expected_shapes(description)
     for ours, theirs in names.items():
         _check_one(stored[present[theirs]], shapes[ours])
     for theirs, ours in fused.items():
@@ -161,7 +161,7 @@ def _split(description: Description, tensors: Mapping[str, Tensor]) -> dict[str,
     """Our parameters out of the fused ones, as tensors of their own."""
     if not description.fused:
         return {}
-    shapes, found = expected_shapes(description), {}
+    shapes, found = compute_expected_shapes(description), {}
     for theirs, ours in description.fused.items():
         parts = tensors[theirs].split([shapes[name][0] for name in ours])
         found |= {name: part.clone() for name, part in zip(ours, parts, strict=True)}

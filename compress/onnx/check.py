@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch
-from compress.encoder.integers.fake_quantized import quantized_modules, set_mode
+from compress.encoder.integers.fake_quantized import list_quantized_modules, set_mode
 from compress.encoder.modules.answers import answer_of, needs_of
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
@@ -144,7 +144,7 @@ def compute_reference(model: Model, head: str | None, batches: Sequence[Batch], 
     """The answers of a model, and of a quantized one also those of its floats."""
     answer = model_answer(model, head)
     answers = [answer(batch) for batch in batches]
-    if not quantized_modules(model):
+    if not list_quantized_modules(model):
         return ReferenceOutputs(batches, answers, what)
     set_mode(model, "float")
     try:

@@ -106,7 +106,7 @@ class Writer:
         if head is None:
             found = [(g.name_value(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
             if self.config.pooler:
-                found.append((g.name_value(self.heads.pooled(x), "pooler_output"), [BATCH, hidden]))
+                found.append((g.name_value(self.heads.pool(x), "pooler_output"), [BATCH, hidden]))
             return found
         kind = self.model.head_configs[head]
         if kind.kind == "question_answering":
@@ -186,7 +186,7 @@ class Writer:
             for n, p, read in (("query", part.query, asking), ("key", part.key, x), ("value", part.value, x))
         )
         if turn is not None:
-            q, k = q if first else self.rotated(q, turn), self.rotated(k, turn)  # position 0 is turned by nothing
+            q, k = q if first else self.rotate(q, turn), self.rotate(k, turn)  # position 0 is turned by nothing
         scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
         scores = g.op("Mul", scores, g.constant(part.head_width**-0.5))
         weights = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
@@ -250,7 +250,7 @@ class Writer:
             self._rotations[base, width] = (g.op("Cos", angle), g.op("Sin", angle))
         return self._rotations[base, width]
 
-    def rotated(self, x: Value, turn: Turn) -> Value:
+    def rotate(self, x: Value, turn: Turn) -> Value:
         """x (B, H, L, K) turned: dimension i with dimension i + K/2."""
         g, (cos, sin) = self.graph, turn
         first, second = (

@@ -14,7 +14,7 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
 from compress.onnx.axes import INT8_PRODUCTS, LENGTH
 from compress.onnx.overflow import rewrite_as_unsigned
-from compress.onnx.runtimes import missing
+from compress.onnx.runtimes import make_missing_error
 from evaluation.cost.cpu import saturates
 
 SPANS = ("start_logits", "end_logits")
@@ -62,7 +62,7 @@ class OnnxSession(FileSession):
         try:
             import onnxruntime as runtime
         except ImportError as error:
-            raise missing(error, "onnxruntime") from error
+            raise make_missing_error(error, "onnxruntime") from error
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads or torch.get_num_threads()
         options.inter_op_num_threads = 1

@@ -43,7 +43,7 @@ class Embedder:
         """Of a vector."""
         return self.parts.width(self.config.hidden)
 
-    def pooled(self, texts: Sequence[str]) -> torch.Tensor:
+    def compute_pooled(self, texts: Sequence[str]) -> torch.Tensor:
         """(N, hidden) fp32 on the CPU, before any post-processing. Raises UserError when there is no text."""
         examples = encode_texts(self.tokenizer, texts, max_length=self.max_length)
         found = []
@@ -55,14 +55,14 @@ class Embedder:
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """(N, width) fp32 on the CPU, before they are made of length 1 where the folder asks for that."""
-        pooled = self.pooled(texts)
+        pooled = self.compute_pooled(texts)
         for dense in self.parts.denses:
             pooled = dense(pooled)
         return pooled
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """(N, width) float32, as the folder says."""
-        return self.parts(self.pooled(texts)).numpy()
+        return self.parts(self.compute_pooled(texts)).numpy()
 
 
 def dense_of(evening: PostProcessing) -> Dense:

@@ -12,7 +12,7 @@ from compress.console import Console
 from compress.contracts import Batch, RunOptions
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
-from compress.data.tables.random_rows import mixed_lengths
+from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
 from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
 from compress.onnx.runtimes import COMPILED, RUNTIMES, Runtime, versions
@@ -38,7 +38,9 @@ def get_requested_runtime(options: RunOptions) -> Runtime | None:
 def short_rows(predictor: Predictor) -> list[Batch]:
     """What runtimes are checked on: random tokens, with lengths like short reviews."""
     config = predictor.config
-    return list(evaluation_batches(mixed_lengths(config.vocabulary, min(128, predictor.max_length), ROWS), MAX_TOKENS))
+    return list(
+        evaluation_batches(draw_mixed_rows(config.vocabulary, min(128, predictor.max_length), ROWS), MAX_TOKENS)
+    )
 
 
 def fastest(
@@ -57,7 +59,7 @@ def fastest(
             why="; ".join(f"{t.runtime}: {t.why_not}" for t in tried),
             do="export the model again, or choose a runtime with --runtime",
         )
-    ready = [predictor.using(t.runtime) for t in able]
+    ready = [predictor.with_runtime(t.runtime) for t in able]
     passes = [lambda p=p: [p(batch) for batch in timed] for p in ready]
     latencies = measure_interleaved(passes, warmup=2, repeats=20, seconds=3.0)
     found = {t.runtime: RuntimeTrial(t.runtime, latency, t.check) for t, latency in zip(able, latencies, strict=True)}
@@ -66,7 +68,7 @@ def fastest(
     return ready[[t.runtime for t in able].index(best.runtime)]
 
 
-def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
+def require_same_answers(predictor: Predictor, examples: Examples, what: str) -> None:
     """Raise UserError unless torch's integers answer rows of these as the quantized model does, and its sparse products
     as the dense ones do, by the rules that an exported file is held to. what: the rows are, for people. Nothing is
     asked of another runtime, nor of fewer rows than a file is checked on, of which one answer would be too large a
@@ -86,7 +88,7 @@ def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> 
         return RuntimeTrial(runtime, why_not="compiling takes half a minute; request it with --runtime")
     tolerance = BF16_TOLERANCE if predictor.precision == "bf16" else TOLERANCE
     try:
-        other = predictor.using(runtime)
+        other = predictor.with_runtime(runtime)
         other.run  # noqa: B018  # opens the file: what is wrong with it is said here
     except UserError as error:
         return RuntimeTrial(runtime, why_not=error.what)

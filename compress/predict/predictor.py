@@ -77,7 +77,7 @@ class Predictor:
         self.max_length = self.config.max_positions
         self._order: list[int] | None = None
 
-    def using(self, runtime: Runtime) -> Predictor:
+    def with_runtime(self, runtime: Runtime) -> Predictor:
         """The same model in another runtime; what was loaded is loaded once. Raises UserError as the constructor."""
         _check_runtime(runtime, self.device, self.precision)
         other = copy.copy(self)
@@ -149,7 +149,7 @@ class Predictor:
         """The task that the model does. paired: it is given two texts, which decides where nothing else does."""
         if self._named is not None:
             return task_of(self._named, self._settings)
-        return for_head((self.head.kind, self.head.problem), paired=paired).configured(self._settings)
+        return for_head((self.head.kind, self.head.problem), paired=paired).configure(self._settings)
 
     @property
     def label_names(self) -> list[str]:
@@ -185,7 +185,7 @@ class Predictor:
         return [self.folder] if self.runtime in IN_TORCH else [self.folder / model_file.FILE]
 
 
-def fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
+def build_fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
     """`rows` sequences of `length` random tokens: latency depends on the count of tokens, not on which they are."""
     generator = torch.Generator().manual_seed(0)
     total = rows * length

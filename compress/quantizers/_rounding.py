@@ -49,10 +49,10 @@ def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) 
 def learned_fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
     """The same with gradients for scale and zero point (1902.08153 eq. 3, 2004.09576 eq. 5 and 6)."""
     codes = round_through(x.float() / expand_scale(scale, x, scheme)) + expand_scale(zero_point, x, scheme)
-    return numbers_of(within(codes, scheme), scale, zero_point, scheme)
+    return numbers_of(clamp_codes(codes, scheme), scale, zero_point, scheme)
 
 
-def within(codes: Tensor, scheme: Scheme) -> Tensor:
+def clamp_codes(codes: Tensor, scheme: Scheme) -> Tensor:
     """Codes clamped to those in use; gradient 1 where nothing was clamped, the two ends included: the gradient that
     torch's clamp has there depends on its version."""
     above = torch.where(codes < scheme.lowest, float(scheme.lowest), codes)

@@ -107,14 +107,14 @@ def find(key: str, say: Callable[[str], None]) -> CachedStage | None:
         found = CachedStage(Path(place["model"]), Path(place["work"]))
         if not found.model.is_dir() or not (found.work / STEPS).is_file():
             continue
-        reason = changed(found.model, place["mark"])
+        reason = describe_change(found.model, place["mark"])
         if reason is None:
             return found
         say(f"{found.model} is not used: {reason}")
     return None
 
 
-def changed(model: Path, marked: str) -> str | None:
+def describe_change(model: Path, marked: str) -> str | None:
     """How a stage's folder differs from what was made; None where it does not."""
     reasons = atomic.verify_folder(model)
     if reasons:

@@ -27,7 +27,7 @@ from compress.run import chain, waterfall
 from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
 from compress.run.journal import Journal
-from compress.run.publish import log_measured, measured_tags
+from compress.run.publish import build_measurement_tags, log_measured
 from compress.run.results import ChainState, RunReport
 from compress.run.selection import Selection
 from compress.run.sources import Sources
@@ -41,7 +41,7 @@ START = f"{MEMBER}start"
 """The role of the model that a chain starts from, where another one teaches."""
 
 
-class Measuring:
+class StageMeasurer:
     """Measures what the stages of a run made."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Measuring:
         assert made.model is not None
         assert recipe.data is not None
         subjects = self._subjects(teachers, made, control)
-        dataset, rows = f"{table.called}/{evaluation.split}", table.split(evaluation.split)
+        dataset, rows = f"{table.display_name}/{evaluation.split}", table.split(evaluation.split)
         deploy(
             [s.folder for s in subjects if kind_of(s.role) != "teacher" or len(subjects) == 1],
             rows, dataset, recipe.data.max_length,
@@ -109,7 +109,7 @@ class Measuring:
             main = next((m for m in measured if m.subject.role == "student"), measured[-1])
             with self.stages.open_stage_run(log, last) as child:
                 child.metrics(main.measurement.values)
-                child.tags(measured_tags(main))
+                child.tags(build_measurement_tags(main))
         model = made.model
         if candidates:
             model = self.folder / "model"

@@ -107,7 +107,7 @@ def annotate(m: MeasuredModel, baseline: MeasuredModel | None) -> None:
     """Write the figures into the model's compress.json and card."""
     meta = modelfolder.inspect(m.subject.folder).meta
     theirs = baseline.measurement if baseline else None
-    modelfolder.annotate(m.subject.folder, meta.measured(m.measurement, theirs, slices_note(m)))
+    modelfolder.annotate(m.subject.folder, meta.with_measurement(m.measurement, theirs, slices_note(m)))
 
 
 def slices_note(m: MeasuredModel) -> SlicesNote | None:
@@ -167,7 +167,7 @@ def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str
     else:  # no model of its own: each of them is one
         run.params({**params, "teachers": m.subject.ensemble.sentence()})
         run.metrics(m.measurement.values)
-    run.tags(measured_tags(m))
+    run.tags(build_measurement_tags(m))
     if m.churn:
         run.table(run.folder / CHURN, *churn_table(m.churn))
     if m.slices:
@@ -180,7 +180,7 @@ def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str
     run.note(note)
 
 
-def measured_tags(m: MeasuredModel) -> dict[str, str]:
+def build_measurement_tags(m: MeasuredModel) -> dict[str, str]:
     """On what, and under which conditions: figures of runs that differ in it are not ranked against each other."""
     return {f"measured.{key}": value for key, value in m.measurement.context.items()}
 

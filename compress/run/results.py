@@ -36,7 +36,7 @@ class ChainState:
     folders: Mapping[int, Path] = dataclasses.field(default_factory=dict)
     reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
-    def after(self, index: int, name: str, spec: StageSpec, result: StageResult) -> ChainState:
+    def add_stage(self, index: int, name: str, spec: StageSpec, result: StageResult) -> ChainState:
         told = {**self.figures, name: result.best} if result.best else self.figures
         reused = self.reused if result.source is None else {**self.reused, name: result.source}
         made = dataclasses.replace(self, figures=told, reused=reused)

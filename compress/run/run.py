@@ -19,7 +19,7 @@ from compress.run.contexts import Contexts
 from compress.run.deploy import require_writer
 from compress.run.folder import RUNS, Request, RunFolder, claim, is_finished, read_record, resume_command
 from compress.run.journal import Journal
-from compress.run.measured import Measuring
+from compress.run.measured import StageMeasurer
 from compress.run.publish import tell
 from compress.run.results import ChainState, RunReport, input_folder, read_findings, work_folder
 from compress.run.selection import Selection
@@ -101,9 +101,9 @@ class Run:
         """The stages, in the folder of a run."""
         return Stages(self.selection, self.contexts, self.journal, folder, self.console)
 
-    def measuring(self, stages: Stages) -> Measuring:
+    def make_measurer(self, stages: Stages) -> StageMeasurer:
         """What measures the models that these stages make."""
-        return Measuring(self.selection, self.sources, stages, self.journal, self.options, self.console)
+        return StageMeasurer(self.selection, self.sources, stages, self.journal, self.options, self.console)
 
     def _go(self, folder: RunFolder) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
@@ -142,7 +142,7 @@ class Run:
             control = stages.control(log, teachers, made)
             self.contexts.stop_if_requested("measuring")
             if selection.last.answers_task() and self.measures:
-                report = self.measuring(stages).measure(log, teachers, made, control)
+                report = self.make_measurer(stages).measure(log, teachers, made, control)
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
             found = [row for index in selection.indices for row in read_findings(stages.work(index))]
@@ -158,7 +158,7 @@ class Run:
         log.artifact(path / "environment.json")
         table = self.sources.opened_table
         if table is not None:
-            log.dataset(f"{table.called}/train", table.fingerprint, table.name, "training")
+            log.dataset(f"{table.display_name}/train", table.fingerprint, table.name, "training")
 
     def _reused(self, made: ChainState) -> str:
         """Which stages are of earlier runs."""

@@ -24,7 +24,7 @@ from compress.run.journal import Journal
 from compress.run.results import STEPS, ChainState, discard_checkpoints, read_done, work_folder
 from compress.run.selection import Selection
 from compress.run.teachers import Teachers
-from compress.run.train import train_prepared, training_context, training_identity
+from compress.run.train import build_training_context, build_training_identity, train_prepared
 from compress.stages.shared.stage import PreparedStage, StageContext
 from compress.storage import atomic, safe
 from compress.tracking import TrackedRun
@@ -71,7 +71,7 @@ class Stages:
                     result = self._stage(index, spec, context, target, child)
             else:
                 result = self._stage(index, spec, context, target, log)
-            made = made.after(index, context.folder.name, spec, result)
+            made = made.add_stage(index, context.folder.name, spec, result)
         return made
 
     def control(self, log: TrackedRun, teachers: Teachers, made: ChainState) -> StageResult | None:
@@ -199,7 +199,7 @@ class Stages:
             )  # fmt: skip
         reason = reasons[0] if reasons else None
         if reason is None and marked is not None:
-            reason = cache.changed(target, marked["mark"])
+            reason = cache.describe_change(target, marked["mark"])
             if reason is None and marked["input"] != _input(context):
                 reason = "its input model has changed"
         if reason is None:
@@ -245,7 +245,7 @@ class Stages:
             log.params({"processes": team.place.world})
             team.broadcast_order(self._order(spec, context))
         with self.console.progress(context.folder.name, prepared.total_steps()) as progress:
-            told = training_context(
+            told = build_training_context(
                 prepared,
                 context,
                 observe=None if prepared.diagnosis is None else prepared.diagnosis.observe,
@@ -253,7 +253,7 @@ class Stages:
                 progress=progress,
                 stop=self.contexts.stop,
                 resume=(context.folder / "checkpoints").is_dir(),
-                identity=training_identity(spec, context, prepared),
+                identity=build_training_identity(spec, context, prepared),
                 team=team,
             )
             return train_prepared(prepared, told)

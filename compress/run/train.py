@@ -14,7 +14,7 @@ from compress.training.context import TrainingContext, TrainResult
 from compress.training.loop import train
 
 
-def training_context(prepared: PreparedStage, context: StageContext, **more: Any) -> TrainingContext:
+def build_training_context(prepared: PreparedStage, context: StageContext, **more: Any) -> TrainingContext:
     """What the loop is told of a stage. more: the other fields of `TrainingContext`, or in place of the stage's."""
     told = {
         "folder": context.folder,
@@ -35,7 +35,7 @@ def train_prepared(prepared: PreparedStage, told: TrainingContext) -> TrainResul
     return train(prepared.module, prepared.source, prepared.plan, told)
 
 
-def training_identity(spec: Any, context: StageContext, prepared: PreparedStage) -> dict[str, str]:
+def build_training_identity(spec: Any, context: StageContext, prepared: PreparedStage) -> dict[str, str]:
     """What must be the same for a checkpoint to be continued, and in all processes that train together."""
     stage = hashlib.sha256(
         json.dumps(as_before(spec.model_dump(mode="json"), spec.kind), sort_keys=True).encode()

@@ -18,7 +18,7 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import load_recipe
 from compress.run.selection import Selection
 from compress.run.sources import Sources
-from compress.run.train import train_prepared, training_context, training_identity
+from compress.run.train import build_training_context, build_training_identity, train_prepared
 from compress.stages.shared.stage import StageContext
 from compress.storage.signals import StopFlag
 from compress.training.context import NullLog
@@ -69,13 +69,13 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
         )
         prepared = registry.stage_class(spec.kind)(spec, context).prepare()
         with console.progress("", None) as progress:
-            told = training_context(
+            told = build_training_context(
                 prepared,
                 context,
                 log=NullLog(),
                 progress=progress,
                 stop=stop,
-                identity=training_identity(spec, context, prepared),
+                identity=build_training_identity(spec, context, prepared),
                 team=team,
             )
     except BaseException as error:

@@ -111,7 +111,7 @@ def write_safetensors(
 
 def _write(path: Path, chunks: Iterable[bytes | memoryview], size: int) -> None:
     make_folder(path.parent)
-    with report_write_errors(path, size), temporary.writing_in(path.parent):
+    with report_write_errors(path, size), temporary.hold_writer_lock(path.parent):
         temp = temporary.make_name_beside(path, temporary.NEW)
         try:
             descriptor = _create(temp)
@@ -163,7 +163,7 @@ def new_folder(
     _refuse_occupied(path, replace)
     with contextlib.ExitStack() as scope:
         with report_write_errors(path, needed):
-            scope.enter_context(temporary.writing_in(path.parent))
+            scope.enter_context(temporary.hold_writer_lock(path.parent))
         temp, filled = temporary.make_name_beside(path, temporary.NEW), False
         try:
             with report_write_errors(path, needed):
@@ -194,7 +194,7 @@ def remove_folder(path: str | os.PathLike[str]) -> None:
     if not os.path.lexists(folder):
         return
     _refuse_foreign(folder, "cannot be removed")
-    with report_write_errors(folder), temporary.writing_in(folder.parent):
+    with report_write_errors(folder), temporary.hold_writer_lock(folder.parent):
         fault(_REMOVE_BEGUN)
         aside = temporary.make_name_beside(folder, temporary.DELETED)
         os.rename(folder, aside)
@@ -232,7 +232,7 @@ def _refuse_foreign(path: Path, what: str) -> None:
         why = "it is a symbolic link" if path.is_symlink() else "it is not a folder"
     elif not is_ours(path):
         why = "it has no manifest.json that compress wrote"
-    elif others := manifest.unlisted(path):
+    elif others := manifest.find_unlisted(path):
         why = f"it contains other files: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"
     if why is not None:
         raise UserError(what, where=str(path), why=why, do="move it to another place", code=ExitCode.REFUSED)

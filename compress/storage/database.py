@@ -28,7 +28,7 @@ def copy_database(source: str | os.PathLike[str], target: str | os.PathLike[str]
         raise UserError("exists already", where=str(path), do="choose another file", code=ExitCode.REFUSED)
     make_folder(path.parent)
     require_free(path, Path(source).stat().st_size)
-    with report_write_errors(path), temporary.writing_in(path.parent):
+    with report_write_errors(path), temporary.hold_writer_lock(path.parent):
         temp = temporary.make_name_beside(path, temporary.NEW)
         try:
             copy_content(source, temp)

@@ -30,7 +30,7 @@ def remove_tree(path: str | os.PathLike[str], below: str | os.PathLike[str]) -> 
         why = f"it is a link, a file, or not below {root}"
         raise UserError("cannot be removed", where=str(folder), why=why, code=ExitCode.REFUSED)
     size = tree_bytes(folder)
-    with report_write_errors(folder), temporary.writing_in(folder.parent):
+    with report_write_errors(folder), temporary.hold_writer_lock(folder.parent):
         aside = temporary.make_name_beside(folder, temporary.DELETED)
         os.rename(folder, aside)
         fault(_ASIDE)

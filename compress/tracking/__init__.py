@@ -6,7 +6,7 @@ what was missed.
 """
 
 from compress.tracking.run import Parent, TrackedRun, experiment, open_requested_run, open_run
-from compress.tracking.state import stored_run_id
+from compress.tracking.state import read_stored_run_id
 from compress.tracking.store import Store, resolve_store
 from compress.tracking.sync import SyncedRun, sync
 from compress.tracking.view import deep_link, ui_lines
@@ -21,7 +21,7 @@ __all__ = [
     "open_requested_run",
     "open_run",
     "resolve_store",
-    "stored_run_id",
+    "read_stored_run_id",
     "sync",
     "ui_lines",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compress.errors import UserError
 from compress.storage.trees import remove_tree, tree_bytes
-from compress.tracking.places import ARTIFACTS, local_path, own_database, rows, shrink
+from compress.tracking.places import ARTIFACTS, local_path, open_own_database, rows, shrink
 from compress.tracking.store import Store, open_client, short
 
 _RUN = re.compile(r"[0-9a-f]{32}")
@@ -47,7 +47,7 @@ class Garbage:
 def garbage(store: Store, older_than_days: float = 0.0) -> Garbage:
     """What `collect` would remove: runs, models and experiments that were deleted at least so long ago, and folders of
     artifacts that belong to none. A deleted run whose model is a version in the registry stays. Changes nothing."""
-    database = own_database(store, "compress runs gc")
+    database = open_own_database(store, "compress runs gc")
     root = database.parent / ARTIFACTS
     folders = list(_folders(root))  # before the rows are read: a run that begins now has its row first
     before = int(time.time() * 1000 - older_than_days * DAY_MS)
@@ -92,7 +92,7 @@ def garbage(store: Store, older_than_days: float = 0.0) -> Garbage:
 
 def collect(store: Store, found: Garbage) -> int:
     """Remove it for good, rows first, so that what a kill leaves is an orphan; returns the bytes of files."""
-    database = own_database(store, "compress runs gc")
+    database = open_own_database(store, "compress runs gc")
     root = database.parent / ARTIFACTS
     tables = open_client(store)._tracking_client.store
     removals = {

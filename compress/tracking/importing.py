@@ -78,7 +78,7 @@ def _checked(source: Path) -> Index:
     reasons = atomic.verify_folder(source)
     if reasons:
         raise UserError("the archive is damaged", where=str(source), why=reasons[0], code=ExitCode.DATA)
-    others = manifest.unlisted(source)
+    others = manifest.find_unlisted(source)
     if others:
         why = f"its manifest does not list {printable(others[0], 100)}"
         raise UserError(

@@ -25,7 +25,7 @@ def local_path(place: str) -> Path | None:
     return Path(place) if place.startswith("/") else None
 
 
-def own_database(store: Store, command: str) -> Path:
+def open_own_database(store: Store, command: str) -> Path:
     """The sqlite file of the store, opened once so that its tables are of this MLflow. UserError for other stores."""
     if store.database is None:
         server = "a server" if store.is_server else "a database server"

@@ -121,7 +121,7 @@ class Reader:
         chosen = [run for run in self.list_runs() if not run.deleted and parents.get(run.run_id) in above]
         return self.runs(chosen[::-1])
 
-    def having(self, tag: str) -> list[StoredRun]:
+    def list_tagged_runs(self, tag: str) -> list[StoredRun]:
         """The runs that have a tag, the oldest first, with what was measured."""
         ids = self.read_tag_values(tag)
         return self.runs([run for run in self.list_runs() if not run.deleted and run.run_id in ids][::-1])

@@ -66,7 +66,7 @@ def check_alias(alias: str) -> None:
         raise UserError(f"'{printable(alias, 60)}' is not allowed as an alias", where="--as", why=why)
 
 
-def registered_name(name: str) -> str:
+def format_registered_name(name: str) -> str:
     """`name` as the registry takes it."""
     return model_name(name)
 

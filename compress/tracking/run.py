@@ -41,7 +41,7 @@ TABLES = "mlflow.loggedArtifacts"
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunEnding:
     """How a run left the store. left: records that are only in the journal; `sync` is the command that sends them."""
 
     status: str
@@ -87,7 +87,7 @@ class TrackedRun:
         self._journal, self._written, self._sender, self._tell = journal, written, sender, warn
         self._nonfinite: set[str] = set()
         self._said: set[str] = set()
-        self._ending: Ending | None = None
+        self._ending: RunEnding | None = None
 
     @property
     def run_id(self) -> str | None:
@@ -181,7 +181,7 @@ class TrackedRun:
 
     # --- its end --------------------------------------------------------------------------------------------------
 
-    def finish(self, status: str = rec.FINISHED, seconds: float = FLUSH_SECONDS) -> Ending:
+    def finish(self, status: str = rec.FINISHED, seconds: float = FLUSH_SECONDS) -> RunEnding:
         """Ends the run and waits at most `seconds` for the store. A second call only tells the ending again."""
         if self._ending is not None:
             return self._ending
@@ -192,7 +192,7 @@ class TrackedRun:
         sent = self._sender.sent_records if self._sender else 0
         left = max(self._written - sent, 0)
         sync = f"compress sync {_shell(self.folder)}" if left else None
-        self._ending = Ending(status, self.run_id, left, sync)
+        self._ending = RunEnding(status, self.run_id, left, sync)
         if sync:
             self._warn_once(f"tracking: {left} records are not uploaded yet; upload them with: {sync}")
         try:

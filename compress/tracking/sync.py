@@ -31,7 +31,7 @@ class SyncedRun:
     live: bool = False
 
 
-def tracked_folders(top: Path) -> list[Path]:
+def find_tracked_folders(top: Path) -> list[Path]:
     """Folders of runs in `top` and below, those begun first first: a parent before its children."""
     found = [p.parent.parent for p in _journals(top, DEPTH)]
     starts = {folder: rec.read(folder).start["t"] for folder in found if rec.has_journal(folder)}
@@ -54,7 +54,7 @@ def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = 
     """
     if not folder.is_dir():
         raise UserError("no such folder", where=str(folder), do="name the folder of a run")
-    folders = tracked_folders(folder)
+    folders = find_tracked_folders(folder)
     if not folders:
         raise UserError(
             "no tracked run in this folder",
@@ -98,14 +98,14 @@ def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> SyncedRun:
     return SyncedRun(folder, journal.start["name"], state.run_id, status, replay.sent_now, state.refused)
 
 
-def _bury(folder: Path, journal: rec.Journalled) -> None:
+def _bury(folder: Path, journal: rec.JournalContent) -> None:
     """Writes the ending that a killed process could not: at the time of its last sign of life."""
     own = rec.open_journal(folder)
     own.append({"op": "finish", "t": journal.records[-1]["t"], "status": rec.KILLED})
     own.close()
 
 
-def store_of(journal: rec.Journalled, uri: str | None) -> Store:
+def store_of(journal: rec.JournalContent, uri: str | None) -> Store:
     """The store to send to: the one named now, else the environment's, else the one the run wrote to; where that is
     gone because the project was moved, the project's own."""
     named = resolve_store(uri)

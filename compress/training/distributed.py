@@ -127,7 +127,7 @@ class Team:
 
     # --- what a run is made of ---
 
-    def own(self, source: BatchSource, batch_rows: int) -> BatchSource:
+    def take_share(self, source: BatchSource, batch_rows: int) -> BatchSource:
         """This process's share of `source`. Raises UserError for data and steps that cannot be shared out."""
         if batch_rows < self.place.world:
             raise UserError(
@@ -209,7 +209,7 @@ class Team:
         self.lost = False
         return dict(zip(names, line.unbind(), strict=True))
 
-    def stopping(self, requested: bool) -> bool:
+    def agree_to_stop(self, requested: bool) -> bool:
         """Whether all stop here: what was said at the last step, since all must stop at the same one."""
         self._over = self._asked
         return self._asked
@@ -315,7 +315,7 @@ def _peers(team: Team) -> Iterator[None]:
 class Alone:
     """One process by itself: what a `Team` is asked, answered without anybody else."""
 
-    def own(self, source: BatchSource, batch_rows: int) -> BatchSource:
+    def take_share(self, source: BatchSource, batch_rows: int) -> BatchSource:
         return source
 
     def align(self, state: TrainState, names: Callable[[], Sequence[str]], identity: Mapping[str, str]) -> None: ...
@@ -328,7 +328,7 @@ class Alone:
     def add(self, parameters: Sequence[Tensor], figures: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
         return figures
 
-    def stopping(self, requested: bool) -> bool:
+    def agree_to_stop(self, requested: bool) -> bool:
         return requested
 
     def lead(self, make: Callable[[], dict[str, float]]) -> dict[str, float]:

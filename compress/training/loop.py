@@ -51,7 +51,7 @@ class _Run:
     def __init__(self, module: nn.Module, source: BatchSource, plan: TrainingPlan, context: TrainingContext) -> None:
         self.whole, self.plan, self.context = source, plan, context
         self.team = context.team or Alone()
-        self.source = self.team.own(source, plan.batch_rows)
+        self.source = self.team.take_share(source, plan.batch_rows)
         self.device = context.device
         self.precision: precision.Resolved = precision.resolve(context.precision or plan.precision, self.device)
         self.module = module.to(self.device)
@@ -239,7 +239,7 @@ class _Run:
         return self.keeper.save()
 
     def _stop_if_asked(self) -> None:
-        if self.team.stopping(bool(self.context.stop.requested)):
+        if self.team.agree_to_stop(bool(self.context.stop.requested)):
             self._stop()
 
     def _stop(self, when: str = "") -> NoReturn:

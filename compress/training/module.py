@@ -105,11 +105,11 @@ class StageModule(nn.Module):
             return terms
         student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
         teacher = self._ask_teacher(batch, live)
-        student, teacher, batch = self.compared(student, teacher, batch)
+        student, teacher, batch = self.prepare_outputs(student, teacher, batch)
         found = {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
         return found | terms
 
-    def compared(
+    def prepare_outputs(
         self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch
     ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
         """What the objectives are given."""

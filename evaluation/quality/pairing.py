@@ -22,7 +22,7 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class Resampled:
+class ResampledMetric:
     """A metric of one model. data: names the rows, in their order.  value: of the rows.  figures: (R,) of resamples,
     NaN where undefined.  stream: a checksum of the generator's draws, so that only draws of the same rows are paired.
     """
@@ -39,7 +39,7 @@ class Resampled:
         """Two models with the same one are resampled alike."""
         return self.metric, self.data, self.rows, len(self.figures), self.stream
 
-    def minus(self, other: Resampled) -> Interval:
+    def minus(self, other: ResampledMetric) -> Interval:
         """This model's metric minus the other's, with its paired interval. Raises ValueError for other draws."""
         if self.key != other.key:
             raise ValueError(f"a paired interval needs the same resamples: {self.key} against {other.key}")
@@ -53,7 +53,7 @@ class Resampled:
         return json.dumps({**said, "value": self.value, "figures": figures}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, text: str) -> Resampled:
+    def parse(cls, text: str) -> ResampledMetric:
         """Raises ValueError for what `text` did not write."""
         try:
             said = json.loads(text)
@@ -73,13 +73,13 @@ def resample_metric(
     metric: str,
     data: str,
     resamples: int = 1000,
-) -> Resampled:
+) -> ResampledMetric:
     """A metric on `rows` rows and on resamples of them. score: as of `intervals.bootstrap_rows`.
 
     Raises ValueError on no rows.
     """
     value, figures = resample_figure(rows, score, resamples=resamples, seed=SEED)
-    return Resampled(metric, data, rows, value, figures, stream(rows))
+    return ResampledMetric(metric, data, rows, value, figures, stream(rows))
 
 
 def stream(rows: int) -> int:

@@ -130,7 +130,7 @@ def test_a_check_bears_its_file_s_name_and_looks(kind: str) -> None:
     check = made(kind)
     assert isinstance(check, Check)
     assert check.kind == kind
-    assert {"before", "during"} & vars(type(check)).keys()
+    assert {"check_start", "check_progress"} & vars(type(check)).keys()
 
 
 @pytest.mark.parametrize("kind", registry.parts(PACKAGE))

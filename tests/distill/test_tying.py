@@ -97,7 +97,7 @@ def test_validation_is_of_what_is_kept() -> None:
         seen.append(logits(student))
         return {"accuracy": 1.0}
 
-    assert shrinking.without(validate)(student) == {"accuracy": 1.0}
+    assert shrinking.wrap_validation(validate)(student) == {"accuracy": 1.0}
     torch.testing.assert_close(seen[0], logits(remove_residuals(student)))
     assert torch.equal(logits(student), before)
 
@@ -188,7 +188,7 @@ def test_the_distance_is_told_before_and_after() -> None:
     tying = Tying(spec, student, context)
     first: Any = student.encoder.layers[0]
     student.encoder.layers[1].load_state_dict(first.state_dict())
-    figures = tying.closing(student, 3)
+    figures = tying.report_distances(student, 3)
     assert figures["layers_apart"] < figures["layers_apart_before"]
     assert said == [
         f"distance between the layers to be tied: {figures['layers_apart_before']:.3f} before, "

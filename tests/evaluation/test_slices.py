@@ -15,7 +15,7 @@ from evaluation.quality.draws import of_mean
 from evaluation.quality.intervals import bootstrap_rows
 from evaluation.quality.multiple import holm
 from evaluation.quality.paired import paired_accuracy
-from evaluation.quality.pairing import Resampled, resample_metric
+from evaluation.quality.pairing import ResampledMetric, resample_metric
 from evaluation.quality.slices import FEWEST, Answers, Members, Slice, by_quarter, by_value, find_worse, slices
 
 
@@ -123,7 +123,7 @@ def test_kept_resamples_give_the_paired_interval(rows, seed) -> None:
     random = np.random.default_rng(seed)
     a, b = random.random(rows) < 0.7, random.random(rows) < 0.6
     one, other = (resample_metric(rows, of_mean(x), metric="accuracy", data="d", resamples=300) for x in (a, b))
-    read = Resampled.parse(one.text())
+    read = ResampledMetric.parse(one.text())
     direct = bootstrap_rows(rows, lambda w: of_mean(a)(w) - of_mean(b)(w), resamples=300)
     paired = read.minus(other)
     assert (paired.value, paired.low, paired.high) == pytest.approx((direct.value, direct.low, direct.high), abs=1e-6)
@@ -136,4 +136,4 @@ def test_other_rows_are_not_paired() -> None:
         one.minus(other)
     for bad in ("{}", '{"format": "x"}', "[]", "no json"):
         with pytest.raises(ValueError):
-            Resampled.parse(bad)
+            ResampledMetric.parse(bad)

@@ -17,7 +17,7 @@ from compress.contracts import LayerGroups
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
-from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import take_layers
@@ -124,7 +124,7 @@ def layer_of(model: Model) -> Callable[[Writer, int, Any], str]:
 @pytest.mark.parametrize("seed", range(18))
 def test_random_models_matrix_by_matrix_layer_by_layer_and_whole(seed: int) -> None:
     model = drawn(seed)
-    matrices = {n: m for n, m in quantized_modules(model).items() if n.startswith("encoder.layers.")}
+    matrices = {n: m for n, m in list_quantized_modules(model).items() if n.startswith("encoder.layers.")}
     layers = {str(i): layer for i, layer in enumerate(model.encoder.layers)}
     file = OnnxSession(encode(model, next(iter(model.heads), None)).SerializeToString(), threads=1)
     for lengths in ([24, 1, 7], [5]):

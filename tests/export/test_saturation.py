@@ -22,7 +22,7 @@ from onnx import numpy_helper
 from compress.encoder.config.quantization import Quantization
 from compress.encoder.integers import products as integers
 from compress.encoder.integers.convert import quantize_model as make_quantized
-from compress.encoder.integers.fake_quantized import QuantizedSharedLinear, quantizable, quantized_modules, use
+from compress.encoder.integers.fake_quantized import QuantizedSharedLinear, list_quantized_modules, quantizable, use
 from compress.encoder.integers.products import prepare_integers
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.model import Model
@@ -107,7 +107,7 @@ def test_the_price_of_safety_is_below_one_bit() -> None:
 def extreme(scheme: Any) -> Model:
     """A quantized model whose matrices hold the codes ±127 alone where the scheme allows them, in equal neighbours."""
     model = files.quantized("bert", "classification", scheme)
-    for module in quantized_modules(model).values():
+    for module in list_quantized_modules(model).values():
         if use(module) == "weight":
             signs = torch.where(torch.rand_like(module.weight[:, ::2]) < 0.5, -1.0, 1.0).repeat_interleave(2, -1)
             module.weight.data = signs[:, : module.weight.shape[1]] * module.weight.abs().max()
@@ -260,11 +260,11 @@ def test_layers_that_share_a_matrix_may_scale_it_differently() -> None:
     schemes = {name: FULL_RANGE if ".layers.0." in name else SAFE for name in matrices}
     model = make_quantized(plain, Quantization.from_dict(schemes)).eval()
     shared: dict[int, set[bytes]] = {}
-    for module in quantized_modules(model).values():
+    for module in list_quantized_modules(model).values():
         shared.setdefault(module.weight.data_ptr(), set()).add(module.integers().scale.numpy().tobytes())
     assert any(len(scales) > 1 for scales in shared.values())
     seen: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
-    for module in quantized_modules(model).values():
+    for module in list_quantized_modules(model).values():
         module.register_forward_hook(lambda m, x, y: seen.append((m, x[0].detach(), y.detach())))
     batch, needs = files.packed(), needs_of(model.heads)
     packs: integers.Packs = {}

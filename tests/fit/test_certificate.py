@@ -20,10 +20,10 @@ from compress.fit.cost.serving import Serving
 from compress.fit.make.candidates import PLANS, Candidates
 from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, Timing, best_of, read_evaluation, share_timings
 from compress.fit.plan.plans import Plan
-from compress.fit.plan.search import choose_result, front
+from compress.fit.plan.search import choose_result, find_front
 from compress.fit.request.bounds import Bounds
 from evaluation.cost.latency import Latency
-from evaluation.quality.pairing import Resampled
+from evaluation.quality.pairing import ResampledMetric
 
 
 def latency(p50: float = 4.0, cpu_share: float = 1.0, spread: float = 0.02) -> Latency:
@@ -168,21 +168,21 @@ def test_models_of_one_plan_take_the_same_time() -> None:
 
 def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of several measurements counts is said by the parent's times alone, and how many there were is told."""
-    monkeypatch.setattr("compress.fit.make.evaluator.fixed_batch", lambda *_: torch.zeros(1))
+    monkeypatch.setattr("compress.fit.make.evaluator.build_fixed_batch", lambda *_: torch.zeros(1))
     predictor: Any = SimpleNamespace(max_length=8, config=None)
 
     def timed(*pairs: tuple[float, float, float], attempts: int = 5, pace: float = certificate.PACE) -> Timing:
         rows = iter(pairs)
-        judge = Evaluator.__new__(Evaluator)
-        judge.serving, judge.parent_call = Serving("torch", 1, 8, "cpu"), None
-        judge.least, judge.typical = 0.95 * 12, 12.0
+        evaluator = Evaluator.__new__(Evaluator)
+        evaluator.serving, evaluator.parent_call = Serving("torch", 1, 8, "cpu"), None
+        evaluator.least, evaluator.typical = 0.95 * 12, 12.0
 
         def timer(*_: Any, **__: Any) -> list[Latency]:
             parent, ours, cpu_share = next(rows)
             return [latency(parent), latency(ours, cpu_share=cpu_share)]
 
-        judge.timer = timer
-        return judge.measure_timing(predictor, 60, 10.0, attempts, pace)
+        evaluator.timer = timer
+        return evaluator.measure_timing(predictor, 60, 10.0, attempts, pace)
 
     at_once = timed((12.1, 4.0, 1.0))
     assert (at_once.p50, at_once.attempts) == (4.0, 1)
@@ -209,7 +209,7 @@ def test_one_that_only_once_was_fast_enough_is_not_left(monkeypatch: pytest.Monk
     said: list[str] = []
     clock = SimpleNamespace(check=lambda: None)
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), clock=clock, console=SimpleNamespace(note=said.append))
-    unused: Any = SimpleNamespace(judge=None)
+    unused: Any = SimpleNamespace(evaluator=None)
     times = {"int8": 2.9, "a": 2.7}
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(times[folder.name]))
     search: Any = SimpleNamespace(tried=rows)
@@ -236,7 +236,7 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     said: list[str] = []
     clock = SimpleNamespace(check=lambda: None, late=lambda last: False)
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), clock=clock, console=SimpleNamespace(note=said.append))
-    bench: Any = SimpleNamespace(judge=None)
+    bench: Any = SimpleNamespace(evaluator=None)
     journal: Any = SimpleNamespace(path=tmp_path)
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.8, cpu_share=0.5))
     search: Any = SimpleNamespace(tried=list(rows))
@@ -267,7 +267,7 @@ def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
     said: list[str] = []
     clock = SimpleNamespace(check=lambda: None, late=lambda last: False)
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.83), clock=clock, console=SimpleNamespace(note=said.append))
-    bench: Any = SimpleNamespace(judge=None)
+    bench: Any = SimpleNamespace(evaluator=None)
     journal: Any = SimpleNamespace(path=tmp_path)
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.99))
     search: Any = SimpleNamespace(tried=list(rows))
@@ -283,19 +283,19 @@ def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
 def test_the_family_is_what_no_other_beats() -> None:
     sizes = {"int8": (20, 6, 0.9), "a": (9, 3, 0.89), "worse": (10, 4, 0.88), "b": (5, 4, 0.87)}
     rows = [judged(name, *row) for name, row in sizes.items()]
-    assert [j.name for j in front(rows)] == ["int8", "worse", "a", "b"], "their intervals of a point overlap"
+    assert [j.name for j in find_front(rows)] == ["int8", "worse", "a", "b"], "their intervals of a point overlap"
     noise = np.random.default_rng(0).normal(0, 0.01, 200)  # of the rows, the same for all
     paired = [
-        dataclasses.replace(j, figures=Resampled("accuracy", "validation", 100, j.value, j.value + noise, 7))
+        dataclasses.replace(j, figures=ResampledMetric("accuracy", "validation", 100, j.value, j.value + noise, 7))
         for j in rows
     ]
-    assert [j.name for j in front(paired)] == ["int8", "a", "b"]
+    assert [j.name for j in find_front(paired)] == ["int8", "a", "b"]
     undefined = dataclasses.replace(rows[0], value=float("nan"))
-    assert [j.name for j in front([undefined, paired[1]])] == ["a"]
+    assert [j.name for j in find_front([undefined, paired[1]])] == ["a"]
 
 
 def test_what_is_written_of_a_model_is_read_again(tmp_path: Path) -> None:
-    figures = Resampled("accuracy", "validation", 100, 0.9, np.array([0.875, np.nan]), 7)
+    figures = ResampledMetric("accuracy", "validation", 100, 0.9, np.array([0.875, np.nan]), 7)
     row = dataclasses.replace(judged("a", 9, 3, 0.9), folder=tmp_path / "model", figures=figures, steps=40)
     row.write(tmp_path / "judged.json")
     again = read_evaluation(tmp_path / "judged.json", tmp_path / "model")

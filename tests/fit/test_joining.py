@@ -19,7 +19,7 @@ from compress.fit.make.joined_layers import (
     residual_numbers,
     residual_rank,
 )
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 
 HEAD = {"task": HeadConfig("classification", labels=2)}
 CONFIG = EncoderConfig.uniform(vocabulary=40, hidden=32, layers=4, heads=2, feed_forward=32, max_positions=16)
@@ -61,6 +61,6 @@ def test_layers_outside_of_the_pair_stay_and_a_full_rank_changes_nothing() -> No
         ours = made.encoder.layers[layer].attention.query.weight
         assert torch.equal(ours, layers[layer].attention.query.weight)
     same = join_layers(model, [1], None, rank=32)
-    batch = fixed_batch(CONFIG, 2, 8)
+    batch = build_fixed_batch(CONFIG, 2, 8)
     ours, theirs = (m(batch, Needs(logits=True)).logits for m in (same, model))
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)

@@ -29,7 +29,7 @@ from compress.fit.loss import curves, study
 from compress.fit.loss.study import Student, answers, as_json
 from compress.fit.make.build import Maker
 from compress.fit.make.evaluator import Evaluation, Evaluator, Timing
-from compress.fit.plan.forecast import within
+from compress.fit.plan.forecast import plan_within_budget
 from compress.fit.plan.planner import TOGETHER, Planner
 from compress.fit.plan.plans import Plan, Space
 from compress.fit.plan.search import MARGIN, MORE, Search
@@ -228,7 +228,7 @@ def test_plans_are_made_of_the_size_that_was_planned(plain: Case, tmp_path: Path
 def check_plans(case: Case, tmp_path: Path) -> None:
     # Layers that share matrices are told in the graph each by itself, which the table of blocks does not know.
     near = 0.004 if case.loaded.config.layer_groups is None else 0.012
-    whole = case.space.whole(8)
+    whole = case.space.plan_whole_model(8)
     made, files = case.maker.model(whole, case.serving)
     assert len(content(made)) / 1e6 == pytest.approx(whole.mb, abs=near)
     assert files["tokenizer.json"] == case.loaded.tokenizer_files["tokenizer.json"]
@@ -249,12 +249,12 @@ def check_plans(case: Case, tmp_path: Path) -> None:
     folder = case.maker.write(plans[0], case.serving, tmp_path / "made", note)
     assert inspect(folder).meta.method == "fit"
     assert inspect(folder).meta.language == ("en",)
-    judge = Evaluator(
+    evaluator = Evaluator(
         case.loaded, case.serving, case.table.split("validation"), task=case.table.task, settings={}, max_length=24
     )
     if case.study.joins:
         check_joined(case, tmp_path, near)
-    judged = judge.evaluate("plan 1", plans[0], folder, 0.0)
+    judged = evaluator.evaluate("plan 1", plans[0], folder, 0.0)
     assert judged.mb == (folder / "model.onnx").stat().st_size / 1e6
     assert judged.apart >= 0
     assert json.dumps(as_json(case.study))
@@ -317,12 +317,12 @@ def test_losses_of_probes_bend_what_layers_lose(plain: Case) -> None:
     scales = plain.maker.scales()
     assert scales.drops > 0
     bent = Space(plain.study, plain.blocks, 2.0, scales)
-    assert bent.whole(8).ms == pytest.approx(2 * plain.space.whole(8).ms)
+    assert bent.plan_whole_model(8).ms == pytest.approx(2 * plain.space.plan_whole_model(8).ms)
     assert bent.problem().shape == scales.shape
 
 
 def test_which_plans_are_tried(plain: Case) -> None:
-    whole = plain.space.whole(8)
+    whole = plain.space.plan_whole_model(8)
     quality = Search(plain.space, Bounds(max_mb=0.9 * whole.mb), whole, 3)
     assert 0 < len(quality.forecast()) <= 3
     first = quality.next()
@@ -343,7 +343,7 @@ def test_which_plans_are_tried(plain: Case) -> None:
 
 
 def test_a_forecast_shows_plans_within_the_budget_alone(plain: Case) -> None:
-    whole = plain.space.whole(8)
+    whole = plain.space.plan_whole_model(8)
     bound = 0.9 * whole.mb
 
     def exact(plan: Plan) -> float:
@@ -351,16 +351,16 @@ def test_a_forecast_shows_plans_within_the_budget_alone(plain: Case) -> None:
 
     search = Search(plain.space, Bounds(max_mb=bound), whole, 3)
     assert any(exact(plan) > bound for plan in search.forecast()), "plans use the budget up"
-    found = within(search, exact)
+    found = plan_within_budget(search, exact)
     assert found
     assert all(mb == exact(plan) <= bound for plan, mb in found)
-    assert within(Search(plain.space, Bounds(max_mb=bound), whole, 3), lambda plan: 2 * whole.mb) == []
+    assert plan_within_budget(Search(plain.space, Bounds(max_mb=bound), whole, 3), lambda plan: 2 * whole.mb) == []
     free = Search(plain.space, Bounds(max_drop=1.0), whole, 3)
-    assert [plan for plan, _ in within(free, exact)] == free.forecast()
+    assert [plan for plan, _ in plan_within_budget(free, exact)] == free.forecast()
 
 
 def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
-    whole = plain.space.whole(8)
+    whole = plain.space.plan_whole_model(8)
     plan = dataclasses.replace(whole, vocabulary="another", ms=2.0)
     search = Search(plain.space, Bounds(max_ms=2.0), whole, 3)
 
@@ -383,7 +383,7 @@ def judged(plan: Plan, ms: float) -> Evaluation:
 
 
 def test_more_plans_are_made_until_one_is_within_the_budgets(plain: Case) -> None:
-    whole = plain.space.whole(8)
+    whole = plain.space.plan_whole_model(8)
     bound = 1.2 * whole.ms
     search = Search(plain.space, Bounds(max_ms=bound), whole, 1)
     search.tried.append(judged(whole, 1.1 * bound))
@@ -407,7 +407,7 @@ def test_two_real_models_correct_what_is_planned(plain: Case) -> None:
         costs.correct((10.0, 9.0), narrow)
         assert (costs.factor, costs.extra) == (0.9, 0.0)
     space = Space(plain.study, plain.blocks, 0.8, extra=1.0)
-    before, after = plain.space.whole(8), space.whole(8)
+    before, after = plain.space.plan_whole_model(8), space.plan_whole_model(8)
     assert after.ms == pytest.approx(0.8 * before.ms + 1.0)
     least = plain.space.problem().lower_bounds[0], space.problem().lower_bounds[0]
     assert least[1] == pytest.approx(0.8 * least[0] + 1.0)

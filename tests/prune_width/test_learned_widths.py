@@ -18,7 +18,7 @@ from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.errors import UserError
 from compress.stages.prune_width import search, selection
 from compress.stages.prune_width.costs import Counts
-from compress.stages.prune_width.learning import Learning
+from compress.stages.prune_width.learning import GateLearning
 from compress.stages.prune_width.study import Target, WidthStudy
 from compress.stages.shared.divergence import divergence
 
@@ -87,7 +87,7 @@ def test_training_ends_at_its_target(learned: Any) -> None:
 def test_folded_gates_are_gates(shape: str) -> None:
     source = model(shape)
     study = WidthStudy(source, batches(1))
-    learning = Learning(study, "both", 1e-3, stream=False)
+    learning = GateLearning(study, "both", 1e-3, stream=False)
     generator = torch.Generator().manual_seed(0)
     gates = [torch.rand(n, generator=generator) for n in learning.sizes]
     with apply_gates(source, Widths(gates[: learning.heads], gates[learning.heads :])), torch.no_grad():

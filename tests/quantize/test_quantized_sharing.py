@@ -10,7 +10,7 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 from compress.registry import build, schema
 from compress.stages.quantize.spec import Spec
 from compress.stages.share.conversion import LayerStatistics, convert
@@ -30,7 +30,7 @@ def test_a_prepared_model_rounds_the_matrix_that_layers_share(scheme: str, rank:
     made = quantize_model(
         shared, plan_quantization(Spec.model_validate({"kind": "quantize", "scheme": scheme}), shared), "x"
     ).eval()
-    batch = fixed_batch(CONFIG, 4, 9)
+    batch = build_fixed_batch(CONFIG, 4, 9)
     calibrate(made, [batch], lambda: None)
     with torch.no_grad():
         expected = made(batch, Needs(logits=True)).logits

@@ -70,7 +70,7 @@ def test_the_machine_decides_only_where_a_stage_is_timed() -> None:
 def test_a_tokenizer_takes_no_models_place() -> None:
     from compress.contracts import StageResult
 
-    made = ChainState(model=Path("m")).after(
+    made = ChainState(model=Path("m")).add_stage(
         0, "0-tokenizer", registry.stage_spec("tokenizer").model_validate({"kind": "tokenizer"}),
         StageResult(Path("t"), 0, 0.0, {}, {}),
     )  # fmt: skip

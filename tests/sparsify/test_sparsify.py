@@ -18,7 +18,7 @@ from torch import Tensor
 from compress import registry
 from compress.cli._flags import resolve
 from compress.contracts import Batch, MatrixStatistics, PartRow, RunOptions, SparseMethod, TrainingPlan
-from compress.data.tables.random_rows import mixed_lengths
+from compress.data.tables.random_rows import draw_mixed_rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.config.sparsity import SPARSITY
@@ -31,8 +31,8 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.modelfolder.private import FILE
-from compress.predict.fastest import require_alike
-from compress.predict.predictor import Predictor, fixed_batch
+from compress.predict.fastest import require_same_answers
+from compress.predict.predictor import Predictor, build_fixed_batch
 from compress.stages.distill.initialization import Origin, initialize_student
 from compress.stages.distill.student_spec import StudentSpec
 from compress.stages.sparsify import conversion
@@ -64,7 +64,7 @@ def parent(config: EncoderConfig = CONFIG) -> Model:
 
 
 def batches(model: Model) -> list[Batch]:
-    return [fixed_batch(model.config, rows, 9) for rows in (5, 8, 8)]
+    return [build_fixed_batch(model.config, rows, 9) for rows in (5, 8, 8)]
 
 
 def sparse(model: Model, kind: str = "reconstruct") -> Model:
@@ -228,7 +228,7 @@ def test_zeros_stay_zeros_in_training_and_the_rest_is_trained_as_ever(optimizer:
     start = {name: part.weight.detach().clone() for name, part in sparse_parts(made).items()}
     for step in range(4):
         rule.clear()
-        loss = made(fixed_batch(CONFIG, 4, 7 + step)).last_hidden.square().sum(-1).sqrt().mean()
+        loss = made(build_fixed_batch(CONFIG, 4, 7 + step)).last_hidden.square().sum(-1).sqrt().mean()
         loss = loss + sum(p.sum() for p in made.encoder.layers.parameters())
         loss.backward()
         rule.step(loss.detach(), 1e-2)
@@ -322,7 +322,7 @@ def test_matrices_that_the_kernels_do_not_take_stay_dense() -> None:
     config = dataclasses.replace(CONFIG, layers=(LayerShape(2, 8, 24), LayerShape(2, 8, 32)))
     assert conversion.left_dense(config) == ["0.feed_forward.up", "0.feed_forward.down"]
     made = sparse(parent(config))
-    assert made.config.layers[0].sparse == conversion.fitting(config.layers[0], 16, gated=False)
+    assert made.config.layers[0].sparse == conversion.list_sparse_matrices(config.layers[0], 16, gated=False)
     assert len(sparse_parts(made)) == 4 + 6
 
 
@@ -345,12 +345,12 @@ def test_the_predictor_holds_sparse_products_to_the_dense_answers(
     predictor = Predictor(folder, runtime="torch-sparse")
     assert predictor.computed_by == f"torch {torch.__version__}, 2:4 sparse products, packed"
     assert predictor.computed_in == "bf16"
-    rows = mixed_lengths(len(toy_vocabulary), 16, 300)
-    require_alike(predictor, rows, "random tokens")
+    rows = draw_mixed_rows(len(toy_vocabulary), 16, 300)
+    require_same_answers(predictor, rows, "random tokens")
     wrong = Predictor(folder, runtime="torch-sparse")
     monkeypatch.setattr(semistructured, "pack_semi_structured", lambda weight: -20 * weight)
     with pytest.raises(UserError, match=r"torch-sparse does not match the model.*use --runtime torch"):
-        require_alike(wrong, rows, "random tokens")
+        require_same_answers(wrong, rows, "random tokens")
 
 
 def test_the_runtime_is_refused_where_nothing_skips_zeros() -> None:
@@ -397,7 +397,7 @@ def test_sparse_products_answer_as_dense_ones(monkeypatch: pytest.MonkeyPatch) -
     run, dense = prepare_sparse(made), prepare(made, "bf16")
     assert (run.able, run.total) == (10, 12)  # 80 is no multiple that CUTLASS takes
     for count in (1, 3, 8):
-        batch = fixed_batch(config, count, 5)
+        batch = build_fixed_batch(config, count, 5)
         torch.testing.assert_close(run(batch).last_hidden, dense(batch).last_hidden, rtol=0.05, atol=0.05)
     assert rows
     assert all(number % 8 == 0 for number in rows)

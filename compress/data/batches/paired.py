@@ -88,7 +88,7 @@ class PairedRows:
         whole = f"paired-1 {self.student.fingerprint} {self.teacher.fingerprint} {self.spans is not None}"
         return hashlib.sha256(whole.encode()).hexdigest()
 
-    def carried(self, batch: Batch) -> Batch:
+    def add_teacher_batch(self, batch: Batch) -> Batch:
         """The student's batch of some of the rows (on the host), with the teacher's beside it."""
         rows = batch.row_ids.numpy()
         made = TeacherBatch(collate(self.teacher, rows), None if self.spans is None else self._common(self.spans, rows))
@@ -127,4 +127,4 @@ class PairedBatches:
 
     def step(self, epoch: int, index: int) -> Sequence[Batch]:
         """The micro-batches of one optimizer step."""
-        return [self.rows.carried(batch) for batch in self._source.step(epoch, index)]
+        return [self.rows.add_teacher_batch(batch) for batch in self._source.step(epoch, index)]

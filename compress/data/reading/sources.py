@@ -62,7 +62,7 @@ def open_table(
     source = open_source(name, notes, splits)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
     first = next(iter(source.frames.values()))
-    kind = _task(task, source, first, asked, expect_head, named=text_column is not None).configured(settings or {})
+    kind = _task(task, source, first, asked, expect_head, named=text_column is not None).configure(settings or {})
     if expect_head is not None and kind.head != expect_head:
         raise UserError(
             f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(expect_head).kind}",
@@ -82,7 +82,7 @@ def open_table(
     read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags, bad_rows))
     notes += read.notes
     if "label" in roles:
-        kind.metrics_of(read.names)  # refuses one that it is not judged by
+        kind.choose_metrics(read.names)  # refuses one that it is not judged by
     rows = {}
     for split, frame in source.frames.items():
         if split in read.hidden:
@@ -163,12 +163,12 @@ def _rows(
     """One split with its texts and labels; rows that lack either are refused or dropped."""
     if bad_rows not in ("refuse", "drop"):
         raise UserError(f"unknown value '{bad_rows}' of bad_rows", do="allowed: refuse, drop")
-    bad = {} if labels is None else {("without a label", roles["label"]): task.without_label(labels)}
+    bad = {} if labels is None else {("without a label", roles["label"]): task.find_unlabelled(labels)}
     made = {}
     for role in [r for r in roles if r != "label"]:
         what = f"without {'words' if role == 'words' else 'a ' + role.replace('_', ' ')}", roles[role]
         made[role], bad[what] = task.read_text(role, frame.columns[roles[role]], f"{where}: column '{roles[role]}'")
-    found = task.unlabelled(made, frame.rows, names) if labels is None else labels
+    found = task.make_missing_labels(made, frame.rows, names) if labels is None else labels
     apart = {name: frame.columns[name] for name in others if name in frame.columns}
     rows = Rows(made, found, np.arange(1, frame.rows + 1, dtype=np.int64), apart)
     if labels is not None:

@@ -73,7 +73,7 @@ class Table:
     splits: "train", "validation", "test" (and "unlabelled" where there is one) → rows.  columns: role → name in the
     source.  fingerprint: sha256 of every value read, with roles and label names.  notes: what a person should hear.
     settings: of the task, for a model that is trained on the table (`Task.settings`).  name: as the caller gave it,
-    for reading it again; for everything that others read there is `called`.
+    for reading it again; for everything that others read there is `display_name`.
     """
 
     splits: Mapping[str, Rows]
@@ -86,7 +86,7 @@ class Table:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Its name in models, pages and the store: without the folders of this machine."""
         return without_folders(self.name)
 

@@ -23,7 +23,7 @@ def kinds() -> list[str]:
 
 def task_of(kind: str, settings: Mapping[str, Any] | None = None) -> Task:
     """The task called `kind`. settings: see `Task.settings`. Raises UserError with the nearest kind there is."""
-    return _plain(kind).configured(settings or {})
+    return _plain(kind).configure(settings or {})
 
 
 @cache

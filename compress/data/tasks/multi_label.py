@@ -64,11 +64,13 @@ class Task(task.Task):
         """(N, C) float32 of 0 and 1."""
         return read_label_sets(columns, where, names=choices.names, expected=choices.expected)
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """(N, C) of NaN."""
         return np.full((rows, len(names)), np.nan, dtype=np.float32)
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows that are NaN: an empty list is an answer."""
         assert isinstance(labels, np.ndarray)
         return np.asarray(np.isnan(labels).any(1))
@@ -76,7 +78,7 @@ class Task(task.Task):
     def first_guess(self, labels: LabelArray) -> np.ndarray | None:
         """The logit of how often each label applies, counted with one row more on either side."""
         assert isinstance(labels, np.ndarray)
-        known = labels[~self.without_label(labels)]
+        known = labels[~self.find_unlabelled(labels)]
         share = (known.sum(0) + 1) / (len(known) + 2)
         return np.log(share / (1 - share))
 

@@ -101,7 +101,7 @@ class Task(task.Task):
         for split, column in columns.items():
             assert isinstance(column, list)
             found = answers.read_answers(column, f"{where}: {split}")
-            unknown = self.without_label(found.spans)
+            unknown = self.find_unlabelled(found.spans)
             if split != "train" and len(unknown) and unknown.all():
                 out.hidden.append(split)
                 continue
@@ -120,11 +120,13 @@ class Task(task.Task):
             out.numbers[split] = found.spans
         return out
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """One answer a row that is UNLABELLED."""
         return Ragged(np.full((rows, 2), UNLABELLED, dtype=np.int64), np.arange(rows + 1, dtype=np.int64))
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows whose answer is not known. A row whose list is empty is known to have none."""
         assert isinstance(labels, Ragged)
         return labels.rows_with(labels.values[:, 0] == UNLABELLED)
@@ -161,7 +163,7 @@ class Task(task.Task):
         self.check_texts(pairs)
         assert pairs is not None
         numbers = np.arange(1, len(texts) + 1, dtype=np.int64)
-        labels = self.unlabelled({}, len(texts), ())
+        labels = self.make_missing_labels({}, len(texts), ())
         assert isinstance(labels, Ragged)
         return self._encoded(tokenizer, texts, pairs, labels, numbers, max_length)
 
@@ -205,7 +207,7 @@ class Task(task.Task):
                 f"windows that overlap by {shared}"
             )
         torn = np.unique(windows.questions[gold[:, 0] == UNLABELLED])
-        torn = torn[~self.without_label(spans)[torn]]
+        torn = torn[~self.find_unlabelled(spans)[torn]]
         if len(torn):
             notes.append(
                 f"{format_count(len(torn))} with an answer that is longer than the overlap of the windows "

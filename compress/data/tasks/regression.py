@@ -64,11 +64,13 @@ class Task(task.Task):
         """(N,) float32 scores."""
         return read_scores(columns, where, names=choices.names, expected=choices.expected)
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """(N,) of NaN."""
         return np.full(rows, np.nan, dtype=np.float32)
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows whose score is NaN."""
         assert isinstance(labels, np.ndarray)
         return np.isnan(labels)

@@ -91,12 +91,14 @@ class Task(task.Task):
         """`Ragged` of int64 tag numbers."""
         return read_tags(columns, where, names=choices.names, expected=choices.expected, bad_tags=choices.bad_tags)
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """As many UNLABELLED as there are words."""
         offsets = bounds_of(_counts(columns["words"]).tolist())
         return Ragged(np.full(int(offsets[-1]), UNLABELLED, dtype=np.int64), offsets)
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows in which a word has no tag."""
         assert isinstance(labels, Ragged)
         return labels.rows_with(labels.values == UNLABELLED)
@@ -157,7 +159,7 @@ class Task(task.Task):
             answers.append(Answer(made, found))
         return answers
 
-    def scored_by(self, names: Sequence[str]) -> tuple[str, ...]:
+    def list_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
         """Entities where the tags tell chunks; else the share of right tags."""
         return ("entity_f1", "accuracy") if scheme_of(names) is not None else ("accuracy", "f1_macro")
 

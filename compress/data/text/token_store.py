@@ -71,7 +71,7 @@ class ShardedArray:
         return np.memmap(self._paths[shard], dtype=self.dtype, mode="r")
 
 
-def stored_tokens(
+def load_or_store_tokens(
     corpus: Corpus,
     tokenizer: Tokenizer,
     split: str = "train",

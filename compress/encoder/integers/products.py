@@ -30,7 +30,7 @@ from compress.encoder.integers.fake_quantized import (
     QuantizedLinear,
     QuantizedSharedLinear,
     fold,
-    quantized_modules,
+    list_quantized_modules,
 )
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.modules.model import Model
@@ -77,7 +77,7 @@ def prepare_integers(model: Model) -> PreparedModel:
 
 def products(model: nn.Module) -> tuple[int, int]:
     """Matrices that have an integer product, of all quantized ones."""
-    matrices = [m for m in quantized_modules(model).values() if not isinstance(m, QuantizedEmbedding)]
+    matrices = [m for m in list_quantized_modules(model).values() if not isinstance(m, QuantizedEmbedding)]
     return sum(map(_has_product, matrices)), len(matrices)
 
 
@@ -315,7 +315,7 @@ def _has_residual(part: object) -> bool:
 def _replace(model: Model) -> None:
     """Put integer products and tables in the place of all that have them."""
     packs: Packs = {}
-    before = list(quantized_modules(model).values())  # held until the last is packed, so no two have one address
+    before = list(list_quantized_modules(model).values())  # held until the last is packed, so no two have one address
     for layer in model.encoder.layers:
         assert isinstance(layer, EncoderLayer)
         if _read_alike([layer.attention.query, layer.attention.key, layer.attention.value]):

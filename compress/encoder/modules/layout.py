@@ -22,7 +22,7 @@ from torch import Tensor
 
 from compress.encoder.modules.attention import attend_explicitly, attention
 from compress.encoder.modules.pattern import FULL, AttentionPattern
-from compress.encoder.modules.windows import build_window_mask, windowed_attention
+from compress.encoder.modules.windows import attend_in_windows, build_window_mask
 
 
 @dataclass
@@ -117,7 +117,7 @@ class PackedLayout:
                 if pattern.is_full(length):
                     context = attention(q_run, k_run, v_run, dropout)
                 else:
-                    context = windowed_attention(q_run, k_run, v_run, pattern, dropout)
+                    context = attend_in_windows(q_run, k_run, v_run, pattern, dropout)
                 contexts.append(_flatten(context, count * length))
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
@@ -139,7 +139,7 @@ class PackedLayout:
         if pattern.is_full(self.max_length):
             context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :], dropout_p=dropout)
         else:
-            context = windowed_attention(q, k, v, pattern, dropout, mask)
+            context = attend_in_windows(q, k, v, pattern, dropout, mask)
         return context.transpose(1, 2)[row, column]
 
     def _padding(self) -> tuple[Tensor, Tensor, Tensor]:

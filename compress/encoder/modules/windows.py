@@ -29,7 +29,7 @@ def build_window_mask(length: int, pattern: AttentionPattern, device: torch.devi
     return _visible(steps, steps, pattern)
 
 
-def windowed_attention(
+def attend_in_windows(
     q: Tensor, k: Tensor, v: Tensor, pattern: AttentionPattern, dropout: float, real: Tensor | None = None
 ) -> Tensor:
     """softmax(q kᵀ / √K) v over what `pattern` lets each token see: (n, H, l, K) each → (n, H, l, K).

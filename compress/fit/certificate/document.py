@@ -37,10 +37,10 @@ more, and a bound would be met or missed by chance."""
 CERTIFIED, UNCERTIFIED, INFEASIBLE = "certified", "uncertified", "infeasible"
 
 
-def latency(judge: Evaluator, folder: Path) -> Timing:
+def latency(evaluator: Evaluator, folder: Path) -> Timing:
     """Of the deployed model, beside the parent."""
-    predictor = Predictor(folder, runtime=judge.runtime(folder), **judge.how)
-    return judge.measure_timing(predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
+    predictor = Predictor(folder, runtime=evaluator.runtime(folder), **evaluator.how)
+    return evaluator.measure_timing(predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
 
 
 def files(folder: Path) -> dict[str, dict[str, Any]]:

@@ -26,8 +26,8 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
     """Measure the exported file on held-out rows; the certificate goes into its folder, the card and MLflow."""
     log, path = journal.log, journal.path
     case.console.note(f"certifying {best.name} on {len(case.table.split('test')):,} test rows")
-    runtime = bench.judge.runtime(model)
-    timing = certificate.latency(bench.judge, model)
+    runtime = bench.evaluator.runtime(model)
+    timing = certificate.latency(bench.evaluator, model)
     measured = _measured(case, path.name, model, runtime, timing)
     log_measured(
         log, case.console, measured, table=case.table, method="fit", told=(),
@@ -62,7 +62,7 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
         Subject(name, model, "student", runtime=runtime),
     ]
     measured = measure(
-        subjects, case.table.split("test"), task=case.table.task, dataset=f"{case.table.called}/test",
+        subjects, case.table.split("test"), task=case.table.task, dataset=f"{case.table.display_name}/test",
         digest=case.table.fingerprint, max_length=case.max_length,
         cost=CostPlan(batch=case.wanted.batch, length=case.length, repeats=20, seconds=4.0),
         settings=settings_for(case.recipe, case.table), device=case.options.device,

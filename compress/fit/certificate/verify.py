@@ -19,7 +19,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.open import file_digest
 from compress.modelfolder.resolve import resolve
 from compress.onnx.runtimes import Runtime, versions
-from compress.predict.predictor import Predictor, fixed_batch
+from compress.predict.predictor import Predictor, build_fixed_batch
 from compress.stages.shared.stage import settings_for
 from evaluation.cost.device import describe
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -158,7 +158,7 @@ def _measured(
         runtime = "torch"
     predictor = Predictor(folder, device=options.device, runtime=runtime, **how)
     shape = found["latency"]
-    batch = fixed_batch(predictor.config, int(shape["batch"]), int(shape["length"])).to(options.device)
+    batch = build_fixed_batch(predictor.config, int(shape["batch"]), int(shape["length"])).to(options.device)
     ours = timer([lambda: predictor(batch)], repeats=60, seconds=10.0)[0]
     checks = [check_latency(found, ours, describe(options.device))]
     if recipe is None or table is None:

@@ -110,7 +110,7 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Ser
     most = (config.depth, most_heads, most_neurons)
     first = serving.bits[0]
     words = serving.table_bits[0]
-    apart = last_apart(heads, serving)
+    apart = is_last_layer_apart(heads, serving)
     full = (most_heads, most_neurons)
     depth, end = (3, full) if apart else (2, None)
     ladder = [[(h, most_neurons) for h in counts[0]], [(most_heads, f) for f in counts[1]]]
@@ -170,7 +170,7 @@ def _least(calls: Sequence[Callable[[], object]]) -> tuple[list[float], bool]:
                 return minima[0].tolist(), not settled
 
 
-def last_apart(heads: Mapping[str, HeadConfig], serving: Serving) -> bool:
+def is_last_layer_apart(heads: Mapping[str, HeadConfig], serving: Serving) -> bool:
     """Whether the last layer takes another time than others: where a file computes its first token alone."""
     return serving.writes and "task" in heads and heads["task"].only_first
 

@@ -13,7 +13,7 @@ from compress.encoder.integers.products import prepare_integers
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.onnx.runtimes import Runtime, versions
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 
 FLOAT = 32
 FINGERPRINT = 64  # characters
@@ -109,7 +109,7 @@ def content(model: Model) -> bytes:
 def build_call(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[], object]:
     """A call of a model in its runtime on a batch of the serving's shape. written: its file, where there is one."""
     config = model.config
-    batch = fixed_batch(config, serving.batch, min(serving.length, config.max_positions)).to(serving.device)
+    batch = build_fixed_batch(config, serving.batch, min(serving.length, config.max_positions)).to(serving.device)
     needs = Needs(logits=True)
     if serving.writes:
         session = open_runtime(content(model) if written is None else written, serving)
@@ -145,9 +145,9 @@ def candidates(asked: str | None, device: str) -> list[Runtime]:
             )
         named: Runtime = asked  # type: ignore[assignment]
         if there[named] is None:
-            from compress.onnx.runtimes import missing
+            from compress.onnx.runtimes import make_missing_error
 
-            raise missing(ImportError(name=named), named)
+            raise make_missing_error(ImportError(name=named), named)
         return [named]
     able: Sequence[Runtime] = [name for name in ("onnxruntime", "openvino") if there[name] is not None]  # type: ignore[misc]
     return list(able) or ["torch-int8"]

@@ -60,9 +60,11 @@ class Experience:
     @classmethod
     def of(cls, reader: Reader, metric: str, parent: str) -> Experience:
         """Those in a store that were judged by this metric. Raises UserError where it does not open."""
-        return cls([made for run in reader.having(PARENT) if (made := _made(run, metric)) is not None], parent)
+        return cls(
+            [made for run in reader.list_tagged_runs(PARENT) if (made := _made(run, metric)) is not None], parent
+        )
 
-    def expected(self, loss: float) -> ExpectedLoss | None:
+    def estimate_loss(self, loss: float) -> ExpectedLoss | None:
         """Of a plan with such a loss; None where too few were made. Those of this model count first."""
         own = self._alike([m for m in self.made if m.parent == self.parent], loss)
         every = self._alike(self.made, loss)

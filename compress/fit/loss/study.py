@@ -252,9 +252,9 @@ class Student:
         ]
 
     def _rank(self, rank: int) -> float:
-        return self.compute_kl_to_parent(prepare(self.factorized(self.loaded.model, rank)))
+        return self.compute_kl_to_parent(prepare(self.factorize_tables(self.loaded.model, rank)))
 
-    def factorized(self, model: Model, rank: int) -> Model:
+    def factorize_tables(self, model: Model, rank: int) -> Model:
         """With its tables as a product of this width, rows counted as often as the text uses them."""
         return apply(model, factorize(model, count(model.config, self.batches), size=rank)).eval()
 
@@ -325,7 +325,7 @@ def compute_kl_to_parent(
     """How far answers are from others to the same rows: mean KL divergence; of scores the squared difference; where
     both cut the rows otherwise and answer pieces of them, how much lower the main metric is."""
     if ours[0].shape != theirs[0].shape:
-        metric = task.metrics_of(names)[0]
+        metric = task.choose_metrics(names)[0]
         figures = [task.score(logits, names, examples, rows).value(metric) for logits, examples in (ours, theirs)]
         return max(0.0, figures[1] - figures[0])
     alike = task.compare(ours[0], theirs[0], names, ours[1], rows)

@@ -96,7 +96,7 @@ class Maker:
         made = narrow or self.of(plan, fitted=fitted)
         vocabulary = self.space.vocabulary(plan.vocabulary)
         if plan.rank:
-            made = self.student.factorized(made, plan.rank)
+            made = self.student.factorize_tables(made, plan.rank)
         if vocabulary.kept is not None:
             made = keep_rows(made, torch.from_numpy(vocabulary.kept), str(self.source.path)).eval()
         self.stop()

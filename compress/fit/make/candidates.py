@@ -59,7 +59,7 @@ class Candidates:
         while bound is not None and found[1]:
             case.clock.check()
             best = found[0]
-            took = certificate.latency(self.bench.judge, best.folder).certain
+            took = certificate.latency(self.bench.evaluator, best.folder).certain
             if took <= HELD * bound:
                 return found
             case.console.note(f"{best.name} is too slow when timed again: {took:.2f} ms, bound {bound:g}")
@@ -98,7 +98,7 @@ class Candidates:
             case.clock.check()
             if case.clock.late(certificate.SECONDS):
                 break
-            timing = certificate.latency(self.bench.judge, judged.folder)
+            timing = certificate.latency(self.bench.evaluator, judged.folder)
             self.timed.add(judged.plan.key)
             if timing.quiet:
                 better = True
@@ -114,13 +114,13 @@ class Candidates:
         name = f"plan {place}" if place else f"{report.bits(bench.serving.bits[0])} only"
         if (work / RECORD).is_file() and not atomic.verify_folder(work / "model"):
             found = read_evaluation(work / RECORD, work / "model")
-            bench.judge.remember(found.timing)
+            bench.evaluator.remember(found.timing)
             return found
         begun = time.monotonic()
         case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {report.format_plan(plan)}")
         work.mkdir(parents=True, exist_ok=True)
         bench.maker.write(plan, bench.serving, work / "model", data_note(case.table))
-        judged = bench.judge.evaluate(name, plan, work / "model", begun)
+        judged = bench.evaluator.evaluate(name, plan, work / "model", begun)
         judged.write(work / RECORD)
         self.journal.record(work, judged, method="fit")
         return judged

@@ -19,12 +19,12 @@ from compress.fit.cost.serving import Serving, build_call, content
 from compress.fit.loss.study import compute_kl_to_parent
 from compress.fit.plan.plans import Plan
 from compress.modelfolder.folder import LoadedModel
-from compress.predict.predictor import Predictor, fixed_batch
+from compress.predict.predictor import Predictor, build_fixed_batch
 from compress.storage import atomic, safe
 from evaluation.cost.latency import Latency, measure_interleaved
 from evaluation.cost.size import MB, weights_bytes
 from evaluation.frontier import Candidate
-from evaluation.quality.pairing import Resampled, resample_metric
+from evaluation.quality.pairing import ResampledMetric, resample_metric
 
 JUDGED = 2000
 """Validation rows that plans are judged on, at most."""
@@ -109,7 +109,7 @@ class Evaluation:
     apart: float
     seconds: float
     steps: int = 0
-    figures: Resampled | None = field(default=None, repr=False, compare=False)
+    figures: ResampledMetric | None = field(default=None, repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
         """Without the figures."""
@@ -141,7 +141,7 @@ def read_evaluation(path: Path, folder: Path) -> Evaluation:
 
 
 def _judged(found: Mapping[str, Any], folder: Path) -> Evaluation:
-    figures = None if found.get("figures") is None else Resampled.parse(found["figures"])
+    figures = None if found.get("figures") is None else ResampledMetric.parse(found["figures"])
     plan, timing = Plan.from_json(found["plan"]), Timing(**found["timing"])
     return Evaluation(**{**found, "figures": figures, "plan": plan, "timing": timing, "folder": folder})
 
@@ -165,7 +165,7 @@ class Evaluator:
         self.rows = rows if len(rows) <= JUDGED else rows.take(np.linspace(0, len(rows) - 1, JUDGED).astype(int))
         reference = Predictor(parent.path, runtime="torch", **self.how)
         self.task, self.names = reference.task, reference.label_names
-        self.metric = self.task.metrics_of(self.names)[0]
+        self.metric = self.task.choose_metrics(self.names)[0]
         self.examples = reference.encode_rows(self.rows, max_length=max_length)
         self.theirs = reference.logits(self.examples)
         self.scored: ScoredAnswers = self.task.score(self.theirs, self.names, self.examples, self.rows)
@@ -191,7 +191,7 @@ class Evaluator:
         slow as usual. What our own model took does not count for which one counts: the first that needs no other, else
         the one of a quiet machine where the parent was fastest, else the last."""
         length = min(self.serving.length, predictor.max_length)
-        batch = fixed_batch(predictor.config, self.serving.batch, length).to(self.serving.device)
+        batch = build_fixed_batch(predictor.config, self.serving.batch, length).to(self.serving.device)
         wait = torch.cuda.synchronize if self.serving.device.startswith("cuda") else None
         tries: list[Timing] = []
         while len(tries) < attempts:

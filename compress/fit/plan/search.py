@@ -142,7 +142,7 @@ class Search:
         return list({plan.key: plan for plan in found}.values())[: self.count]
 
 
-def front(judged: Sequence[Evaluation]) -> list[Evaluation]:
+def find_front(judged: Sequence[Evaluation]) -> list[Evaluation]:
     """Those that no other beats in megabytes, milliseconds and quality, as far as the paired intervals of quality tell;
     the largest first."""
     able = [j for j in share_timings(judged) if math.isfinite(j.value + j.drop_low + j.drop_high)]

@@ -71,7 +71,7 @@ class Case:
         loaded = modelfolder.load_model(source, require={"task"}, keep={"task"}, device=options.device)
         check_same_labels(loaded, table)
         task = task_of(table.task, table.settings)
-        metric = task.metrics_of(table.label_names)[0]
+        metric = task.choose_metrics(table.label_names)[0]
         wanted.bounds.check_rows(len(table.split("test")), metric, wanted.uncertified)
         length = choose_length([(wanted.model, info.config.max_positions)], wanted.length)
         return cls(

@@ -9,7 +9,7 @@ import numpy as np
 
 from compress.console import Console
 from compress.data.batches.batches import evaluation_batches
-from compress.data.tables.random_rows import mixed_lengths
+from compress.data.tables.random_rows import draw_mixed_rows
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.fit.cost.serving import (
@@ -41,7 +41,7 @@ def choose_serving(loaded: LoadedModel, asked: str | None, shape: dict[str, Any]
         return servings[0]
     made = quantize_to_bits(loaded.model, Bits.uniform(8), servings[0])
     written = content(made)
-    batches = list(evaluation_batches(mixed_lengths(loaded.config.vocabulary, 64, CHECKED), MAX_TOKENS))
+    batches = list(evaluation_batches(draw_mixed_rows(loaded.config.vocabulary, 64, CHECKED), MAX_TOKENS))
     expected = compute_reference(made, "task", batches, "random tokens")
     right, calls = [], []
     for serving in servings:

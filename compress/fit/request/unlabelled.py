@@ -38,7 +38,7 @@ def _answered(rows: Rows, predictor: Predictor, max_length: int) -> Rows:
         )
     examples = predictor.encode_rows(rows, max_length=max_length)
     logits = predictor.logits(examples)
-    pooled = getattr(predictor.task, "pooled", None)
+    pooled = getattr(predictor.task, "pool_chunks", None)
     logits = logits if pooled is None else pooled(logits, examples)
     if problem == "regression":
         labels: np.ndarray = logits[:, 0].astype(np.float32)

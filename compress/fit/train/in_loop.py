@@ -47,18 +47,18 @@ class InTheLoop:
         }
         name = f"{base}, {best.steps + self.steps} steps, {self.steps} of them quantized"
         folder: Path = best.folder.parent / "in-the-loop"
-        lesson = TrainingJob(plan, folder, best.folder, name, self.steps, best.steps, SETTINGS, more)
+        job = TrainingJob(plan, folder, best.folder, name, self.steps, best.steps, SETTINGS, more)
         said = f"{best.name}: {self.steps} steps of quantization-aware training"
         try:
-            made = self.trainer.attempt(lesson, self._write, said, best.seconds)
+            made = self.trainer.attempt(job, self._write, said, best.seconds)
         except OutOfTime:
             case.console.note(f"no time left for quantization-aware training (limit {case.wanted.seconds:.0f} s)")
             return
         if made is not None:
             tried.append(made)
 
-    def _write(self, lesson: TrainingJob, model: Model) -> None:
-        bench, steps = self.bench, lesson.before + lesson.steps
-        how = f"after {steps} steps of distillation, the last {lesson.steps} with quantization"
-        folder = lesson.folder / FITTED
-        bench.maker.write_rounded(lesson.plan, model, bench.serving, folder, data_note(self.case.table), how)
+    def _write(self, job: TrainingJob, model: Model) -> None:
+        bench, steps = self.bench, job.before + job.steps
+        how = f"after {steps} steps of distillation, the last {job.steps} with quantization"
+        folder = job.folder / FITTED
+        bench.maker.write_rounded(job.plan, model, bench.serving, folder, data_note(self.case.table), how)

@@ -49,15 +49,15 @@ class RecoveryTraining:
                 plan, steps = judged.plan, max(1, round(share * self.steps))
                 base, folder = judged.name.partition(",")[0], self.work(judged.plan) / f"rung-{rung}"
                 name = f"{base}, {judged.steps + steps} recovery steps"
-                lesson = TrainingJob(plan, folder, starts[plan.key], name, steps, judged.steps)
+                job = TrainingJob(plan, folder, starts[plan.key], name, steps, judged.steps)
                 said = f"{base}: recovery training, round {rung + 1} of {len(RUNGS)}, {steps} steps"
                 try:
-                    made = self.trainer.attempt(lesson, self.write, said, making[plan.key])
+                    made = self.trainer.attempt(job, self.write, said, making[plan.key])
                 except OutOfTime:
                     self.case.console.note(f"no time left for more training (limit {self.case.wanted.seconds:.0f} s)")
                     return
                 if made is not None:
-                    starts[plan.key] = self.trained[made.name] = lesson.trained
+                    starts[plan.key] = self.trained[made.name] = job.trained
                     here.append(made)
                     tried.append(made)
             field = sorted(here, key=lambda j: j.apart)
@@ -78,9 +78,9 @@ class RecoveryTraining:
             self.bench.maker.save_narrow(plan, folder, data_note(self.case.table))
         return folder
 
-    def write(self, lesson: TrainingJob, model: Model) -> None:
+    def write(self, job: TrainingJob, model: Model) -> None:
         """The rest of the plan done to what was trained, and the file."""
-        bench, steps = self.bench, lesson.before + lesson.steps
-        folder = lesson.folder / FITTED
+        bench, steps = self.bench, job.before + job.steps
+        folder = job.folder / FITTED
         how = f"after {steps} steps of recovery training (distillation)"
-        bench.maker.write(lesson.plan, bench.serving, folder, data_note(self.case.table), narrow=model, how=how)
+        bench.maker.write(job.plan, bench.serving, folder, data_note(self.case.table), narrow=model, how=how)

@@ -189,9 +189,9 @@ class Trials:
         for rung, share in enumerate(RUNGS):
             part = max(1, round(share * steps))
             name = f"trial {trial.number}, {before + part} steps"
-            lesson = TrainingJob(plan, work / f"rung-{rung}", start, name, part, before, settings)
+            job = TrainingJob(plan, work / f"rung-{rung}", start, name, part, before, settings)
             told = f"trial {trial.number} of {self.count}, round {rung + 1} of {len(RUNGS)}: {_words(settings, steps)}"
-            made = self.healing.trainer.attempt(lesson, self.healing.write, told, 0.0)
+            made = self.healing.trainer.attempt(job, self.healing.write, told, 0.0)
             if made is None:
                 trial.set_user_attr(REASON, "its training failed")
                 return None
@@ -202,7 +202,7 @@ class Trials:
                     f"trial {trial.number} is stopped early: other trials were closer to the parent at this point"
                 )
                 raise optuna.TrialPruned
-            start, before = lesson.trained, before + part
+            start, before = job.trained, before + part
         assert made is not None
         trial.set_user_attr("folder", str(made.folder))
         return made.apart

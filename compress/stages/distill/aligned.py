@@ -26,7 +26,7 @@ class AlignedTeacher:
         self.teacher = teacher
 
     def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
-        """batch: carries the teacher's own (`PairedRows.carried`). Tokens of the output are those of that one."""
+        """batch: also holds that of the teacher (`PairedRows.add_teacher_batch`), whose tokens the output has."""
         return self.teacher(get_teacher_batch(batch).batch, needs)
 
 
@@ -40,7 +40,7 @@ class AlignedModule(StageModule):
         """Objective → number of things it averages over: spans, where it averages over tokens."""
         return super().counts(_seen(batch))
 
-    def compared(
+    def prepare_outputs(
         self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch
     ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
         """Both outputs on common spans."""

@@ -68,7 +68,9 @@ def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, fo
     if spec.keep_labels:
         return made.rows(rows, rows.labels[made.source])
     names = list(table.label_names)
-    return made.rows(rows, task_of(table.task, table.settings).unlabelled(made.columns, len(made.source), names))
+    return made.rows(
+        rows, task_of(table.task, table.settings).make_missing_labels(made.columns, len(made.source), names)
+    )
 
 
 def _candidates(

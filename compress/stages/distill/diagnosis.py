@@ -96,7 +96,7 @@ class Diagnosis:
         """The probe's figures, and the losses on the fixed training rows."""
         start = self.start
         alike = {} if start.theirs is None else start.probe.compare(ours, start.theirs)
-        values = measured(module, self.seen, self.context)
+        values = measure_objectives(module, self.seen, self.context)
         total = sum(module.weights[name] * value for name, value in values.items())
         return {**alike, "probe_loss": total, **{f"probe/{name}": value for name, value in values.items()}}
 
@@ -113,7 +113,7 @@ class Diagnosis:
         self._log.tags({f"compress.finding.{finding.check}": finding.line})
 
 
-def diagnosed_task(
+def diagnose_task(
     spec: Spec,
     context: StageContext,
     prepared: PreparedStage,
@@ -132,7 +132,7 @@ def diagnosed_task(
     return _diagnosed(spec, context, prepared, probe, teacher, table)
 
 
-def diagnosed_corpus(
+def diagnose_corpus(
     spec: Spec,
     context: StageContext,
     prepared: PreparedStage,
@@ -190,7 +190,7 @@ def _first_rows(source: BatchSource, device: str) -> list[Batch]:
     return found
 
 
-def measured(module: StageModule, batches: Sequence[Batch], context: StageContext) -> dict[str, float]:
+def measure_objectives(module: StageModule, batches: Sequence[Batch], context: StageContext) -> dict[str, float]:
     """Objective → its mean over these batches, as the module is (evaluation mode: without dropout)."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}

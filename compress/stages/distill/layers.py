@@ -66,7 +66,7 @@ def sentence(layers: Sequence[int], depth: int, donor: str = "teacher") -> str:
     return f"layer map (student layers from {donor}, which has 0..{depth - 1}): {pairs}; not used: {left}"
 
 
-def compared(
+def resolve_compared_layers(
     rule: str | Sequence[int | tuple[int, int]],
     student: Model,
     teacher: Model,

@@ -127,7 +127,7 @@ class TaskProbe(Probe):
         every = np.ones((1, alike.rows))
         return {name: float(figure(every)[0]) for name, figure in alike.figures.items()} | dict(alike.values)
 
-    def scored(self, answers: np.ndarray) -> ScoredAnswers:
+    def score_answers(self, answers: np.ndarray) -> ScoredAnswers:
         """How good the answers are."""
         return self.task.score(answers, self.names, self.examples, self.rows)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from compress.contracts import Batch
 from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.integers.convert import calibrate, list_moving_ranges, plan_quantization, quantize_model
-from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layers import Attention
 from compress.encoder.modules.model import Model
@@ -36,7 +36,7 @@ def add_quantizers(student: Model, spec: Spec, context: StageContext, batches: C
             _refuse_fixed(student)
         read = calibrate(student, batches(), context.workshop.stop)
         observed = f", ranges initialized on {read:,} training texts" if read else ""
-        count = len(quantized_modules(student))
+        count = len(list_quantized_modules(student))
         context.say(
             f"quantization-aware training: {count} of the student's matrices and tables are quantized{observed}"
         )
@@ -62,7 +62,7 @@ def set_dropout(student: Model, p: float | None) -> Model:
 
 
 def _refuse_fixed(student: Model) -> None:
-    for name, module in quantized_modules(student).items():
+    for name, module in list_quantized_modules(student).items():
         quantizer: Any = getattr(module, "input_quantizer", None)
         if quantizer is None or not quantizer.calibrated or quantizer.moves or any(quantizer.parameters()):
             continue
@@ -85,7 +85,7 @@ class Ranges:
 
     def __init__(self, student: Model, spec: Spec) -> None:
         """Raises UserError where several processes train: each would follow its own rows."""
-        modules: dict[str, Any] = dict(quantized_modules(student))
+        modules: dict[str, Any] = dict(list_quantized_modules(student))
         names = list_moving_ranges(student)
         self.quantizers = [modules[name].input_quantizer for name in names]
         self.share = FREEZE if spec.freeze_ranges is None else spec.freeze_ranges

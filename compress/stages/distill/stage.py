@@ -25,8 +25,8 @@ from compress.objectives._layers import Layerwise
 from compress.stages.distill import initialization, layers
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
 from compress.stages.distill.augmentation import augment_rows, model_folder, no_masked_lm
-from compress.stages.distill.cache.source import Teaching, TeachingJob, teaching
-from compress.stages.distill.diagnosis import diagnosed_corpus, diagnosed_task
+from compress.stages.distill.cache.source import TeacherSetup, TeachingJob, set_up_teacher
+from compress.stages.distill.diagnosis import diagnose_corpus, diagnose_task
 from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
@@ -148,7 +148,7 @@ class Stage:
         assert c.recipe.corpus is not None
         length = c.recipe.corpus.max_length
         check_length(length, teacher.config.max_positions, where="corpus.max_length")
-        masking = spec.masking_or_default()
+        masking = spec.get_masking()
 
         def batches(split: str) -> BatchSource:
             return corpus_batches(
@@ -175,7 +175,7 @@ class Stage:
             opening=taught.opening,
             source=source,
             plan=spec.training,
-            validate=None if head is None else tying.validating(corpus_validation(batches("validation"), c)),
+            validate=None if head is None else tying.wrap_validation(corpus_validation(batches("validation"), c)),
             select=None if head is None else ("mlm_loss", "min"),
             identity={
                 "corpus": corpus.fingerprint,
@@ -183,12 +183,12 @@ class Stage:
                 "teacher": fingerprint,
             },
             params=self._params(student),
-            closing=tying.closing,
+            closing=tying.report_distances,
         )
         if head is None:
             return prepared
         asked = taught.teacher if spec.cache is None else live(c.precision)
-        return diagnosed_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, asked)
+        return diagnose_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, asked)
 
     # --- on the task ------------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Stage:
         both = None
         if alien and self._asks_teacher():
             both = TwoTokenizers(table, reader, teacher, objectives, c)
-            paired = both.paired(data.rows, data.train)
+            paired = both.pair_rows(data.rows, data.train)
             both.tell(paired)
             source = PairedBatches(source, paired)
         fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
@@ -239,7 +239,7 @@ class Stage:
             opening=taught.opening,
             source=source,
             plan=spec.training,
-            validate=tying.validating(task_validation(data.validation, table, c)),
+            validate=tying.wrap_validation(task_validation(data.validation, table, c)),
             select=task_choice(table),
             identity={
                 "data": table.fingerprint,
@@ -247,10 +247,12 @@ class Stage:
                 "teacher": fingerprint,
             },
             params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
-            closing=tying.closing,
+            closing=tying.report_distances,
         )
         asked = taught.teacher if spec.cache is None else live(c.precision)
-        return diagnosed_task(spec, c, prepared, table, reader, asked, None if both is None else both.carried)
+        return diagnose_task(
+            spec, c, prepared, table, reader, asked, None if both is None else both.build_teacher_batches
+        )
 
     def _task_teacher(self, teacher: LoadedModel, precision: Precision, aligned: bool) -> Teacher:
         """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead.
@@ -284,13 +286,13 @@ class Stage:
         tokenizer: str,
         max_length: int,
         live: Callable[[Precision], Teacher],
-    ) -> Teaching:
+    ) -> TeacherSetup:
         """Whom the objectives ask: the live teacher, or what the recipe's cache holds of it."""
         spec = self.spec
         passes = total_steps(spec.training, source) / source.steps(0)
-        lesson = TeachingJob(spec.level, source, tokenizer, max_length, passes)
+        job = TeachingJob(spec.level, source, tokenizer, max_length, passes)
         parts = [objective for _, objective in objectives.values()]
-        return teaching(spec.cache, self.context, teacher.model, fingerprint, parts, lesson, live)
+        return set_up_teacher(spec.cache, self.context, teacher.model, fingerprint, parts, job, live)
 
     def _is_alien(self, begun: initialization.Origin, teacher: LoadedModel) -> bool:
         """Whether the student reads other pieces than its teacher. Raises UserError where these could not be
@@ -329,7 +331,9 @@ class Stage:
     def _mapped(self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None) -> ModelPair:
         """The models with the layers that are compared, which are told."""
         spec = self.spec
-        pair = layers.compared(spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source))
+        pair = layers.resolve_compared_layers(
+            spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source)
+        )
         self.context.say(layers.comparison(pair, spec.layer_map))
         return pair
 

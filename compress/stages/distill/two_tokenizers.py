@@ -39,7 +39,7 @@ class TwoTokenizers:
         check_length(self.length, teacher.config.max_positions, where="data.max_length")
         self.reads_pieces = any(map(_reads_pieces, _asked(objectives).values()))
 
-    def paired(self, sources: Sequence[Rows], student: Examples) -> PairedRows:
+    def pair_rows(self, sources: Sequence[Rows], student: Examples) -> PairedRows:
         """The rows with the teacher's reading of them. student: what its tokenizer made of `sources`, joined."""
         teacher = join(*(self.task.encode(self.teacher, rows, max_length=self.length) for rows in sources))
         return PairedRows(student, teacher, self._spans(sources) if self.reads_pieces else None)
@@ -54,9 +54,9 @@ class TwoTokenizers:
             f"compared {how}"
         )
 
-    def carried(self, rows: Rows, student: Examples) -> Callable[[Batch], Batch]:
+    def build_teacher_batches(self, rows: Rows, student: Examples) -> Callable[[Batch], Batch]:
         """Gives batches of these rows, held-out ones, what the teacher reads."""
-        return self.paired([rows], student).carried
+        return self.pair_rows([rows], student).add_teacher_batch
 
     def _spans(self, sources: Sequence[Rows]) -> Spans:
         ours, theirs = (

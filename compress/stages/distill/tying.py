@@ -49,7 +49,7 @@ class ResidualShrinking:
     def penalty(self) -> tuple[Tensor, float]:
         raise NotImplementedError("it has no term")
 
-    def without(self, validate: Validation) -> Validation:
+    def wrap_validation(self, validate: Validation) -> Validation:
         """`validate` of the student as it will be kept."""
 
         def validated(module: nn.Module) -> Mapping[str, float]:
@@ -110,11 +110,11 @@ class Tying:
         """Of the student's training."""
         return [companion for companion in (self.shrinking, self.pulling) if companion is not None]
 
-    def validating(self, validate: Validation) -> Validation:
+    def wrap_validation(self, validate: Validation) -> Validation:
         """`validate` of the model that is kept."""
-        return validate if self.shrinking is None else self.shrinking.without(validate)
+        return validate if self.shrinking is None else self.shrinking.wrap_validation(validate)
 
-    def closing(self, module: nn.Module, steps: int) -> Mapping[str, float]:
+    def report_distances(self, module: nn.Module, steps: int) -> Mapping[str, float]:
         """How far apart the layers were before the first step, and are now."""
         if self.pulling is None:
             return {}

@@ -52,7 +52,7 @@ class Stage:
         few = examples.take(np.arange(min(s.rows, len(examples))))
         meta = folder_meta(c, {"parent": folder}, table)
         files = complete(loaded.tokenizer_files, str(folder))
-        batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{table.called}/validation"
+        batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{table.display_name}/validation"
         written = write_as_saved(loaded, files, meta, "task", batches, what, opset=s.opset, portable=s.portable)
         for line in written.findings:
             c.say(line)

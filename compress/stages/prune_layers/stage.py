@@ -42,7 +42,7 @@ class Stage:
         keep = targets.kept_count(self.spec, model.depth)
         if self.spec.layers is not None:
             check_layer_map(self.spec.layers, model.depth)
-        protected = targets.protected_layers(self.spec, model.depth, False)
+        protected = targets.find_protected_layers(self.spec, model.depth, False)
         if keep is not None:
             targets.check_fits(keep, protected)
         return model if keep is None else dataclasses.replace(model, depth=keep)
@@ -103,7 +103,7 @@ class Stage:
         self, subject: Subject, study: LayerStudy
     ) -> tuple[LayerChoice, tuple[str, Sequence[targets.DepthTrial]] | None]:
         spec, depth = self.spec, study.depth
-        protected = targets.protected_layers(spec, depth, not subject.loaded.config.first_norm)
+        protected = targets.find_protected_layers(spec, depth, not subject.loaded.config.first_norm)
         if protected and spec.protect is None:
             self.context.say("layer 0 is protected by default; set protect: [] to allow its removal")
         criterion = build(spec.criterion, study)

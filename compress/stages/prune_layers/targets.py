@@ -110,7 +110,7 @@ def _gone(choice: LayerChoice, depth: int) -> str:
     return ", ".join(str(i) for i in range(depth) if i not in choice.keep)
 
 
-def protected_layers(spec: Spec, depth: int, first_is_special: bool) -> frozenset[int]:
+def find_protected_layers(spec: Spec, depth: int, first_is_special: bool) -> frozenset[int]:
     """Layers that must stay. Raises UserError for one that is not there."""
     if spec.protect is None:
         return frozenset({0} if first_is_special else ())

@@ -108,7 +108,7 @@ class TokenizerParts:
             found[self.ids[made]] = found.get(self.ids[made], frozenset()) | pair
         return found
 
-    def with_parents(self, wanted: Collection[int]) -> set[int]:
+    def add_parents(self, wanted: Collection[int]) -> set[int]:
         """`wanted`, and all that they are merged from."""
         found, waiting = set(wanted), list(wanted)
         while waiting:
@@ -118,7 +118,7 @@ class TokenizerParts:
                     waiting.append(parent)
         return found
 
-    def used_characters(self, used: Collection[int]) -> set[int]:
+    def find_used_characters(self, used: Collection[int]) -> set[int]:
         """Ids of the single characters that these pieces are spelled with, and of ASCII, which turns up everywhere."""
         letters = {letter for index in used for letter in self.names[index]}
         return {index for index, letter in self.characters.items() if letter in letters or letter.isascii()}

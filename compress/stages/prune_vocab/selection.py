@@ -51,8 +51,8 @@ def always(pieces: TokenizerParts, counts: np.ndarray, spec: Spec, rows: Collect
             do="set characters: all",
         )
     else:
-        kept |= pieces.used_characters([i for i in np.flatnonzero(counts).tolist() if i in pieces.names])
-    return pieces.with_parents(kept)
+        kept |= pieces.find_used_characters([i for i in np.flatnonzero(counts).tolist() if i in pieces.names])
+    return pieces.add_parents(kept)
 
 
 def choose(pieces: TokenizerParts, counts: np.ndarray, kept: set[int], spec: Spec, where: str) -> Choice:
@@ -78,7 +78,7 @@ def choose(pieces: TokenizerParts, counts: np.ndarray, kept: set[int], spec: Spe
         _fill(pieces, kept, candidates, spec)
     elif spec.min_count is not None:
         enough = spec.min_count
-        kept |= pieces.with_parents([i for i in candidates if counts[i] >= enough])
+        kept |= pieces.add_parents([i for i in candidates if counts[i] >= enough])
     else:
         assert spec.coverage is not None
         _cover(pieces, kept, candidates, counts, spec.coverage / 100 * total)
@@ -110,7 +110,7 @@ def _cover(
     for index in candidates:
         if covered >= wanted - 1e-9 or not counts[index]:
             return
-        new = pieces.with_parents([index]) - kept
+        new = pieces.add_parents([index]) - kept
         kept |= new
         covered += int(counts[sorted(new)].sum())
 
@@ -134,6 +134,6 @@ def _fill(pieces: TokenizerParts, kept: set[int], candidates: Iterable[int], spe
     for index in candidates:
         if len(kept) == size:
             return
-        new = pieces.with_parents([index]) - kept
+        new = pieces.add_parents([index]) - kept
         if len(kept) + len(new) <= size:
             kept |= new

@@ -26,7 +26,7 @@ from compress.stages.prune_vocab.rebuild import LEFT_OUT, rebuild_tokenizer_file
 from compress.stages.prune_vocab.report import Report
 from compress.stages.prune_vocab.selection import Choice, always, choose
 from compress.stages.prune_vocab.spec import Spec
-from compress.stages.prune_vocab.usage import Loss, Reading, count_corpus, loss, read_held_out, read_rows
+from compress.stages.prune_vocab.usage import Loss, TokenizedTexts, count_corpus, loss, read_held_out, read_rows
 from compress.stages.shared.originals import Original
 from compress.stages.shared.stage import (
     ModelShape,
@@ -139,13 +139,13 @@ class Stage:
             found += count_corpus(c.corpus(), tokenizer, config.vocabulary, c.workshop.stop)
         return found
 
-    def _held_out(self, tokenizer: Tokenizer, config: EncoderConfig) -> Reading:
+    def _held_out(self, tokenizer: Tokenizer, config: EncoderConfig) -> TokenizedTexts:
         """What the model will read: rows of the task where there is one, whatever the pieces were counted in."""
         if self.spec.level == "general":
             return read_held_out(self.context.corpus(), tokenizer)
         return self._rows("validation", tokenizer, config)
 
-    def _rows(self, split: str, tokenizer: Tokenizer, config: EncoderConfig) -> Reading:
+    def _rows(self, split: str, tokenizer: Tokenizer, config: EncoderConfig) -> TokenizedTexts:
         """As much of each text as the model has positions for."""
         table = self.context.table()
         return read_rows(task_of(table.task, table.settings), tokenizer, table.split(split), config.max_positions)

@@ -25,7 +25,7 @@ from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import COUNTED, units
 from compress.errors import UserError
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 from compress.recipe.schema import LatencySpec
 from compress.stages.prune_width.costs import Costs, Counts
 from compress.stages.shared.timing import build_call, measure_calls
@@ -131,7 +131,7 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
         rotary_bases=None if config.rotary_bases is None else (config.rotary_bases[0],) * rows,
     )
     model = prepare(Model(blocks).to(device)).model
-    batch = fixed_batch(blocks, plan.batch, min(plan.length, config.max_positions)).to(device)
+    batch = build_fixed_batch(blocks, plan.batch, min(plan.length, config.max_positions)).to(device)
     x = torch.randn(batch.tokens, config.hidden, device=device)
     layout, turn = PackedLayout(batch.cu_seqlens, batch.max_length), model.encoder.turns(batch.position_ids)[0]
     calls, names = [], []

@@ -27,7 +27,7 @@ CLIP = 1.0
 """Norm that the weights' gradients are clipped to."""
 
 
-class Learning:
+class GateLearning:
     """A copy of the studied model, trained by AdamW without dropout while its parts go through gates.
 
     stream: gates on the channels of the hidden states, (D,); else on all heads and neurons, unit after unit.  The loss

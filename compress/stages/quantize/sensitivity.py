@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compress.contracts import Batch
-from compress.encoder.integers.fake_quantized import quantized_modules, set_mode
+from compress.encoder.integers.fake_quantized import list_quantized_modules, set_mode
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
 from compress.stages.shared.divergence import ReferenceAnswers
@@ -41,7 +41,7 @@ class Scan:
         """Of each module alone, and of all. told: of how many modules are done."""
         alone = {}
         try:
-            for done, name in enumerate(quantized_modules(self.model), 1):
+            for done, name in enumerate(list_quantized_modules(self.model), 1):
                 self.stop()
                 set_mode(self.model, lambda other, name=name: "quantized" if other == name else "float")
                 alone[name] = self.reference.divergence(self.model)

@@ -19,7 +19,7 @@ from compress.contracts import Batch
 from compress.encoder.config.quantization import PACKAGE, PartQuantization, Quantization, refuse_quantized
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
-from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.objectives.hard_labels import Objective as HardLabels
@@ -87,7 +87,7 @@ class Stage:
         batches = sample_batches(data.train, labelled, s.rows, c)
         made = quantize_model(loaded.model, quantization, str(folder)).eval()
         read = calibrate(made, batches, c.workshop.stop)
-        parts = quantized_modules(made)
+        parts = list_quantized_modules(made)
         observed = f", ranges observed on {read:,} training texts" if read else ""
         c.say(f"{len(parts)} of the model's matrices and tables are quantized{observed}")
         few = sample_batches(data.train, labelled, min(s.scan_rows, s.rows), c)
@@ -113,7 +113,7 @@ class Stage:
                 "student.layers": made.config.depth,
                 "student.hidden": made.config.hidden,
                 "quantize.scheme": scheme,
-                "quantize.modules": len(quantized_modules(made)),
+                "quantize.modules": len(list_quantized_modules(made)),
                 "quantize.fallen_back": len(back),
             },
             told=report.tell,
@@ -135,7 +135,9 @@ class Stage:
 
     def _damage(self, made: Model, few: list[Batch]) -> Damage:
         scan = Scan(made, few, self.context.workshop.stop)
-        with self.context.workshop.progress("sensitivity of each module", len(quantized_modules(made))) as progress:
+        with self.context.workshop.progress(
+            "sensitivity of each module", len(list_quantized_modules(made))
+        ) as progress:
             return scan.damage(lambda done: progress.update(done))
 
     def _cost(

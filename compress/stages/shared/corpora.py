@@ -15,7 +15,7 @@ from compress.data.tables.table import Table
 from compress.data.text import segmentation
 from compress.data.text.noise import EachEpoch, add_typos_to_corpus
 from compress.data.text.segmentation import Segmenter
-from compress.data.text.token_store import stored_tokens
+from compress.data.text.token_store import load_or_store_tokens
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import Tokens, tokenize
 from compress.errors import UserError
@@ -113,7 +113,7 @@ def corpus_batches(
 
 def _tokens(corpus: Corpus, tokenizer: Tokenizer, split: str, masking: MaskingSpec, context: StageContext) -> Tokens:
     if corpus.stored and split == "train":  # what is held out is small, and read again and again
-        return stored_tokens(corpus, tokenizer, split, segmenter_of(masking), say=context.say)
+        return load_or_store_tokens(corpus, tokenizer, split, segmenter_of(masking), say=context.say)
     return tokenize(corpus, tokenizer, split, segmenter_of(masking))
 
 

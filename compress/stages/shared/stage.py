@@ -482,7 +482,7 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
 def data_note(table: Table) -> DataNote:
     """What a model was made on, without the folders of this machine."""
     rows = {split: len(rows) for split, rows in table.splits.items()}
-    return DataNote(name=table.called, fingerprint=table.fingerprint, rows=rows)
+    return DataNote(name=table.display_name, fingerprint=table.fingerprint, rows=rows)
 
 
 def _for_others(value: Any) -> Any:
@@ -501,7 +501,7 @@ def task_validation(examples: Examples, table: Table, context: StageContext) -> 
     """The task's main metric, and the loss on the labels, of the student on the table's validation rows, encoded."""
     batches = [b.to(context.device) for b in evaluation_batches(examples, VALIDATION_TOKENS)]
     task, names, rows = task_of(table.task, table.settings), table.label_names, table.split("validation")
-    metric = task.metrics_of(names)[0]
+    metric = task.choose_metrics(names)[0]
 
     def validate(module: nn.Module) -> dict[str, float]:
         loss, count, hard, parts = 0.0, 0, HardLabels(), []
@@ -519,7 +519,7 @@ def task_validation(examples: Examples, table: Table, context: StageContext) -> 
 
 def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:
     """What the best weights are chosen by."""
-    return task_of(table.task, table.settings).metrics_of(table.label_names)[0], "max"
+    return task_of(table.task, table.settings).choose_metrics(table.label_names)[0], "max"
 
 
 def outputs_of(

@@ -14,7 +14,7 @@ from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.low_rank import refuse_low_rank
 from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sharing import refuse_apart
-from compress.encoder.config.sparsity import MULTIPLE, PATTERN, fits, fitting, refuse_sparse
+from compress.encoder.config.sparsity import MULTIPLE, PATTERN, can_be_sparse, list_sparse_matrices, refuse_sparse
 from compress.encoder.modules.masks import is_semi_structured
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import part_of_layer, rebuild_model
@@ -41,7 +41,7 @@ def refuse(config: EncoderConfig, where: str) -> None:
     refuse_low_rank(config, doing, where, "sparsify its parent instead: low-rank factors contain less redundancy")
     refuse_sparse(config, "sparsifying them again", where, "continue training it, or start from its parent")
     refuse_apart(config, where, "only the shared matrices would become sparse", "sparsify")
-    if not any(fitting(shape, config.hidden, gated=config.gated) for shape in config.layers):
+    if not any(list_sparse_matrices(shape, config.hidden, gated=config.gated) for shape in config.layers):
         sizes = sorted({size for shape in config.layers for size in _sizes(config, shape).values()})
         raise UserError(
             f"no matrix of this model supports {PATTERN} sparsity",
@@ -58,7 +58,7 @@ def left_dense(config: EncoderConfig) -> list[Name]:
         f"{group}.{name}"
         for group, shape in enumerate(config.group_shapes)
         for name, (out, inputs) in _sizes(config, shape).items()
-        if not fits(out, inputs)
+        if not can_be_sparse(out, inputs)
     ]
 
 
@@ -75,7 +75,7 @@ def sparsify_matrices(
     """
     config, found = model.config, dict[Name, SparsifiedMatrix]()
     for group, shape in enumerate(config.group_shapes):
-        for name in fitting(shape, config.hidden, gated=config.gated):
+        for name in list_sparse_matrices(shape, config.hidden, gated=config.gated):
             stop()
             part = part_of_layer(model, config.groups.index(group), name.split("."))
             found[f"{group}.{name}"] = _cut(part, method, inputs[part])

@@ -33,8 +33,8 @@ class Check(_check.Check):
         return self._text(start.probe, start.theirs)
 
     def _labelled(self, start: Start, probe: TaskProbe, theirs: np.ndarray) -> Finding | None:
-        scored = probe.scored(theirs)
-        main = probe.task.metrics_of(probe.names)[0]
+        scored = probe.score_answers(theirs)
+        main = probe.task.choose_metrics(probe.names)[0]
         name = next((m for m in CHANCE_CORRECTED if m in scored.metrics), main)
         where = f"on {probe.what} of this data"
         do = (

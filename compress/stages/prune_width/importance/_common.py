@@ -46,7 +46,7 @@ def by_unit(
     return WidthScores(heads, neurons)
 
 
-def incoming(module: FeedForward) -> Tensor:
+def sum_incoming_squares(module: FeedForward) -> Tensor:
     """(F,) sums of squares of what makes each neuron, its gate included."""
     rows = copy_plain(dense_weight(module.up)).square().sum(1)
     return rows.view(2, -1).sum(0) if module.gated else rows

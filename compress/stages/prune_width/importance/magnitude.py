@@ -11,7 +11,7 @@ from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.tied import dense_weight
 from compress.encoder.reshape.basis import copy_plain
-from compress.stages.prune_width.importance._common import by_unit, incoming, readers, writers
+from compress.stages.prune_width.importance._common import by_unit, readers, sum_incoming_squares, writers
 
 
 class Importance:
@@ -26,7 +26,7 @@ class Importance:
             return (sum(rows) + columns).view(module.heads, -1).sum(1).sqrt()
 
         def of_neurons(_: int, module: FeedForward) -> Tensor:
-            return (incoming(module) + copy_plain(dense_weight(module.down)).square().sum(0)).sqrt()
+            return (sum_incoming_squares(module) + copy_plain(dense_weight(module.down)).square().sum(0)).sqrt()
 
         return by_unit(study.model, of_heads, of_neurons)
 

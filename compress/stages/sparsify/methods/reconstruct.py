@@ -14,7 +14,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from compress.contracts import MatrixStatistics, Zeroed
+from compress.contracts import MatrixStatistics, SparseWeights
 from compress.encoder.config.sparsity import KEPT, OF
 
 DAMPING = 0.01  # of the mean square of an input, added to all of them: as in the paper
@@ -26,14 +26,14 @@ class Method:
     """Optimal brain surgeon on groups of four weights, then least squares over the kept weights. Reads text, no
     labels."""
 
-    def __call__(self, seen: MatrixStatistics) -> Zeroed:
+    def __call__(self, seen: MatrixStatistics) -> SparseWeights:
         """Of the matrix (out, in)."""
         assert seen.inputs is not None
         second = seen.inputs if seen.mean is None else seen.inputs - torch.outer(seen.mean, seen.mean)
         hessian = second.clone()
         hessian.diagonal().add_(DAMPING * float(second.diagonal().mean()) or 1.0)
         start, mask = prune_by_obs(seen.weight, hessian)
-        return Zeroed(refit_weights(seen.weight, start, mask, hessian), centred=seen.mean is not None)
+        return SparseWeights(refit_weights(seen.weight, start, mask, hessian), centred=seen.mean is not None)
 
 
 def prune_by_obs(weight: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
