@@ -16,7 +16,7 @@ from collections import Counter
 
 from compress.data.batches.ragged import Ragged
 from compress.data.reading.sources import open_table
-from compress.data.tables.answers import cut
+from compress.data.tables.answers import extract_answer_texts
 from evaluation.quality.answers import normalize, rules_of, score_answers, segments
 from evaluation.quality.intervals import bootstrap_mean
 
@@ -31,7 +31,7 @@ def main() -> None:
     rows = open_table(args.data, task="question-answering", bad_rows="drop").split(args.split)
     questions, contexts = (rows.columns[role].to_pylist() for role in ("question", "context"))
     assert isinstance(rows.labels, Ragged)
-    gold = cut(rows.labels, contexts)
+    gold = extract_answer_texts(rows.labels, contexts)
     rules = rules_of(gold)
     print(f"{args.data}, {args.split}: {len(rows):,} questions, scored as {rules}")
     sentences = {context: sentences_of(context) for context in set(contexts)}

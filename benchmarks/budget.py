@@ -31,8 +31,8 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config import layer_maps as layermaps
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import take_layers
-from compress.fit.cost.serving import Bits, Serving, rounded
-from compress.fit.make.evaluator import Judge, Judged
+from compress.fit.cost.serving import Bits, Serving, quantize_to_bits
+from compress.fit.make.evaluator import Evaluation, Evaluator
 from compress.fit.plan.plans import Plan
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
@@ -64,20 +64,20 @@ def main() -> None:
     loaded = modelfolder.load_model(asked.folder, require={"task"}, keep={"task"})
     table = open_table(asked.data, expect_labels=loaded.label_names or None)
     serving = Serving("onnxruntime", 1, asked.length)
-    judge = Judge(
+    judge = Evaluator(
         loaded, serving, table.split("test"), task=table.task, settings=table.settings, max_length=asked.max_length
     )
-    whole = rounded(loaded.model, Bits.alike(8), serving)
+    whole = quantize_to_bits(loaded.model, Bits.uniform(8), serving)
     entries = [Entry("8 bits alone", written(whole, loaded, table, asked, "int8"))]
     plain = written(loaded.model, loaded, table, asked, "torch", by="torch")
     entries.append(Entry("floats by torch's exporter", plain))
     for keep in range(loaded.config.depth - 1, 0, -1):
         kept = [layer for _, layer in layermaps.resolve("uniform", keep, loaded.config.depth)]
-        cut = rounded(take_layers(loaded.model, kept), Bits.alike(8), serving)
+        cut = quantize_to_bits(take_layers(loaded.model, kept), Bits.uniform(8), serving)
         entries.append(Entry(f"uniform {keep} layers, 8 bits", written(cut, loaded, table, asked, f"uniform-{keep}")))
     for place, student in enumerate(asked.student):
         theirs = modelfolder.load_model(student, require={"task"}, keep={"task"})
-        small = rounded(theirs.model, Bits.alike(8), serving)
+        small = quantize_to_bits(theirs.model, Bits.uniform(8), serving)
         name = f"distilled {theirs.config.depth} layers, 8 bits"
         entries.append(Entry(name, written(small, theirs, table, asked, f"student-{place}")))
     judged(judge, entries[0])
@@ -146,13 +146,13 @@ def fitted(asked: argparse.Namespace, name: str, budget: str, words: list[str]) 
     return Entry(f"fit {budget}", folder / "model", found["status"], float(told.read_text(encoding="utf-8")))
 
 
-def judged(judge: Judge, entry: Entry) -> Judged | None:
+def judged(judge: Evaluator, entry: Entry) -> Evaluation | None:
     """On test rows, and timed beside the parent; None where there is no model."""
-    return None if entry.folder is None else judge.judge(entry.name, NOTHING, entry.folder, 0.0)
+    return None if entry.folder is None else judge.evaluate(entry.name, NOTHING, entry.folder, 0.0)
 
 
 def tell(
-    asked: argparse.Namespace, judge: Judge, found: list[tuple[Entry, Judged | None]], milliseconds: float
+    asked: argparse.Namespace, judge: Evaluator, found: list[tuple[Entry, Evaluation | None]], milliseconds: float
 ) -> None:
     print(" · ".join(f"{name} {value}" for name, value in describe("cpu").items()))
     rows = len(judge.rows)

@@ -24,7 +24,7 @@ from torch import Tensor
 from compress.contracts import Needs
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules.model import Model
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 from evaluation.cost.cpu import cpu_flags, cpu_name
 from evaluation.cost.latency import Ratio, compare_latencies, measure_interleaved
 
@@ -44,7 +44,7 @@ def encoder(layers: int, hidden: int) -> Callable[[], object]:
     config = EncoderConfig.uniform(
         vocabulary=1000, hidden=hidden, layers=layers, heads=hidden // 32, feed_forward=4 * hidden
     )
-    model, batch = Model(config, {}).eval(), fixed_batch(config, 1, 64)
+    model, batch = Model(config, {}).eval(), build_fixed_batch(config, 1, 64)
     return lambda: model(batch, Needs())
 
 

@@ -22,7 +22,7 @@ from compress.contracts import Batch
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.extend import extend, extended_config
+from compress.encoder.reshape.extend import extend, extend_config
 from evaluation.cost.memory import peak_memory_mb
 
 LAYERS, HIDDEN, HEADS = 6, 384, 12
@@ -72,9 +72,7 @@ def pair(length: int, window: int, dropout: float, seed: int) -> tuple[Model, Mo
         attention_dropout=dropout,
     )
     short = Model(config).initialize(seed)
-    return extend(short, extended_config(config, length + 1)), extend(
-        short, extended_config(config, length + 1, window)
-    )
+    return extend(short, extend_config(config, length + 1)), extend(short, extend_config(config, length + 1, window))
 
 
 def check(seed: int) -> None:

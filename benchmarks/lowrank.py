@@ -53,11 +53,15 @@ def main() -> None:
         before = [prepare(model)(batch, NEEDS).logits for batch in batches]
     print(f"{'method':10} {'ranks':10} {'kept':>7} {'accuracy':>9} {'KL':>7}", flush=True)
     for name in args.methods:
-        found = conversion.factored(model, registry.load(METHODS, name)(), inputs=inputs, fisher=fisher)
+        found = conversion.factorize_matrices(model, registry.load(METHODS, name)(), inputs=inputs, fisher=fisher)
         known = conversion.candidates(model, found)
         whole = sum(one.whole for one in known.values())
-        felt = sensitivity.felt(model, found, known, inputs, evaluation_batches(train, 512), "task")
-        ways = {"alike": allocation.uniform, "by error": allocation.spread, "by answers": allocation.spread}
+        felt = sensitivity.measure_sensitivity(model, found, known, inputs, evaluation_batches(train, 512), "task")
+        ways = {
+            "alike": allocation.allocate_uniform,
+            "by error": allocation.allocate_ranks,
+            "by answers": allocation.allocate_ranks,
+        }
         for ratio, label in itertools.product(args.ratios, ways):
             ranks = ways[label](felt if label == "by answers" else known, int(ratio * whole))
             made = prepare(conversion.convert(model, found, ranks, inputs).eval())
@@ -71,7 +75,7 @@ def main() -> None:
                 a, b = old.log_softmax(1), new.log_softmax(1)
                 kl += float((a.exp() * (a - b)).sum())
                 rows += batch.rows
-            kept = allocation.counted(known, ranks) / whole
+            kept = allocation.count_numbers(known, ranks) / whole
             print(f"{name:10} {label:10} {kept:7.1%} {right / rows:9.2%} {kl / rows:7.3f}", flush=True)
 
 

@@ -26,18 +26,18 @@ import transformers
 from side_by_side import Call, in_turns
 
 from compress.contracts import Batch, Needs
-from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.reading.sources import open_table
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.schemes import MATRICES, ROW8, TABLES, TENSOR8, TOKEN8, QuantizationSpec
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
-from compress.onnx.check import Check, expected_of, file_answer
+from compress.onnx.check import Check, compute_reference, file_answer
 from compress.onnx.encoder import encode
 from compress.onnx.openvino_session import OpenVinoSession
 from compress.onnx.session import FileSession, OnnxSession
-from compress.predict.predictor import MAX_TOKENS, Predictor, fixed_batch
+from compress.predict.predictor import MAX_TOKENS, Predictor, build_fixed_batch
 from evaluation.cost.cpu import cpu_flags, cpu_name
 from evaluation.quality.intervals import Interval, mean_interval
 
@@ -153,7 +153,7 @@ def folder_model(folder: Path, args: argparse.Namespace) -> tuple[Model, list[Ba
     seen = predictor.encode_rows(train.take(places), max_length=args.max_length)
     examples = predictor.encode_rows(test, max_length=args.max_length)
     names = predictor.label_names
-    metric = predictor.task.metrics_of(names)[0]
+    metric = predictor.task.choose_metrics(names)[0]
     print(f"\n{folder.parent.name}/{folder.name} on {table.name}: {metric}, {len(test):,} test rows", flush=True)
 
     def score(logits: np.ndarray) -> Interval:
@@ -170,18 +170,18 @@ def random_model(shape: str) -> tuple[Model, list[Batch], None, None]:
     )
     model = Model(config, {"task": HeadConfig("classification", labels=2)}).initialize(0).eval()
     print(f"random weights, {shape}", flush=True)
-    return model, [fixed_batch(config, 8, 64)], None, None
+    return model, [build_fixed_batch(config, 8, 64)], None, None
 
 
 def made(model: Model, way: str, batches: Sequence[Batch], examples: Examples | None) -> File:
     """The checked file of one way. Ends the benchmark where it computes otherwise than the fake-quantized model."""
-    whole = quantized(model, planned(QuantizationSpec.model_validate(WAYS[way]), model)).eval()
+    whole = quantize_model(model, plan_quantization(QuantizationSpec.model_validate(WAYS[way]), model)).eval()
     calibrate(whole, batches)
     content = encode(whole, "task").SerializeToString()
     if examples is None:
         return File(content, None)
     rows = list(evaluation_batches(examples.take(np.arange(min(CHECKED, len(examples)))), MAX_TOKENS))
-    check = expected_of(whole, "task", rows, "test rows").check(file_answer(OnnxSession(content)))
+    check = compute_reference(whole, "task", rows, "test rows").check(file_answer(OnnxSession(content)))
     if check.complaint is not None:
         raise SystemExit(f"{way}: the file is {check.complaint}")
     return File(content, check)
@@ -232,7 +232,7 @@ def answers(file: File, examples: Examples, score: Score) -> Answers:
             assert logits is not None
             yield batch.row_ids.numpy(), logits.numpy()
 
-    logits = in_order(examples, parts())
+    logits = restore_order(examples, parts())
     return Answers(logits, score(logits))
 
 
@@ -268,7 +268,7 @@ def print_speed(
             for name, kind in (("onnxruntime", OnnxSession), ("OpenVINO", OpenVinoSession))
         }
         for length in args.lengths:
-            batch = fixed_batch(config, 1, length)
+            batch = build_fixed_batch(config, 1, length)
             ids = batch.input_ids[None]
 
             def reference(_: int, ids: torch.Tensor = ids) -> None:

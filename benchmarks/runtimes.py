@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification
 
 from compress.errors import UserError
 from compress.onnx.runtimes import RUNTIMES, Runtime, versions
-from compress.predict.predictor import Predictor, fixed_batch
+from compress.predict.predictor import Predictor, build_fixed_batch
 from evaluation.cost.cpu import cpu_flags, cpu_name
 from evaluation.cost.latency import measure_interleaved
 from evaluation.cost.size import MB, weights_bytes
@@ -64,7 +64,7 @@ def compare(
 ) -> None:
     """All on a batch of full sequences. shape: sequences, and tokens of each."""
     rows, length = shape
-    batch = fixed_batch(next(iter(ours.values())).config, rows, length)
+    batch = build_fixed_batch(next(iter(ours.values())).config, rows, length)
     ids = batch.input_ids.view(rows, length)
 
     def reference() -> None:

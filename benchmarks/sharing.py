@@ -25,11 +25,11 @@ import torch
 from commands import evaluated, reported
 
 from compress.contracts import Batch, LayerGroups, Needs, SharedStart
-from compress.data.batches.batches import TaskBatches, evaluation_batches, in_order
+from compress.data.batches.batches import TaskBatches, evaluation_batches, restore_order
 from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
-from compress.encoder.config.sharing import contiguous
+from compress.encoder.config.sharing import build_contiguous_groups
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.statistics import fisher, inputs
 from compress.encoder.modules.model import Model
@@ -37,7 +37,7 @@ from compress.modelfolder.folder import load_model
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.share import factorization
-from compress.stages.share.conversion import Known, convert
+from compress.stages.share.conversion import LayerStatistics, convert
 from compress.stages.share.starts.activation import Start as Activation
 from compress.stages.share.starts.chosen import Start as Chosen
 from compress.stages.share.starts.fisher import Start as Fisher
@@ -95,13 +95,13 @@ class Bench:
         for index in range(source.steps(0)):
             yield from source.step(0, index)
 
-    def known(self, start: SharedStart) -> Known:
+    def known(self, start: SharedStart) -> LayerStatistics:
         """What a start reads."""
         if start.reads == "inputs":
-            return Known(inputs=inputs(self.model, self.batches()))
+            return LayerStatistics(inputs=inputs(self.model, self.batches()))
         if start.reads == "gradients":
-            return Known(fisher=fisher(self.model, HardLabels(), self.batches(1)))
-        return Known()
+            return LayerStatistics(fisher=fisher(self.model, HardLabels(), self.batches(1)))
+        return LayerStatistics()
 
     def tell(self, name: str, model: Model) -> None:
         """Prints megabytes, accuracy and divergence from the teacher."""
@@ -119,7 +119,7 @@ class Bench:
                 logits = prepared(batch, Needs(logits=True)).logits
                 assert logits is not None
                 parts.append((batch.row_ids.numpy(), logits.numpy()))
-        return in_order(self.rows, parts)
+        return restore_order(self.rows, parts)
 
 
 def converted(folder: str, args: argparse.Namespace) -> None:
@@ -135,7 +135,7 @@ def converted(folder: str, args: argparse.Namespace) -> None:
     for name, start in STARTS.items():
         known = bench.known(start)
         for count, rank in itertools.product(args.groups, args.ranks):
-            runs = contiguous(depth, count)
+            runs = build_contiguous_groups(depth, count)
             made = convert(bench.model, LayerGroups(runs, runs), start, residual_rank=rank, known=known)
             bench.tell(f"{count} groups of neighbours, {name}, residuals of rank {rank}", made)
         one = (0,) * depth

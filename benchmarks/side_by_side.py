@@ -120,7 +120,7 @@ def ours(source: nn.Module) -> Model:
     carried = {head.name: head} if head else {}
     state = source.state_dict()
     model = Model(config, carried)
-    names = family.known()["bert"].names(config, carried)
+    names = family.load_families()["bert"].names(config, carried)
     model.load_state_dict({our: state[their].clone() for our, their in names.items()})
     return model.eval()
 

@@ -29,7 +29,7 @@ import torch
 from compress.contracts import Needs, TrainingPlan
 from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import encode_texts
-from compress.data.batches.fixed_rows import fixed_rows
+from compress.data.batches.fixed_rows import get_fixed_rows
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.layer_maps import ModelPair, resolve
@@ -112,7 +112,7 @@ def case(args: Any, source: TaskBatches, shape: str, loss: str) -> dict[str, Any
     student = take_layers(teacher, list(range(1, depth, 2)), {"task"})
     pair = ModelPair(student.config, teacher.config, resolve("uniform", student.config.depth, depth))
     live = prepare(teacher, args.precision)
-    rows = fixed_rows(source)
+    rows = get_fixed_rows(source)
     assert rows is not None
     with tempfile.TemporaryDirectory() as folder:
         objectives = _objectives(loss, pair)

@@ -19,12 +19,12 @@ import torch
 
 from compress import registry
 from compress.data.batches.batches import TaskBatches, evaluation_batches
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import PreparedModel, prepare
-from compress.encoder.reshape.cut import cut
+from compress.encoder.reshape.cut import prune_units
 from compress.modelfolder.folder import load_model
 from compress.stages.prune_width import selection
 from compress.stages.prune_width.costs import operations
@@ -51,7 +51,7 @@ def main() -> None:
     table = open_table(asked.data, expect_labels=loaded.label_names or None)
     task, tokenizer = task_of(table.task, table.settings), Tokenizer.from_files(loaded.tokenizer_files)
     train, held = (task.encode(tokenizer, table.split(s), max_length=64) for s in ("train", "validation"))
-    rows = train.take(spread(len(train), min(asked.rows, len(train)), 0, "width-study"))
+    rows = train.take(draw_spread_rows(len(train), min(asked.rows, len(train)), 0, "width-study"))
     text, validation = (list(evaluation_batches(x, 4096)) for x in (rows, held))
     study = WidthStudy(loaded.model, text, training=TaskBatches(rows, STEP_ROWS, 4096, 0))
     whole, costs = prepare(loaded.model), operations(loaded.config, loaded.heads, 128)
@@ -74,16 +74,16 @@ def main() -> None:
             study.target, study.trained = functools.partial(Target, asked.keep, asked.keep, uneven=uneven), None
             scores = part(study)
             counts = ratio_counts(spec, loaded.config, loaded.config, scores, costs, part.in_loss)
-            kept = selection.highest(scores, counts)
+            kept = selection.select_highest(scores, counts)
             if part.rearranges:
-                kept = selection.rearranged(kept, study.gradients("labels"))
-            made = cut(study.trained or loaded.model, kept)
+                kept = selection.exchange_units(kept, study.gradients("labels"))
+            made = prune_units(study.trained or loaded.model, kept)
             if part.refits or asked.refit:
                 refit(made, loaded.model, kept, text, lambda: None)
             ready = prepare(made)
             print(
                 f"{kind:15} {'uneven' if uneven else 'alike':7} KL {divergence(ready, whole, validation):.3f}"
-                f"  accuracy {accuracy(ready):.2f} %  operations {100 * costs.of(counts) / costs.most:.1f} %"
+                f"  accuracy {accuracy(ready):.2f} %  operations {100 * costs.of(counts) / costs.maximum:.1f} %"
                 f"  {time.process_time() - begin:.0f} s of CPU",
                 flush=True,
             )

@@ -36,7 +36,7 @@ _collected: ContextVar[list[Any] | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
-def collected_documents() -> Iterator[list[Any]]:
+def collect_documents() -> Iterator[list[Any]]:
     """A list that takes the documents of `Console.document` while the block runs, in place of stdout."""
     token = _collected.set(documents := [])
     try:
@@ -285,7 +285,7 @@ def _finite(data: Any) -> Any:
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
+def silence_output() -> Iterator[None]:
     """Without anybody's warnings and log lines below ERROR, for the whole process: for imports and single calls."""
     level = logging.root.manager.disable
     logging.disable(max(level, logging.WARNING))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.quality.pairing import Resampled
+from evaluation.quality.pairing import ResampledMetric
 
 TOLERANCE = 0.05
 """Share by which two latencies may differ and count as equal: timing one model twice differs by as much."""
@@ -36,7 +36,7 @@ class Candidate:
     latency: float | None
     data: Hashable
     conditions: Hashable = None
-    figures: Resampled | None = None
+    figures: ResampledMetric | None = None
 
 
 @dataclass(frozen=True)

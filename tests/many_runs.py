@@ -22,10 +22,10 @@ import chromium
 import numpy as np
 
 from compress.tracking.listing import experiment_named
-from compress.tracking.names import rounded
+from compress.tracking.names import round_figure
 from compress.tracking.store import Store
 from compress.tracking.view import ensure_view
-from evaluation.quality.pairing import Resampled, stream
+from evaluation.quality.pairing import ResampledMetric, stream
 
 EXPERIMENT = "many"
 NAMES_SHOW = "[...document.querySelectorAll('a')].filter(a => a.textContent.startsWith('student-')).length >= 5"
@@ -96,7 +96,7 @@ def _run(draw: random.Random, index: int) -> tuple[dict[str, float], dict[str, s
     tags |= {"compress.method": "distill", "compress.role": "student", "mlflow.runName": f"student-{index}"}
     tags |= {"mlflow.note.content": "| | a |\n|---|---|\n" + "| figure | 1 |\n" * 60, "compress.key": f"key-{index}"}
     tags["compress.resampled"] = "resampled.json"
-    return {k: rounded(v) for k, v in values.items()}, params, tags
+    return {k: round_figure(v) for k, v in values.items()}, params, tags
 
 
 def _answers(folder: Path, accuracy: float, random: np.random.Generator) -> None:
@@ -106,7 +106,7 @@ def _answers(folder: Path, accuracy: float, random: np.random.Generator) -> None
     figures = accuracy + spread * (0.8 * common + 0.6 * random.standard_normal(RESAMPLES))
     data = f"{CONTEXT['dataset_digest']}/test"
     folder.mkdir(parents=True)
-    said = Resampled("accuracy", data, ROWS, accuracy, figures, stream(ROWS))
+    said = ResampledMetric("accuracy", data, ROWS, accuracy, figures, stream(ROWS))
     (folder / "resampled.json").write_text(said.text(), encoding="utf-8")
 
 

@@ -102,9 +102,9 @@ def test_a_task_is_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", registry.parts("compress.modelfolder.families"))
 def test_a_family_is_found_by_the_model_type_of_its_file(name: str) -> None:
-    from compress.modelfolder.family import known
+    from compress.modelfolder.family import load_families
 
-    family = known()[registry.load("compress.modelfolder.families", name).model_type]
+    family = load_families()[registry.load("compress.modelfolder.families", name).model_type]
     assert family.model_type.replace("-", "_") == name
     tests = " ".join(path.read_text() for path in (ROOT / "tests/modelfolder").glob("*.py"))
     assert family.model_type in tests or name in tests, "no test of model folders names this family"
@@ -131,7 +131,7 @@ def test_a_stage_has_its_class_its_command_and_a_recipe(kind: str) -> None:
     spec, stage = registry.stage_spec(kind), registry.stage_class(kind)
     assert documented(spec)
     assert documented(stage) or stage.__doc__
-    for method in ("outline", "plan", "prepare"):
+    for method in ("plan_shape", "plan", "prepare"):
         assert callable(getattr(stage, method, None)), f"stages.Stage asks for {method}"
     assert kind.replace("_", "-") in frame._files(), "a verb has a command of its own"
     assert any(s.kind == kind for name in recipe_names() for s in load_recipe(name).stages), "no recipe shows it"

@@ -22,12 +22,12 @@ from compress.modelfolder.ensemble import (
     EnsembleTeacher,
     JointModel,
     Member,
-    combined,
+    combine_logits,
     members_in_order,
-    together,
+    normalize_weights,
 )
 from compress.modelfolder.folder import FolderMeta, save_model
-from compress.objectives._spans import in_rows
+from compress.objectives._spans import pad_scores
 from compress.predict.predictor import EnsemblePredictor, Predictor
 
 CLASSES = HeadConfig("classification", labels=3)
@@ -52,15 +52,15 @@ def draws(*shape: int) -> list[Tensor]:
 
 
 def test_weights_are_shares() -> None:
-    assert together([2, 1, 1]) == [0.5, 0.25, 0.25]
+    assert normalize_weights([2, 1, 1]) == [0.5, 0.25, 0.25]
     for bad in ([1, 0], [0, 0], [1, -1], [1, float("nan")], [1, float("inf")]):
         with pytest.raises(UserError, match="a teacher's weight must be above 0"):
-            together(bad)
+            normalize_weights(bad)
 
 
 def test_the_mean_of_logits_is_the_geometric_mean_of_probabilities() -> None:
     a, b = draws(5, 3)
-    got = combined([a, b], SHARES, "logits", CLASSES, packed())
+    got = combine_logits([a, b], SHARES, "logits", CLASSES, packed())
     assert torch.allclose(got, 0.25 * a + 0.75 * b)
     geometric = a.softmax(1) ** 0.25 * b.softmax(1) ** 0.75
     assert torch.allclose(got.softmax(1), geometric / geometric.sum(1, keepdim=True), atol=1e-6)
@@ -68,28 +68,28 @@ def test_the_mean_of_logits_is_the_geometric_mean_of_probabilities() -> None:
 
 def test_the_mean_of_probabilities_is_told_as_logits() -> None:
     a, b = draws(5, 3)
-    got = combined([a, b], SHARES, "probabilities", CLASSES, packed())
+    got = combine_logits([a, b], SHARES, "probabilities", CLASSES, packed())
     assert torch.allclose(got.softmax(1), 0.25 * a.softmax(1) + 0.75 * b.softmax(1), atol=1e-6)
     several = dataclasses.replace(CLASSES, problem="multi_label")
-    got = combined([a, b], SHARES, "probabilities", several, packed())
+    got = combine_logits([a, b], SHARES, "probabilities", several, packed())
     assert torch.allclose(got.sigmoid(), 0.25 * a.sigmoid() + 0.75 * b.sigmoid(), atol=1e-6)
     far = [torch.full((1, 3), 80.0), torch.full((1, 3), -80.0)]
-    assert combined(far, SHARES, "probabilities", several, packed()).isfinite().all()
+    assert combine_logits(far, SHARES, "probabilities", several, packed()).isfinite().all()
 
 
 @pytest.mark.parametrize("combine", ["logits", "probabilities"])
 def test_scores_have_one_mean(combine: str) -> None:
     a, b = draws(5, 1)
     head = HeadConfig("classification", labels=1, problem="regression")
-    assert torch.allclose(combined([a, b], SHARES, combine, head, packed()), 0.25 * a + 0.75 * b)  # type: ignore[arg-type]
+    assert torch.allclose(combine_logits([a, b], SHARES, combine, head, packed()), 0.25 * a + 0.75 * b)  # type: ignore[arg-type]
 
 
 def test_answer_spans_are_probabilities_over_the_tokens_of_their_row() -> None:
     batch = packed()
     a, b = draws(10, 2)
-    got = combined([a, b], SHARES, "probabilities", HeadConfig("question_answering"), batch)
-    want = 0.25 * in_rows(a, batch).softmax(2) + 0.75 * in_rows(b, batch).softmax(2)
-    assert torch.allclose(in_rows(got, batch).softmax(2), want, atol=1e-6)
+    got = combine_logits([a, b], SHARES, "probabilities", HeadConfig("question_answering"), batch)
+    want = 0.25 * pad_scores(a, batch).softmax(2) + 0.75 * pad_scores(b, batch).softmax(2)
+    assert torch.allclose(pad_scores(got, batch).softmax(2), want, atol=1e-6)
 
 
 def test_labels_are_matched_by_name() -> None:
@@ -136,7 +136,7 @@ def test_all_answer_in_the_order_of_the_leads_labels(folder: Maker, combine: str
     assert ours is not None
     assert theirs is not None
     parts = [ours, theirs[:, [1, 2, 0]]] if lead == 0 else [ours[:, [2, 0, 1]], theirs]
-    want = combined(parts, [0.5, 0.5], ensemble.combine, CLASSES, batch)
+    want = combine_logits(parts, [0.5, 0.5], ensemble.combine, CLASSES, batch)
     predictor = EnsemblePredictor(ensemble)
     assert torch.allclose(predictor(batch), want, atol=1e-5)
     assert predictor.label_names == [["x", "y", "z"], ["z", "x", "y"]][lead]

@@ -8,13 +8,13 @@ import torch
 from compress.analyze.subject import DEPTH, Analysis, Subject
 from compress.data.batches.examples import Examples
 from compress.report.plots import Curve, heatmap, line_chart
-from evaluation.representation.anisotropy import anisotropy, whitened, without_top
+from evaluation.representation.anisotropy import anisotropy, remove_top, whiten
 
 SAMPLE = 1500  # tokens whose pairs are compared
 REMOVED = 3  # top components
 
 
-def evenness(one: Subject, examples: Examples, found: Analysis) -> None:
+def measure_isotropy(one: Subject, examples: Examples, found: Analysis) -> None:
     """Anisotropy of every layer's tokens, as they are, whitened, and without the top components."""
     tokens = int(examples.offsets[-1])
     chosen = torch.zeros(tokens, dtype=torch.bool)
@@ -31,7 +31,7 @@ def evenness(one: Subject, examples: Examples, found: Analysis) -> None:
     for name, kept in zip(one.layers, parts, strict=True):
         x = torch.cat(kept)
         here = anisotropy(x)
-        even = anisotropy(whitened(x)).cosine, anisotropy(without_top(x, REMOVED)).cosine
+        even = anisotropy(whiten(x)).cosine, anisotropy(remove_top(x, REMOVED)).cosine
         cosines.append((here.cosine, *even))
         rows.append(
             (name, f"{here.cosine:.3f}", *(f"{s:.3f}" for s in here.shares.values()), *(f"{e:.3f}" for e in even))

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from compress.analyze.subject import DEPTH, Analysis, Subject, encoded, table_of
+from compress.analyze.subject import DEPTH, Analysis, Subject, encode_split, table_of
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import UNLABELLED, Table
 from compress.errors import UserError
 from compress.report.plots import Curve, line_chart
 from evaluation.quality.intervals import Interval
-from evaluation.representation.probes import Probed, probe
+from evaluation.representation.probes import ProbeResult, probe
 from evaluation.representation.rows import rows_of
 
 PROBE_ROWS = {"train": 1000, "test": 500}  # texts of a probe
@@ -22,7 +22,7 @@ PROBED = ("token-classification", "classification", "pair-classification")
 PROBE_TOKENS = 6000  # most words of a probe's split
 
 
-def probed(one: Subject, source: str, options: RunOptions, console: Console, found: Analysis) -> None:
+def probe_layers(one: Subject, source: str, options: RunOptions, console: Console, found: Analysis) -> None:
     """A linear probe with its control at every layer."""
     table = table_of("--probe", source, one, options, console)
     if table.task not in PROBED:
@@ -31,7 +31,7 @@ def probed(one: Subject, source: str, options: RunOptions, console: Console, fou
             do="use data for token-classification, classification or pair-classification",
         )  # fmt: skip
     splits = {name: _probe_rows(one, table, name) for name in PROBE_ROWS}
-    data = table.called
+    data = table.display_name
     results = []
     for place in range(len(one.layers)):
         (x, y, kinds), (u, v, others) = ((s[0][place], s[1], s[2]) for s in splits.values())
@@ -55,7 +55,7 @@ def probed(one: Subject, source: str, options: RunOptions, console: Console, fou
 
 def _probe_rows(one: Subject, table: Table, split: str) -> tuple[list[torch.Tensor], np.ndarray, list[object]]:
     """(rows of each layer, classes, kinds): a word's first piece each, of its piece; or a text's mean, of its last."""
-    examples = encoded(one, table, split, PROBE_ROWS[split])
+    examples = encode_split(one, table, split, PROBE_ROWS[split])
     parts: list[list[torch.Tensor]] = [[] for _ in one.layers]
     labels, kinds, seen = [], [], 0
     per_word = table.task == "token-classification"
@@ -74,7 +74,7 @@ def _probe_rows(one: Subject, table: Table, split: str) -> tuple[list[torch.Tens
     return [torch.cat(kept) for kept in parts], np.concatenate(labels), kinds
 
 
-def _cells(p: Probed) -> tuple[str, ...]:
+def _cells(p: ProbeResult) -> tuple[str, ...]:
     a = p.accuracy
     shown = f"{100 * a.value:.1f} [{100 * a.low:.1f}, {100 * a.high:.1f}]"
     return shown, f"{100 * p.control.value:.1f}", f"{100 * p.selectivity:+.1f}", f"{100 * p.baseline:.1f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from compress.analyze.rounding import PERCENT, SIGMAS, WAYS, Input, Rounding, rounding
+from compress.analyze.rounding import PERCENT, SIGMAS, WAYS, Input, Rounding, measure_rounding
 from compress.analyze.subject import Analysis, Subject
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
@@ -21,9 +21,9 @@ FEW = 0.01
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.(.+)")
 
 
-def quantization(one: Subject, examples: Examples, found: Analysis) -> None:
+def measure_quantization(one: Subject, examples: Examples, found: Analysis) -> None:
     """Ranges and outlier dimensions of every matrix' input, and the error of every product rounded to int8."""
-    made = rounding(one.loaded.model, lambda: evaluation_batches(examples, MAX_TOKENS), str(one.loaded.path))
+    made = measure_rounding(one.loaded.model, lambda: evaluation_batches(examples, MAX_TOKENS), str(one.loaded.path))
     _ranges(made, found)
     _outliers(made, found)
     _errors(made, found)

@@ -19,8 +19,8 @@ from compress import registry
 from compress.contracts import Batch, Needs
 from compress.encoder.config.quantization import PACKAGE
 from compress.encoder.config.schemes import TOKEN8, QuantizationSpec
-from compress.encoder.integers.convert import planned, quantized
-from compress.encoder.integers.fake_quantized import QuantizedEmbedding, quantized_modules, set_mode
+from compress.encoder.integers.convert import plan_quantization, quantize_model
+from compress.encoder.integers.fake_quantized import QuantizedEmbedding, list_quantized_modules, set_mode
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.quantizers._histogram import Histogram
@@ -110,15 +110,15 @@ class Rounding:
         return name, self.products[name].error(way)
 
 
-def rounding(model: Model, batches: Callable[[], Iterable[Batch]], where: str) -> Rounding:
+def measure_rounding(model: Model, batches: Callable[[], Iterable[Batch]], where: str) -> Rounding:
     """Look at every matrix of the encoder's layers. batches: the same ones at each call.
 
     Raises UserError for a model that is quantized already, and names a module whose input is constant or not finite.
     """
-    made = quantized(model, planned(QuantizationSpec(scheme="static"), model), where).eval()
+    made = quantize_model(model, plan_quantization(QuantizationSpec(scheme="static"), model), where).eval()
     set_mode(made, "float")
     modules: dict[str, Any] = {
-        n: m for n, m in quantized_modules(made).items() if not isinstance(m, QuantizedEmbedding)
+        n: m for n, m in list_quantized_modules(made).items() if not isinstance(m, QuantizedEmbedding)
     }
     found = _ranges(made, modules, batches())
     products = _errors(made, modules, found, batches())

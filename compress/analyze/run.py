@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from compress.analyze.isotropy import evenness
-from compress.analyze.probes import probed
-from compress.analyze.quantization import quantization
-from compress.analyze.sentence_vectors import Wanted, save, sentences
-from compress.analyze.similarity import likeness
-from compress.analyze.subject import Analysis, encoded, opened, table_of
+from compress.analyze.isotropy import measure_isotropy
+from compress.analyze.probes import probe_layers
+from compress.analyze.quantization import measure_quantization
+from compress.analyze.sentence_vectors import VectorOptions, report_sentence_vectors, save
+from compress.analyze.similarity import measure_similarity
+from compress.analyze.subject import Analysis, encode_split, open_subject, table_of
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Table
@@ -22,7 +22,7 @@ from compress.predict.embedder import Embedder
 from compress.report.rows import markdown
 from compress.run.folder import RUNS
 from compress.storage import atomic
-from compress.tracking import TrackedRun, open_asked
+from compress.tracking import TrackedRun, open_requested_run
 from evaluation.representation.hsic import UndefinedError
 
 _PLAIN = ("model", "student")
@@ -33,7 +33,7 @@ def analyze(
     against: str | None,
     probes: Sequence[str],
     rows: int,
-    wanted: Wanted,
+    wanted: VectorOptions,
     options: RunOptions,
     *,
     rounded: bool = False,
@@ -57,39 +57,39 @@ def analyze(
     if wanted.folder is not None and wanted.folder.exists():
         where = f"--save-embedder {wanted.folder}"
         raise UserError("the folder exists", where=where, do="name a new folder", code=ExitCode.REFUSED)
-    one = opened(folder, options)
+    one = open_subject(folder, options)
     if rounded:
         refuse_quantized(one.loaded.config, "--quantization", str(folder))
-    other = None if against is None else opened(resolve(against, options.tracking_uri), options)
+    other = None if against is None else open_subject(resolve(against, options.tracking_uri), options)
     if other is not None and not modelfolder.same_vocabulary(folder, other.loaded.path):
         raise UserError(
             "the models have different tokenizers", where="--against", do="name a model with the same tokenizer"
         )
     table = table_of("--data", None, one, options, console)
-    examples = encoded(one, table, "train", rows)
+    examples = encode_split(one, table, "train", rows)
     found = Analysis()
     try:
-        likeness(one, other, examples, found)
-        evenness(one, examples, found)
+        measure_similarity(one, other, examples, found)
+        measure_isotropy(one, examples, found)
         if rounded:
-            quantization(one, examples, found)
+            measure_quantization(one, examples, found)
         embedder = Embedder(folder, device=options.device)
-        evening = sentences(embedder, table, rows, wanted, found)
+        evening = report_sentence_vectors(embedder, table, rows, wanted, found)
     except UndefinedError as error:
         raise UserError(str(error), where="--data", do="use more text") from None
     for source in probes:
-        probed(one, source, options, console, found)
+        probe_layers(one, source, options, console, found)
     if wanted.folder is not None:
         written = save(embedder, evening, wanted, table)
         found.lines.append(
-            f"sentence embedder ({wanted.told}): {written}; use it with compress predict {written} --embeddings"
+            f"sentence embedder ({wanted.description}): {written}; use it with compress predict {written} --embeddings"
         )
     _tell(found, output, one.name, table, options, console)
     return found
 
 
 def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOptions, console: Console) -> None:
-    with open_asked(
+    with open_requested_run(
         output,
         options,
         method="analyze",
@@ -97,7 +97,7 @@ def _tell(found: Analysis, output: Path, name: str, table: Table, options: RunOp
         warn=console.warn,
     ) as log:
         log.params({"method": "analyze", "model": name})
-        log.dataset(f"{table.called}/train", table.fingerprint, table.name, "evaluation")
+        log.dataset(f"{table.display_name}/train", table.fingerprint, table.name, "evaluation")
         _write(found, output, log)
     for key, (title, (columns, rows)) in found.tables.items():
         most = found.shown.get(key, len(rows))

@@ -20,7 +20,7 @@ from compress.modelfolder.sentence_pooling import part_files
 from compress.predict.embedder import Embedder, dense_of
 from evaluation.quality.correlation import bootstrap_correlation, spearman_of_draws
 from evaluation.quality.intervals import Interval
-from evaluation.representation.anisotropy import Evening, anisotropy, removal, whitening
+from evaluation.representation.anisotropy import PostProcessing, anisotropy, fit_removal, fit_whitening
 from evaluation.representation.hsic import UndefinedError
 
 Method = Literal["whitening", "remove-top", "none"]
@@ -30,7 +30,7 @@ MOST = 5000  # texts that a post-processing is fitted on, more where more are as
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VectorOptions:
     """What becomes of a text's vector. size: directions that whitening keeps, components that are removed; None: all,
     and REMOVED.  folder: where the embedder is written; None: it is only measured."""
 
@@ -39,7 +39,7 @@ class Wanted:
     folder: Path | None = None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """In words."""
         if self.method == "none":
             return "as they are"
@@ -47,44 +47,50 @@ class Wanted:
             return "whitened" + (f" to {self.size}" if self.size else "")
         return f"without the top {self.size or REMOVED}"
 
-    def fitted(self, pooled: torch.Tensor) -> Evening | None:
+    def fit(self, pooled: torch.Tensor) -> PostProcessing | None:
         """On pooled vectors of texts (N, D). Raises UndefinedError where these are too few or too alike."""
         if self.method == "none":
             return None
         if self.method == "whitening":
-            return whitening(pooled, self.size)
-        return removal(pooled, self.size or REMOVED)
+            return fit_whitening(pooled, self.size)
+        return fit_removal(pooled, self.size or REMOVED)
 
 
-def sentences(embedder: Embedder, table: Table, rows: int, wanted: Wanted, found: Analysis) -> Evening | None:
+def report_sentence_vectors(
+    embedder: Embedder, table: Table, rows: int, wanted: VectorOptions, found: Analysis
+) -> PostProcessing | None:
     """Tell how even the vectors of a table's texts are and, of pairs with scores, how their cosines follow these.
 
     Fitted on training texts, `rows` of them or, for a folder, MOST; cosines are compared on the other splits. Gives the
     post-processing that is wanted. Raises UserError where the texts are too few or too alike for it.
     """
     vectors = embedder.vectors(texts_of(table.split("train"), rows if wanted.folder is None else max(rows, MOST)))
-    ways = [way for way in (Wanted("none"), Wanted("whitening"), Wanted("remove-top")) if way.told != wanted.told]
+    ways = [
+        way
+        for way in (VectorOptions("none"), VectorOptions("whitening"), VectorOptions("remove-top"))
+        if way.description != wanted.description
+    ]
     ways.insert(0 if wanted.method == "none" else 1, wanted)
     scored = [split for split in ("validation", "test") if _scored(table) and split in table.splits]
     pairs = {split: _pairs(embedder, table.split(split)) for split in scored}
     lines, kept = [], None
     for way in ways:
         try:
-            evening = way.fitted(vectors)
+            evening = way.fit(vectors)
         except UndefinedError as error:
             if way is wanted and wanted.folder is not None:
                 raise UserError(str(error), where="--data", do="use more text, or fewer dimensions") from None
-            found.lines.append(f"sentence embeddings, {way.told}: {error}")
+            found.lines.append(f"sentence embeddings, {way.description}: {error}")
             continue
         kept = evening if way is wanted else kept
         x = vectors.double() if evening is None else evening(vectors)
         here = anisotropy(x[:SAMPLE])
-        cells = [way.told, str(x.shape[1]), f"{here.cosine:.3f}", f"{here.shares[1]:.3f}"]
+        cells = [way.description, str(x.shape[1]), f"{here.cosine:.3f}", f"{here.shares[1]:.3f}"]
         for split, (one, other, gold) in pairs.items():
             ends = (one, other) if evening is None else (evening(one), evening(other))
             figure = _follows(*ends, gold)
             cells.append(f"{100 * figure.value:.2f} [{100 * figure.low:.2f}, {100 * figure.high:.2f}]")
-            found.values[f"sentences/{way.told.replace(' ', '_')}_{split}_spearman"] = figure.value
+            found.values[f"sentences/{way.description.replace(' ', '_')}_{split}_spearman"] = figure.value
         lines.append(tuple(cells))
     columns = ("sentence embeddings", "width", "mean |cosine|", "variance in top 1")
     columns += tuple(f"Spearman x 100, {split}" for split in scored)
@@ -93,7 +99,7 @@ def sentences(embedder: Embedder, table: Table, rows: int, wanted: Wanted, found
     return kept
 
 
-def save(embedder: Embedder, evening: Evening | None, wanted: Wanted, table: Table) -> Path:
+def save(embedder: Embedder, evening: PostProcessing | None, wanted: VectorOptions, table: Table) -> Path:
     """Write the model as an embedder with this post-processing; a folder that sentence-transformers loads too.
 
     What the folder did to its vectors before, it still does first. Raises UserError where the new folder exists.
@@ -106,7 +112,7 @@ def save(embedder: Embedder, evening: Evening | None, wanted: Wanted, table: Tab
     note = (
         f"sentence embeddings of width {parts.width(loaded.config.hidden)}: {parts.pooling} of the last hidden states"
     )
-    note += "" if evening is None else f", {wanted.told}, fitted on training texts of {table.called}"
+    note += "" if evening is None else f", {wanted.description}, fitted on training texts of {table.display_name}"
     meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": (*loaded.meta.notes, note)})
     return modelfolder.save_model(
         wanted.folder,

@@ -16,7 +16,7 @@ from evaluation.representation.hsic import LEAST_ROWS, UndefinedError
 OUTLIERS = 3  # dimensions that the second heatmap leaves out
 
 
-def likeness(one: Subject, other: Subject | None, examples: Examples, found: Analysis) -> None:
+def measure_similarity(one: Subject, other: Subject | None, examples: Examples, found: Analysis) -> None:
     """CKA of a model's layers with each other and with those of the model it was made from."""
     tokens = int(examples.offsets[-1])
     size = max(LEAST_ROWS, min(MINIBATCH, tokens // (4 * LEAST_BLOCKS)))

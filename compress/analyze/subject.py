@@ -77,7 +77,7 @@ class Subject:
         return [state.cpu() for state in states]
 
 
-def opened(folder: Path, options: RunOptions) -> Subject:
+def open_subject(folder: Path, options: RunOptions) -> Subject:
     """The model of a folder. Raises UserError when its tokenizer does not fit."""
     loaded = modelfolder.load_model(folder, device=options.device)
     tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(folder))
@@ -102,7 +102,7 @@ def table_of(flag: str, source: str | None, subject: Subject, options: RunOption
 _UNUSED = {"kind": "finetune", "training": {"steps": 1}}  # a recipe needs a stage; nothing is trained
 
 
-def encoded(subject: Subject, table: Table, split: str, rows: int) -> Examples:
+def encode_split(subject: Subject, table: Table, split: str, rows: int) -> Examples:
     """Evenly spread rows of a split."""
     chosen = table.split(split)
     places = np.unique(np.linspace(0, len(chosen) - 1, min(rows, len(chosen))).astype(int))

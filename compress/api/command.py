@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from compress import registry
-from compress.console import collected_documents
+from compress.console import collect_documents
 from compress.errors import UserError, did_you_mean, printable
 
 R = TypeVar("R")
@@ -32,7 +32,7 @@ def call(name: str, values: Mapping[str, Any], *positional: str, quiet: bool = F
     given; None: not given.  quiet: without notes and progress on stderr; warnings stay.
     Raises UserError for an unknown keyword or a value that the flag does not take, and what the command raises.
     """
-    with collected_documents() as documents:
+    with collect_documents() as documents:
         _run(name, values, positional, quiet)
         return documents[-1] if documents else {}
 
@@ -46,7 +46,7 @@ def call_for(
 ) -> R:
     """What `call` returns, as a result of this kind. An error that is raised after the document was printed has the
     result in its attribute `result`."""
-    with collected_documents() as documents:
+    with collect_documents() as documents:
         try:
             _run(name, values, positional, quiet)
         except UserError as error:

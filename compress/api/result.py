@@ -54,9 +54,9 @@ class Result:
     @property
     def run_id(self) -> str | None:
         """The run's id in the MLflow store; None where nothing was tracked, or the store has not received it yet."""
-        from compress.tracking import stored_run_id
+        from compress.tracking import read_stored_run_id
 
-        return None if self.folder is None else stored_run_id(self.folder)
+        return None if self.folder is None else read_stored_run_id(self.folder)
 
     @property
     def table(self) -> Table:

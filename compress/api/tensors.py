@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 from torch import nn
 
-from compress.contracts import LayerGroups, Scheme, Seen
+from compress.contracts import LayerGroups, MatrixStatistics, Scheme
 from compress.encoder.modules.layers import LowRankLinear
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut, units
+from compress.encoder.reshape.cut import KeptUnits, prune_units, units
 from compress.encoder.reshape.students import take_layers
 from compress.encoder.reshape.word_rows import keep_rows as keep_word_rows
 from compress.errors import UserError
@@ -47,7 +47,7 @@ def factorize_linear(linear: nn.Linear, rank: int) -> LowRankLinear:
     outputs, inputs = linear.weight.shape
     if not 1 <= rank <= min(outputs, inputs):
         raise UserError(f"rank {rank} is not possible", where="rank", why=f"allowed: 1..{min(outputs, inputs)}")
-    factors = Svd()(Seen(linear.weight.detach().double().cpu(), None, None, None))
+    factors = Svd()(MatrixStatistics(linear.weight.detach().double().cpu(), None, None, None))
     made = LowRankLinear(inputs, outputs, rank, linear.bias is not None).to_empty(device=linear.weight.device)
     made = made.to(linear.weight.dtype)
     with torch.no_grad():
@@ -66,14 +66,14 @@ def take_heads_and_neurons(
     heads, neurons: for each layer the indices that stay, ascending; None: all.  Of layers that share parameters, one
     list for each set of parameters. Raises UserError for a layer that keeps nothing, and for indices out of range.
     """
-    whole = Kept.everything(model.config)
+    whole = KeptUnits.everything(model.config)
     chosen: dict[str, tuple[tuple[int, ...], ...]] = {}
     for what, part, given in (("heads", "attention", heads), ("neurons", "feed_forward", neurons)):
         expected = len(units(model.config, part))
         if given is not None and len(given) != expected:
             raise UserError(f"{len(given)} lists of {what} for {expected} layers", where=what, do="give one per layer")
         chosen[what] = getattr(whole, what) if given is None else tuple(tuple(one) for one in given)
-    return cut(model, Kept(**chosen))
+    return prune_units(model, KeptUnits(**chosen))
 
 
 def share_layers(model: Model, groups: Sequence[int], *, parts: Literal["all", "attention", "feed_forward"] = "all",

@@ -25,9 +25,9 @@ def run_stages(
     load: reads the recipe and applies the flags.  check: try it on a few examples instead. Under torchrun the first
     process does all that, the others train with it.
     """
-    from compress.training.distributed import launched
+    from compress.training.distributed import join_launched_team
 
-    with launched(options.device) as team:
+    with join_launched_team(options.device) as team:
         if team is not None and not team.place.leads:
             from compress.run.workers import follow
 

@@ -82,7 +82,7 @@ def command(
     from dataclasses import replace
 
     from compress.analyze.run import analyze
-    from compress.analyze.sentence_vectors import Wanted
+    from compress.analyze.sentence_vectors import VectorOptions
     from compress.errors import UserError
 
     sizes = {"whitening": ("--dimensions", dimensions), "remove-top": ("--components", components)}
@@ -90,5 +90,5 @@ def command(
         if given is not None and owner != method:
             do = f"use --post-processing {owner}, or remove {flag}"
             raise UserError(f"only applies to {owner}", where=flag, do=do)
-    wanted = Wanted(method, dimensions or components, save_embedder)
+    wanted = VectorOptions(method, dimensions or components, save_embedder)
     analyze(model, against, probes, rows, wanted, replace(options, output=output), rounded=quantization)

@@ -129,9 +129,9 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
     """
     from compress.cli._flags import listening
     from compress.fit.request.bounds import Bounds
-    from compress.fit.request.options import Wanted
+    from compress.fit.request.options import FitOptions
     from compress.fit.run import fit
 
     given["plan_only"] |= options.dry_run
     bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), given.pop("objective"))
-    fit(Wanted(model=model, bounds=bounds, **given), options, listening(options))
+    fit(FitOptions(model=model, bounds=bounds, **given), options, listening(options))

@@ -16,7 +16,7 @@ from compress.stages.prune_layers.flags import (
     check_comparison,
     check_one,
     compares,
-    repeated,
+    repeat_stages,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOp
     """Compare criteria at one or several numbers of layers."""
     from compress import registry
     from compress.cli._flags import first_stage
-    from compress.experiments.criteria import contest
+    from compress.experiments.criteria import compare_criteria
     from compress.stages.shared.flags import parse_numbers, part_kind
 
     check_comparison(given)
@@ -80,7 +80,7 @@ def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOp
     depths = () if given["keep"] is None else parse_numbers(given["keep"], "--keep", "0,5")
     loaded = _resolve(name, model, {**given, "keep": None, "criterion": None}, options, console)
     place = first_stage(loaded.recipe, TABLE.kind)
-    contest(
+    compare_criteria(
         loaded, place, depths, given["seeds"] or 1, list(kinds), given["random_subsets"] or 0, _verb(given),
         not given["no_recover"], options, console,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def _resolve(
     if per_round is None:
         return made
     recipe = made.recipe
-    rows = repeated(recipe, first_stage(recipe, TABLE.kind), per_round, _depth(recipe, options, console))
+    rows = repeat_stages(recipe, first_stage(recipe, TABLE.kind), per_round, _depth(recipe, options, console))
     return and_then(made, [Edit("stages", rows, f"{ROUND} {per_round}")])
 
 
@@ -115,7 +115,7 @@ def _depth(recipe: Recipe, options: RunOptions, console: Console) -> int:
     teacher = teacher_recipe(recipe, TeacherRow(model=name))
     if teacher is None:
         return modelfolder.inspect(teacher_folder(name)).config.depth
-    planned = Run(teacher, options, console, None, {}).outline(None, None)
+    planned = Run(teacher, options, console, None, {}).plan_shape(None, None)
     assert planned is not None
     return planned.depth
 

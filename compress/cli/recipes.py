@@ -133,7 +133,7 @@ def schema() -> None:
 def _read(path: Path) -> str:
     """The text of a recipe that parses as far as being YAML."""
     from compress.recipe.document import read
-    from compress.recipe.library import shown
+    from compress.recipe.library import format_path
 
-    read(path, shown(path))
+    read(path, format_path(path))
     return path.read_text(encoding="utf-8-sig")

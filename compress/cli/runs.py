@@ -104,7 +104,7 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | 
     from compress.tracking import deleting
 
     console, store = _open(tracking_uri, as_json)
-    found = deleting.doomed(store, runs)
+    found = deleting.find_runs_to_delete(store, runs)
     size = sum(one.bytes or 0 for one in found)
     table = [
         [

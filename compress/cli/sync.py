@@ -11,7 +11,7 @@ from compress.cli._help import Command
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
-    from compress.tracking import Synced
+    from compress.tracking import SyncedRun
 
 
 @click.command(cls=Command)
@@ -40,5 +40,5 @@ def command(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
     console.document([dataclasses.asdict(s) for s in done])
 
 
-def _status(one: Synced) -> str:
+def _status(one: SyncedRun) -> str:
     return "skipped: still running" if one.live else one.status

@@ -74,12 +74,12 @@ def command(
 
 def _serve(store: Store, host: str, port: int | None, page: Page | None, console) -> None:
     from compress.errors import ExitCode, UserError, printable
-    from compress.tracking.server import serving
+    from compress.tracking.server import run_server
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)  # the server must not outlive us
     try:
-        with serving(store, host, port) as server:
+        with run_server(store, host, port) as server:
             console.result(_link(server.address, None, page))
             console.note(f"serving {store.shown}; press Ctrl-C to stop")
             if page is not None:

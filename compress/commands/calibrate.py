@@ -48,7 +48,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
             raise UserError(f"too few {name} rows", where="--data", why=f"found {len(rows)}, required: {FEWEST_ROWS}")
         examples = predictor.encode_rows(rows, max_length=recipe.data.max_length)
         assert isinstance(predictor.task, classification.Task)
-        logits.append(predictor.task.pooled(predictor.logits(examples), examples))
+        logits.append(predictor.task.pool_chunks(predictor.logits(examples), examples))
         gold.append(np.asarray(rows.labels))
     temperature = fit_temperature(logits[0], gold[0])
     told = {}
@@ -62,20 +62,21 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     loaded = modelfolder.load_model(folder)
     parent = modelfolder.Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
     settings = {**loaded.meta.task_settings, "temperature": temperature}
-    note = f"probabilities calibrated on {len(gold[0]):,} rows of {table.called}/{split}: temperature {temperature:.3f}"
+    where = f"{table.display_name}/{split}"
+    note = f"probabilities calibrated on {len(gold[0]):,} rows of {where}: temperature {temperature:.3f}"
     meta = modelfolder.FolderMeta(
         family=loaded.family, task=table.task, label_names=loaded.meta.label_names, task_settings=settings,
         method=loaded.meta.method, max_length=loaded.meta.max_length, lineage=(parent,), data=loaded.meta.data,
         language=loaded.meta.language, notes=(*loaded.meta.notes, note),
     )  # fmt: skip
     modelfolder.save_model(output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta, beside=carried)
-    columns = (f"on {len(gold[1]):,} rows of {table.called}/test", *told)
+    columns = (f"on {len(gold[1]):,} rows of {table.display_name}/test", *told)
     shown = [[f"{row[key]:.4f}" for row in told.values()] for key in next(iter(told.values()))]
     names = ("temperature", "calibration error", "negative log-likelihood")
     console.table("", columns, [(name, *cells) for name, cells in zip(names, shown, strict=True)])
     plot = output.with_name(f"{output.name}-{FILE}")
     found = calibration(logits[1], gold[1], _temperature(info), (logits[0], gold[0]), bootstrap=BOOTSTRAP)
-    title = f"reliability diagram, {table.called}/test"
+    title = f"reliability diagram, {table.display_name}/test"
     atomic.write_text(plot, chart(title, {folder.name: found}, scaled=folder.name))
     console.result(f"wrote {output}; predictions are unchanged; only the probabilities change")
     console.result(f"plot     {plot}")

@@ -8,7 +8,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import UserError
 from compress.measure.labelled import measure_models, print_measured
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.report.rows import SLICES_NOTE, churn_table, slices_sentence, slices_table
 
 
@@ -21,7 +21,7 @@ def evaluate(
     *,
     slices: bool = False,
     sliced: Sequence[str] | None = None,
-) -> list[Measured]:
+) -> list[MeasuredModel]:
     """Measure one model, or two row by row, on a split of labelled data, and print the table.
 
     slices: also by groups of rows.  sliced: which (`data.grouping.groups`).

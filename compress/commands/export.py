@@ -15,7 +15,7 @@ import torch
 from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
 from compress.data.batches.batches import evaluation_batches
-from compress.data.tables.random_rows import mixed_lengths, random_rows
+from compress.data.tables.random_rows import draw_mixed_rows, draw_random_rows
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
@@ -26,14 +26,14 @@ from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
-from compress.onnx.check import ROWS, Check, Expected, compare, file_answer, model_answer
+from compress.onnx.check import ROWS, Check, ReferenceOutputs, compare, file_answer, model_answer
 from compress.onnx.model_file import FILE
 from compress.onnx.openvino_session import FILES as OPENVINO
 from compress.onnx.openvino_session import OpenVinoSession, written_for_openvino
 from compress.onnx.precision import precision_of
 from compress.onnx.session import OnnxSession
 from compress.onnx.stock import stock_answer
-from compress.onnx.writer import RANDOM, Writer, head_asked, write_as_saved
+from compress.onnx.writer import RANDOM, Writer, choose_head, write_as_saved
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from compress.predict.service import columns_of
 from compress.run.folder import new_output
@@ -69,7 +69,7 @@ def export_folder(
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
-    chosen = head_asked(loaded, head)
+    chosen = choose_head(loaded, head)
     parent = Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
     carried, longest = sentence_files(folder, loaded.config), read_max_length(folder)
     files = complete(loaded.tokenizer_files, str(folder))
@@ -142,7 +142,7 @@ def _stock_checked(
         except ImportError:
             console.note("transformers is not installed: its outputs were not compared")
             return kind, None
-        check = compare(model_answer(loaded.model, head_asked(loaded, None)), answer, batches, what)
+        check = compare(model_answer(loaded.model, choose_head(loaded, None)), answer, batches, what)
     check.require(str(kind), str(loaded.path))
     console.result(check.sentence())
     return kind, vars(check)
@@ -165,7 +165,7 @@ def export_pyfunc(name: str, options: RunOptions) -> None:
     console.document({"folder": str(target), "columns": [{"name": n, "required": must} for n, must in columns]})
 
 
-def _require_same(expected: Expected, files: Mapping[str, bytes], where: Path, console: Console) -> None:
+def _require_same(expected: ReferenceOutputs, files: Mapping[str, bytes], where: Path, console: Console) -> None:
     """Raise UserError unless OpenVINO's own form of the file answers as the model does."""
     with tempfile.TemporaryDirectory() as scratch:
         for part in OPENVINO:
@@ -183,11 +183,11 @@ def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console
         assert recipe.data is not None
         examples = predictor.encode_rows(table.split(split), max_length=recipe.data.max_length)
         examples = examples.take(np.arange(min(ROWS, len(examples))))
-        what = f"{table.called}/{split}"
+        what = f"{table.display_name}/{split}"
     else:
         config = loaded.config
         # transformers' RoBERTa gives the padding id no position, wherever it stands
-        examples = mixed_lengths(config.vocabulary, min(128, config.max_positions), ROWS, without=config.pad_id)
+        examples = draw_mixed_rows(config.vocabulary, min(128, config.max_positions), ROWS, without=config.pad_id)
         what = RANDOM
     return list(evaluation_batches(examples, MAX_TOKENS)), what
 
@@ -199,7 +199,7 @@ def _times(loaded: LoadedModel, head: str | None, session: OnnxSession, console:
     ours, needs = prepare(loaded.model), Needs(logits=head == "task")
     threads, rows, found = torch.get_num_threads(), [], {}
     for length in (n for n in TIMED_LENGTHS if n <= loaded.config.max_positions):
-        one = random_rows(loaded.config.vocabulary, np.asarray([length]), np.random.default_rng(0))
+        one = draw_random_rows(loaded.config.vocabulary, np.asarray([length]), np.random.default_rng(0))
         batch = evaluation_batches(one, MAX_TOKENS)[0]
         torch_ms, onnx_ms = measure_interleaved([lambda b=batch: ours(b, needs), lambda b=batch: session.run(b)])
         found |= {f"torch_{length}": torch_ms.p50, f"onnxruntime_{length}": onnx_ms.p50}

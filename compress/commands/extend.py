@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.reshape.extend import extend, extended_config
+from compress.encoder.reshape.extend import extend, extend_config
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta, Parent
@@ -23,14 +23,14 @@ _TOKENIZER = "tokenizer_config.json"
 def extend_folder(
     name: str, max_positions: int, window: int | None, global_tokens: int | None, options: RunOptions
 ) -> EncoderConfig:
-    """Write `options.output`: the model called `name` with `extended_config`; only told with `dry_run`.
+    """Write `options.output`: the model called `name` with `extend_config`; only told with `dry_run`.
 
-    Raises UserError for what `extended_config` refuses, and when there is no output or it exists already.
+    Raises UserError for what `extend_config` refuses, and when there is no output or it exists already.
     """
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
     old = modelfolder.inspect(folder)
-    config = extended_config(old.config, max_positions, window, global_tokens)
+    config = extend_config(old.config, max_positions, window, global_tokens)
     notes = _notes(old.config, config)
     if options.dry_run:
         console.result(f"would extend {folder}: {'; '.join(notes)}")

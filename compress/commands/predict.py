@@ -21,7 +21,7 @@ from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.resolve import resolve
 from compress.predict.embedder import Embedder
-from compress.predict.fastest import fastest, named, short_rows
+from compress.predict.fastest import fastest, get_requested_runtime, short_rows
 from compress.predict.predictor import Predictor
 from compress.predict.service import TEXT, roles_of
 
@@ -29,7 +29,7 @@ AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough tha
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictionInput:
     """One thing to answer. beside: what its answer repeats, so that it can be found again."""
 
     text: str
@@ -56,7 +56,11 @@ def predict_texts(
     given = _given(texts, pairs, questions, contexts, file)
     precision = "bf16" if options.precision == "bf16" else "fp32"
     predictor = Predictor(
-        resolve(model), device=options.device, precision=precision, settings=settings, runtime=named(options)
+        resolve(model),
+        device=options.device,
+        precision=precision,
+        settings=settings,
+        runtime=get_requested_runtime(options),
     )
     if options.runtime == "auto":
         rows = short_rows(predictor)
@@ -97,7 +101,7 @@ def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: Ru
 
 def _given(
     texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], contexts: Sequence[str], file: Path | None
-) -> list[Asked]:
+) -> list[PredictionInput]:
     """What the command line asks itself."""
     if file is not None and (texts or questions):
         raise UserError("give texts or --file, not both", where="--file")
@@ -119,38 +123,38 @@ def _given(
         raise UserError("no input text", do='give texts, or --file FILE ("-" for standard input)')
     if questions:
         about = list(contexts) * (len(questions) if len(contexts) == 1 else 1)
-        return [Asked(question, context) for question, context in zip(questions, about, strict=True)]
-    return [Asked(text, pairs[i] if pairs else None) for i, text in enumerate(texts)]
+        return [PredictionInput(question, context) for question, context in zip(questions, about, strict=True)]
+    return [PredictionInput(text, pairs[i] if pairs else None) for i, text in enumerate(texts)]
 
 
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def _read(file: Path, task: Task) -> Iterator[Asked]:
+def _read(file: Path, task: Task) -> Iterator[PredictionInput]:
     """A text a line; of a table (JSON lines, CSV), and where a task's texts have names of their own such as question
     and context, a row each."""
     named = len([role for role in task.text_roles if role in task.usual]) == 2
     if not named and _kind(file) is None:
-        return (Asked(line) for line in _lines(file))
+        return (PredictionInput(line) for line in _lines(file))
     first, second = roles_of(task)
     paired = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
     return _named_texts(file, first, second, paired)
 
 
-def _read_texts(file: Path) -> Iterator[Asked]:
+def _read_texts(file: Path) -> Iterator[PredictionInput]:
     """What vectors are made of: a text a line, or the text of each row of a table."""
     if _kind(file) is None:
-        return (Asked(line) for line in _lines(file))
+        return (PredictionInput(line) for line in _lines(file))
     return _named_texts(file, TEXT, (), False)
 
 
-def _named_texts(file: Path, first: Sequence[str], second: Sequence[str], paired: bool) -> Iterator[Asked]:
+def _named_texts(file: Path, first: Sequence[str], second: Sequence[str], paired: bool) -> Iterator[PredictionInput]:
     """Rows whose columns are usual names of the texts; an `id` is kept."""
     needs = " and ".join([first[0], *([second[0]] if paired else [])])
     for where, row in _table(file) if _kind(file) == "csv" else _objects(file, needs):
         found = [_text_of(row, names, where, needed) for names, needed in ((first, True), (second, paired)) if names]
         assert found[0] is not None
-        yield Asked(found[0], found[1] if len(found) > 1 else None, {"id": row["id"]} if "id" in row else {})
+        yield PredictionInput(found[0], found[1] if len(found) > 1 else None, {"id": row["id"]} if "id" in row else {})
 
 
 def _kind(file: Path) -> str | None:

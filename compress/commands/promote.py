@@ -107,7 +107,7 @@ def promote(
     chosen = _choose(judged, gates)
     if chosen.figures:
         console.result(f"gates passed by {chosen.sentence()}")
-    name = registering.registered_name(name or _usual_name(chosen))
+    name = registering.format_registered_name(name or _usual_name(chosen))
     store = resolve_store(options.tracking_uri)
     fingerprint = identity(chosen.folder)
     flavour = PYFUNC if pyfunc else ""
@@ -154,7 +154,7 @@ def _judge(model: str, gates: Gates, against: str | None, split: str, options: R
         plain = dataclasses.replace(options, tracking_uri=None, experiment=None, output=None, json=False, dry_run=False)
         parent = None if against is None else str(resolve(against, options.tracking_uri))
         found = evaluate(str(folder), parent, split, BOOTSTRAP, plain)[-1].measurement
-        measured = meta.measured(found).measurement
+        measured = meta.with_measurement(found).measurement
     return Judged(model, folder, meta, measured, _figures(model, folder, gates, measured, fresh))
 
 

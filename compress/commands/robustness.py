@@ -12,13 +12,13 @@ from compress.console import Console
 from compress.contracts import NoiseSpec, RunOptions
 from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows, Table
-from compress.data.text.noise import noisy_rows
+from compress.data.text.noise import add_typos_to_rows
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.measure.labelled import model_label, open_labelled
 from compress.measure.models import Subject, require_same_labels
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
-from compress.predict.fastest import named
+from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.plots import line_chart
 from compress.report.rows import (
@@ -26,7 +26,7 @@ from compress.report.rows import (
 )
 from compress.stages.shared.stage import check_same_task, settings_for
 from compress.storage import atomic
-from compress.tracking import TrackedRun, open_asked
+from compress.tracking import TrackedRun, open_requested_run
 from evaluation.quality.intervals import Interval
 from evaluation.quality.robustness import Figure, Point, differences, robustness
 
@@ -87,12 +87,12 @@ def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_len
 
     def answer(rate: float) -> Mapping[str, Figure]:
         random = stream("robustness", disturbance, str(rate))
-        read = noisy_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
+        read = add_typos_to_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
         examples = predictor.encode_rows(read, max_length=max_length)
         found = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, read).metrics
         return {metric: found[metric] for metric in metrics if metric in found}
 
-    metrics = predictor.task.metrics_of(predictor.label_names)
+    metrics = predictor.task.choose_metrics(predictor.label_names)
     points = robustness(len(rows), answer, RATES, resamples=bootstrap)
     return Curve(name, predictor.folder, metrics[0], points)
 
@@ -121,7 +121,7 @@ def tell(
     heads, rows = _table(curves, apart)
     console.table("", heads, rows)
     lines = [
-        f"{curves[0].metric} on {count:,} rows of {table.called}/{split}; intervals are 95 % bootstrap",
+        f"{curves[0].metric} on {count:,} rows of {table.display_name}/{split}; intervals are 95 % bootstrap",
         f"{disturbance}: share of letters and digits changed, by {', '.join(DISTURBANCES[disturbance].kinds)}",
     ]
     if apart is not None:
@@ -132,7 +132,7 @@ def tell(
         console.result(line)
     data = {
         "disturbance": disturbance,
-        "dataset": f"{table.called}/{split}",
+        "dataset": f"{table.display_name}/{split}",
         "dataset_digest": table.fingerprint,
         "rows": count,
         "models": [c.as_json() for c in curves],
@@ -142,11 +142,11 @@ def tell(
     atomic.write_json(folder / "robustness.json", data)
     shown = {c.name: found for c in curves if (found := _plotted(c))}
     if shown:
-        title = f"{curves[0].metric} under {disturbance}, {table.called}/{split}"
+        title = f"{curves[0].metric} under {disturbance}, {table.display_name}/{split}"
         atomic.write_text(
             folder / "robustness.svg", line_chart(title, "typo noise, %", f"{curves[0].metric}, %", shown)
         )
-    with open_asked(
+    with open_requested_run(
         folder,
         options,
         method="evaluate",
@@ -254,7 +254,7 @@ def evaluate_robustness(
     recipe, table = open_labelled(info, options, console)
     assert recipe.data is not None
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": named(options)}
+    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": get_requested_runtime(options)}
     how["settings"] = settings_for(recipe, table)
     predictors = [Predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):

@@ -11,11 +11,11 @@ from compress.compare.rows import SIZE, Row, of_run, unique
 from compress.contracts import FAKE
 from compress.errors import UserError
 from compress.modelfolder.resolve import is_address
-from compress.tracking.reading import Listed, Reader, StoredRun, in_experiment, local_artifacts, named
-from evaluation.quality.pairing import Resampled
+from compress.tracking.reading import ListedRun, Reader, StoredRun, find_listed_run, in_experiment, local_artifacts
+from evaluation.quality.pairing import ResampledMetric
 
 if TYPE_CHECKING:
-    from compress.measure.models import Measured
+    from compress.measure.models import MeasuredModel
 
 ROLES = ("summary", "comparison")  # of runs that hold no model of their own
 MEASURED = ("quality/", FAKE, "size/", "speed/")  # begin of the figures of a model
@@ -28,7 +28,7 @@ class Gathered:
 
     rows: Sequence[Row]
     notes: Sequence[str] = ()
-    measured: Mapping[str, Measured] = field(default_factory=dict)
+    measured: Mapping[str, MeasuredModel] = field(default_factory=dict)
 
 
 def is_model(name: str) -> bool:
@@ -42,7 +42,7 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     names: of runs, none of models.  With neither names nor experiment: the experiment of the newest run.
     Raises UserError for an unknown or deleted run and an unknown experiment.
     """
-    listed, notes = reader.listed(), []
+    listed, notes = reader.list_runs(), []
     chosen = [_meant(reader, listed, name) for name in names]
     if experiment is None and not names:
         newest = next((run for run in listed if not run.deleted), None)
@@ -77,7 +77,7 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     return [of_run(run, name, figures.get(run.run_id)) for run, name in zip(told, shown, strict=True)], notes
 
 
-def _meant(reader: Reader, listed: Sequence[Listed], name: str) -> Listed:
+def _meant(reader: Reader, listed: Sequence[ListedRun], name: str) -> ListedRun:
     folder = Path(name).expanduser()
     if folder.is_dir():
         ids = reader.in_folder(str(folder.absolute()))
@@ -87,7 +87,7 @@ def _meant(reader: Reader, listed: Sequence[Listed], name: str) -> Listed:
         inner = next((folder / n for n in ("student", "model") if (folder / n / "config.json").is_file()), None)
         do = f"name the model, {inner}" if inner else "name a run or a model folder"
         raise UserError("not the folder of a run in the store or of a model", where=str(folder), do=do)
-    return named(listed, name, reader.store.shown)
+    return find_listed_run(listed, name, reader.store.shown)
 
 
 def _tells(run: StoredRun) -> bool:
@@ -112,7 +112,7 @@ def _figures(run: StoredRun) -> dict[str, float]:
     return {key: value for key, value in run.metrics.items() if key.startswith(MEASURED)}
 
 
-def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> dict[str, Resampled]:
+def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> dict[str, ResampledMetric]:
     """Run id → its quality on resamples, of those that left it; whose files are gone is said."""
     left = [(run, run.tags["compress.resampled"]) for run in runs if "compress.resampled" in run.tags]
     remote = [pair for pair in left if local_artifacts(pair[0].artifacts) is None]
@@ -126,7 +126,7 @@ def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> d
             if text is None:
                 lost.append(run)
             else:
-                found[run.run_id] = Resampled.parse(text)
+                found[run.run_id] = ResampledMetric.parse(text)
         except ValueError:
             lost.append(run)
     if lost:
@@ -138,7 +138,7 @@ def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> d
     return found
 
 
-def models_of(measured: Sequence[Measured]) -> Iterator[Row]:
+def models_of(measured: Sequence[MeasuredModel]) -> Iterator[Row]:
     """Rows of models that were measured just now."""
     from compress.modelfolder import folder as modelfolder
 

@@ -15,7 +15,7 @@ from compress.compare.query import NAME, PARETO, less_is_better
 from compress.compare.rows import MISSING, SIZE
 from compress.errors import printable, without_folders
 from compress.report.rows import SLICES_NOTE, slices_sentence, slices_table
-from evaluation.quality.slices import Slice, worse
+from evaluation.quality.slices import Slice, find_worse
 
 HERE = Path(__file__).parent
 
@@ -152,7 +152,7 @@ def _slices(details: Sequence[Detail]) -> str:
             kind = {"fails more": ' class="worse"', "fails less": ' class="better"'}.get(s.verdict, "")
             lines.append(f'<tr role="row"{kind}>{"".join(cells)}</tr>')
         sentence = "".join(f"<p>{_safe(line)}</p>" for line in slices_sentence(d.slices))
-        opened = " open" if len(known) == 1 or worse(d.slices) else ""
+        opened = " open" if len(known) == 1 or find_worse(d.slices) else ""
         inner = _framed(f"Slices of {d.name}", heads, lines)
         out.append(f"<details{opened}><summary>{_safe(d.name)}</summary>{sentence}{inner}</details>")
     return f'<p class="soft">{_safe(SLICES_NOTE)}</p>{"".join(out)}' if out else ""

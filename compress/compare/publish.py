@@ -13,12 +13,12 @@ from compress.compare.page import Detail, Picture, page
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.storage import atomic
-from compress.tracking import open_asked
+from compress.tracking import open_requested_run
 from compress.tracking.reading import Reader, StoredRun
 from evaluation.quality.slices import Slice
 
 if TYPE_CHECKING:
-    from compress.measure.models import Measured
+    from compress.measure.models import MeasuredModel
 
 DETAILED = 12  # rows whose pictures, churn and slices are in the page, those on the frontier first
 LARGEST_PICTURE = 2_000_000  # characters of an SVG
@@ -65,7 +65,7 @@ def _below(order: Sequence[Judged], reader: Reader) -> Mapping[str, list[StoredR
     return found
 
 
-def _of_measured(name: str, m: Measured) -> Detail:
+def _of_measured(name: str, m: MeasuredModel) -> Detail:
     from compress.measure import calibration
     from compress.report.rows import churn_table
 
@@ -121,7 +121,7 @@ def log(
     """A run of the store with the files as artifacts and the table as its note; returns its folder."""
     folder = _free(Path("runs") / "comparison")
     folder.mkdir(parents=True)
-    with open_asked(folder, options, method="compare", role="comparison", warn=console.warn) as run:
+    with open_requested_run(folder, options, method="compare", role="comparison", warn=console.warn) as run:
         for name, text in files.items():
             atomic.write_text(folder / name, text)
             run.artifact(folder / name)

@@ -11,7 +11,7 @@ from compress.contracts import FAKE
 from compress.report.rows import METRICS
 from compress.tracking.reading import StoredRun
 from evaluation.frontier import Candidate
-from evaluation.quality.pairing import Resampled
+from evaluation.quality.pairing import ResampledMetric
 
 SIZE, LATENCY = "size/disk_mb", "speed/latency_p50_ms"
 MISSING = "—"
@@ -36,7 +36,7 @@ class Row:
     context: Mapping[str, str]
     facts: Mapping[str, str] = field(default_factory=dict)
     run: StoredRun | None = None
-    resampled: Resampled | None = None
+    resampled: ResampledMetric | None = None
 
     @property
     def metric(self) -> str | None:
@@ -109,7 +109,7 @@ def known(values: Mapping[str, float], context: Mapping[str, str]) -> dict[str, 
     return {k: v for k, v in values.items() if not (busy and k.startswith(_TIMED))}
 
 
-def of_run(run: StoredRun, name: str, resampled: Resampled | None) -> Row:
+def of_run(run: StoredRun, name: str, resampled: ResampledMetric | None) -> Row:
     """A run of the store. name: how it is shown."""
     context = {k.removeprefix(_MEASURED): v for k, v in run.tags.items() if k.startswith(_MEASURED)}
     own = {k.removeprefix("compress."): v for k, v in run.tags.items() if k in _OWN}

@@ -21,7 +21,7 @@ from compress.tracking.reading import Reader
 from compress.tracking.store import resolve_store
 
 if TYPE_CHECKING:
-    from compress.measure.models import Measured
+    from compress.measure.models import MeasuredModel
 
 PAGE, TABLE, DOCUMENT = "comparison.html", "comparison.csv", "comparison.json"
 
@@ -129,7 +129,7 @@ def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) 
     return Gathered([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
 
 
-def _tell_slices(console: Console, measured: Mapping[str, Measured], asked: Asked) -> None:
+def _tell_slices(console: Console, measured: Mapping[str, MeasuredModel], asked: Asked) -> None:
     from compress.report.rows import SLICES_NOTE, slices_sentence, slices_table
 
     told = False
@@ -142,7 +142,7 @@ def _tell_slices(console: Console, measured: Mapping[str, Measured], asked: Aske
     console.result(SLICES_NOTE if told else "slices of runs are only on the page: add --html FILE")
 
 
-def _slices(measured: Mapping[str, Measured]) -> dict[str, list[dict]]:
+def _slices(measured: Mapping[str, MeasuredModel]) -> dict[str, list[dict]]:
     return {name: [s.as_json() for s in m.slices] for name, m in measured.items()}
 
 

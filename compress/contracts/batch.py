@@ -147,7 +147,7 @@ class VocabularyOutput:
 
 
 @dataclass
-class LikeliestPieces:
+class TopLogits:
     """The k largest vocabulary logits of a position, and how much all others weigh together.
 
     ids: (M, k) int64.  logits: (M, k), less the position's largest.  tails: temperature t → (M,) log of the sum of
@@ -189,7 +189,7 @@ class EncoderOutput:
     pair_logits: Tensor | None = None
     vocabulary: VocabularyOutput | None = None
     replaced: Tensor | None = None
-    likeliest: LikeliestPieces | None = None
+    likeliest: TopLogits | None = None
 
 
 class Teacher(Protocol):

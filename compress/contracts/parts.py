@@ -244,7 +244,7 @@ class SharedStart(Protocol):
 
 
 @dataclass(frozen=True)
-class Seen:
+class MatrixStatistics:
     """A matrix that is to be split in two, or to lose half of its weights, and what is known of it, fp64.
 
     weight: (out, in).  inputs: (in, in) mean of x xᵀ over tokens.  mean: (in,) of x, None where the layer has no bias
@@ -276,11 +276,11 @@ class FactorMethod(Protocol):
 
     reads: ClassVar[str]
 
-    def __call__(self, seen: Seen) -> Factors: ...
+    def __call__(self, seen: MatrixStatistics) -> Factors: ...
 
 
 @dataclass(frozen=True)
-class Zeroed:
+class SparseWeights:
     """weight: (out, in) with two zeros in every four neighbours of a row, fp64.  centred: the bias takes up the mean of
     what is lost."""
 
@@ -291,7 +291,7 @@ class Zeroed:
 class SparseMethod(Protocol):
     """A way to choose which two of every four weights go, and what becomes of the others. Given `inputs` and `mean`."""
 
-    def __call__(self, seen: Seen) -> Zeroed: ...
+    def __call__(self, seen: MatrixStatistics) -> SparseWeights: ...
 
 
 @dataclass(frozen=True)

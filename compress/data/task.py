@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from compress.data.batches.examples import Examples, encode_rows, encode_texts
 from compress.data.batches.ragged import LabelArray
-from compress.data.reading.columns import LABEL, Asked
+from compress.data.reading.columns import LABEL, RequestedColumns
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import Rows
@@ -61,7 +61,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredAnswers:
     """A model's answers to N rows beside the gold ones.
 
     metrics: name → how it follows from the rows that are drawn, the one that decides first.  baselines: figures that
@@ -90,7 +90,7 @@ class Scored:
         main = next(iter(self.metrics), None) == metric
         return Answers(self.metrics[metric], self.right if main else None)
 
-    def difference(self, other: Scored, metric: str, *, resamples: int, seed: int = 0) -> Interval:
+    def difference(self, other: ScoredAnswers, metric: str, *, resamples: int, seed: int = 0) -> Interval:
         """This model's figure minus the other's, both on the same draws of the same rows."""
         ours, theirs = self.metrics[metric], other.metrics[metric]
         return bootstrap_rows(self.rows, lambda w: ours(w) - theirs(w), resamples=resamples, seed=seed)
@@ -112,7 +112,7 @@ class Task(ABC):
     text_roles: the columns of text that it reads, in the order of --text-column and --text-pair-column; those in
     optional_roles may be missing.  usual: role → column names that data sets usually have, where the common names of
     text do not hold.  usual_labels: of the label column.  head: kind and problem of the encoder's head.
-    metrics: what it is scored by, the usual main one first; of some kinds it depends on the labels: `scored_by`.
+    metrics: what it is scored by, the usual main one first; of some kinds it depends on the labels: `list_metrics`.
     metric: the one that a person chose to decide; None: the usual one.
     settings: what a model of this kind must know, beside its labels, to answer as it was trained; the keywords of the
     constructor.  asked_as: what its answers call the first text.  example: what follows `compress predict MODEL`.
@@ -131,7 +131,7 @@ class Task(ABC):
     asked_as: ClassVar[str] = "text"
     example: ClassVar[str] = '"some text"'
 
-    def configured(self, settings: Mapping[str, Any]) -> Task:
+    def configure(self, settings: Mapping[str, Any]) -> Task:
         """This kind with these settings, or with another `metric`. Raises UserError for one that it does not have."""
         own = {name: value for name, value in settings.items() if name != METRIC}
         unknown = next((name for name in own if name not in self.settings), None)
@@ -154,7 +154,7 @@ class Task(ABC):
     # --- reading ----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """How much the columns look like this kind: 0 not at all; the highest claim wins."""
 
     def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
@@ -170,11 +170,13 @@ class Task(ABC):
         """The label columns of all labelled splits as this kind holds labels. Raises UserError for what is wrong."""
 
     @abstractmethod
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """The labels of `rows` rows that have none."""
 
     @abstractmethod
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """(N,) bool: rows that should have a label and have none."""
 
     def misfits(self, rows: Rows) -> Mapping[str, np.ndarray]:
@@ -235,14 +237,14 @@ class Task(ABC):
         Raises UserError when C is not the number of names or an output is not finite.
         """
 
-    def scored_by(self, names: Sequence[str]) -> tuple[str, ...]:
+    def list_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
         """The metrics for these labels, the usual main one first."""
         return self.metrics
 
-    def metrics_of(self, names: Sequence[str]) -> tuple[str, ...]:
+    def choose_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
         """The metrics for these labels, the one that decides first. Raises UserError where the one that a person chose
         is none of them, or is better when it is lower."""
-        every = self.scored_by(names)
+        every = self.list_metrics(names)
         if self.metric is None:
             return every
         able = [name for name in every if name not in ERRORS]
@@ -253,7 +255,7 @@ class Task(ABC):
         return (self.metric, *(name for name in every if name != self.metric))
 
     @abstractmethod
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """The head's output for labelled rows beside their labels."""
 
     @abstractmethod

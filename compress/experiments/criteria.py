@@ -18,10 +18,20 @@ from compress import registry
 from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.data.batches.randomness import order
-from compress.data.task import Scored
+from compress.data.task import ScoredAnswers
 from compress.errors import ExitCode, Stopped, UserError
-from compress.experiments.criteria_table import COIN, Entry, Layers, Weighted, as_json, ranked, said, table, told
-from compress.measure.models import Measured
+from compress.experiments.criteria_table import (
+    COIN,
+    Entry,
+    Layers,
+    Weighted,
+    as_json,
+    format_conclusions,
+    format_layers,
+    rank_entries,
+    table,
+)
+from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
@@ -29,16 +39,16 @@ from compress.run.folder import RUNS, resume_command
 from compress.stages.prune_layers.spec import TARGETS
 from compress.stages.prune_layers.stage import PACKAGE, build
 from compress.stages.prune_layers.subject import Subject, figure
-from compress.stages.prune_layers.targets import check_fits, kept_count, protected_layers
+from compress.stages.prune_layers.targets import check_fits, find_protected_layers, kept_count
 from compress.storage.signals import StopFlag
-from compress.tracking import TrackedRun, open_asked
-from evaluation.quality.runs import Drawn
+from compress.tracking import TrackedRun, open_requested_run
+from evaluation.quality.runs import DrawnFigures
 
 LIMIT = 1000  # sets of layers that are all tried, to know the best
 QUICK = {"repeats": 5, "seconds": 1.0}  # models of one depth cost the same: timing all of them tells nothing
 
 
-class Contest:
+class CriterionComparison:
     """One model, several depths, several criteria. place: of the recipe's stage that cuts.  draws: sets of layers that
     are drawn at random for each depth, and measured after recovery like the criteria's: what a coin is worth."""
 
@@ -64,12 +74,12 @@ class Contest:
         config = self.subject.loaded.config
         self.whole: Layers = tuple(range(config.depth))
         self.depths = list(dict.fromkeys(depths)) or list(range(config.depth - 1, 0, -1))
-        self.protected = protected_layers(spec, config.depth, not config.first_norm)
+        self.protected = find_protected_layers(spec, config.depth, not config.first_norm)
         for depth in self.depths:
             kept_count(spec.model_copy(update={"keep": depth, "drop": None}), config.depth)
             check_fits(depth, self.protected)
         self.studies = {seed: self.subject.study(seed) for seed in self.seeds}
-        self._measured: dict[tuple[Layers, int], Measured] = {}
+        self._measured: dict[tuple[Layers, int], MeasuredModel] = {}
 
     @property
     def metric(self) -> str:
@@ -78,7 +88,7 @@ class Contest:
 
     # --- choosing, and what it costs before recovery ----------------------------------------------------------
 
-    def chosen(self) -> list[Entry]:
+    def apply_criteria(self) -> list[Entry]:
         """Every criterion at every depth, before recovery; one that cannot choose there is told and left out."""
         entries = []
         for depth in self.depths:
@@ -89,9 +99,9 @@ class Contest:
                 except UserError as error:
                     self.console.note(f"{kind} to {depth} layers: {error}")
                     continue
-                shown = "; ".join(map(told, dict.fromkeys(here[kind])))
+                shown = "; ".join(map(format_layers, dict.fromkeys(here[kind])))
                 self.console.note(f"{kind} to {depth} layers: keeps {shown}")
-            self.subject.worth([self.whole, *self.sets(depth), *(kept for each in here.values() for kept in each)])
+            self.subject.worth([self.whole, *self.list_sets(depth), *(kept for each in here.values() for kept in each)])
             entries += [self._before_recovery(kind, depth, layers) for kind, layers in here.items()]
         return entries
 
@@ -102,7 +112,7 @@ class Contest:
             row = registry.schema(PACKAGE, kind).model_validate({"kind": kind})
         return build(row, study)(study, depth, self.protected).keep
 
-    def sets(self, depth: int) -> list[Layers]:
+    def list_sets(self, depth: int) -> list[Layers]:
         """All sets of so many layers that hold the protected ones; none where they are too many to try."""
         free = [i for i in self.whole if i not in self.protected]
         size = depth - len(self.protected)
@@ -110,7 +120,7 @@ class Contest:
             return []
         return [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
 
-    def drawn(self, depth: int) -> list[Layers]:
+    def draw_random_sets(self, depth: int) -> list[Layers]:
         """The sets that the coin drew, or all where there are no more; the same for all seeds."""
         free = [i for i in self.whole if i not in self.protected]
         size = depth - len(self.protected)
@@ -127,7 +137,7 @@ class Contest:
     def _before_recovery(self, kind: str, depth: int, layers: tuple[Layers, ...]) -> Entry:
         lost = [self.subject.points_lost(kept) for kept in layers]
         entry = Entry(kind, depth, layers, statistics.mean(lost))
-        sets = self.sets(depth)
+        sets = self.list_sets(depth)
         if not sets:
             return entry
         worth = self.subject.worth(sets)
@@ -138,23 +148,23 @@ class Contest:
 
     # --- after recovery ---------------------------------------------------------------------------------------
 
-    def recovered(self, entries: Sequence[Entry], log: TrackedRun) -> list[Entry]:
+    def run_recovery(self, entries: Sequence[Entry], log: TrackedRun) -> list[Entry]:
         """The same, each set of layers cut, recovered and measured once for each seed."""
         wanted: dict[tuple[Layers, int], list[str]] = {}
         for entry in entries:
             for layers, seed in zip(entry.layers, self.seeds, strict=True):
                 wanted.setdefault((layers, seed), []).append(entry.criterion)
         for depth in self.depths:
-            for number, layers in enumerate(self.drawn(depth), 1):
+            for number, layers in enumerate(self.draw_random_sets(depth), 1):
                 for seed in self.seeds:
                     wanted.setdefault((layers, seed), []).append(f"draw {number}")
         for number, ((layers, seed), criteria) in enumerate(wanted.items(), 1):
             whose = ", ".join(criteria)
-            self.console.note(f"run {number} of {len(wanted)}: layers {told(layers)}, seed {seed}: {whose}")
+            self.console.note(f"run {number} of {len(wanted)}: layers {format_layers(layers)}, seed {seed}: {whose}")
             self._measured[layers, seed] = self._recover(layers, seed, criteria, log)
         return [self._scored(entry) for entry in entries]
 
-    def _recover(self, layers: Layers, seed: int, criteria: Sequence[str], log: TrackedRun) -> Measured:
+    def _recover(self, layers: Layers, seed: int, criteria: Sequence[str], log: TrackedRun) -> MeasuredModel:
         at, origin = f"stages.{self.place}", "--criterion all"
         said = [Override(f"{at}.{key}", None, origin) for key in (*TARGETS, "max_layers_per_stage", "protect")]
         said += [Override(f"{at}.layers", list(layers), origin), Override("seed", seed, origin)]
@@ -169,8 +179,8 @@ class Contest:
     def _scored(self, entry: Entry) -> Entry:
         values = [self._measured[layers, seed].measurement.values for layers, seed in self._runs(entry)]
         scores = tuple(v[f"quality/{self.metric}"] for v in values)
-        sets = self.drawn(entry.depth)
-        if not sets or len(sets) < len(self.sets(entry.depth)):
+        sets = self.draw_random_sets(entry.depth)
+        if not sets or len(sets) < len(self.list_sets(entry.depth)):
             return dataclasses.replace(entry, scores=scores)
         gaps, ranks = [], []
         for score, seed in zip(scores, self.seeds, strict=True):
@@ -182,20 +192,20 @@ class Contest:
 
     # --- what may be said -------------------------------------------------------------------------------------
 
-    def ranked(self, entries: Sequence[Entry]) -> list[Entry]:
+    def rank_entries(self, entries: Sequence[Entry]) -> list[Entry]:
         """By depth, the best first, with paired intervals: of the measured rows after recovery, of the validation rows
         before it."""
         found = []
         for depth in self.depths:
             here = [e for e in entries if e.depth == depth]
-            found += ranked(here, [self._figures(e) for e in here], self._coin(here), self._rows(here))
+            found += rank_entries(here, [self._figures(e) for e in here], self._coin(here), self._rows(here))
         return found
 
     def _figures(self, entry: Entry) -> list[Weighted]:
         """The metric as it follows from draws of rows, for each seed."""
         return [scored.metrics[self.metric] for scored in self._answers(entry)]
 
-    def _answers(self, entry: Entry) -> list[Scored]:
+    def _answers(self, entry: Entry) -> list[ScoredAnswers]:
         if not entry.scores:
             return [one.scored for one in (self.subject.worth([kept])[kept] for kept in entry.layers)]
         found = [self._measured[layers, seed].scored for layers, seed in self._runs(entry)]
@@ -207,18 +217,18 @@ class Contest:
     def _rows(self, here: Sequence[Entry]) -> int:
         return self._answers(here[0])[0].rows if here else 0
 
-    def _coin(self, here: Sequence[Entry]) -> Sequence[Weighted | Drawn] | None:
+    def _coin(self, here: Sequence[Entry]) -> Sequence[Weighted | DrawnFigures] | None:
         """What layers drawn at random are worth at this depth, for each seed: the mean of all sets where all were
         measured alike, else of those that were drawn."""
         if not here:
             return None
-        every, drawn = self.sets(here[0].depth), self.drawn(here[0].depth)
+        every, drawn = self.list_sets(here[0].depth), self.draw_random_sets(here[0].depth)
         if every and not here[0].scores:
             worth = self.subject.worth(every).values()
             return [_mean([one.scored.metrics[self.metric] for one in worth])] * len(self.seeds)
         if drawn and here[0].scores:
             figures = [[self._metric(kept, seed) for kept in drawn] for seed in self.seeds]
-            return [_mean(row) if len(drawn) == len(every) else Drawn(tuple(row)) for row in figures]
+            return [_mean(row) if len(drawn) == len(every) else DrawnFigures(tuple(row)) for row in figures]
         own = next((e for e in here if e.criterion == COIN), None)
         return None if own is None else self._figures(own)
 
@@ -232,7 +242,7 @@ def _mean(figures: Sequence[Weighted]) -> Weighted:
     return lambda weights: np.mean([one(weights) for one in figures], axis=0)
 
 
-def contest(
+def compare_criteria(
     loaded: LoadedRecipe, place: int, depths: Sequence[int], seeds: int, criteria: Sequence[str], draws: int,
     verb: str | None, recover: bool, options: RunOptions, console: Console,
 ) -> None:  # fmt: skip
@@ -247,7 +257,7 @@ def contest(
         loaded = loaded.and_then(Override(f"stages.{place}.keep", max(depths), "--keep"))
     seeds_run = range(loaded.recipe.seed, loaded.recipe.seed + seeds)
     with StopFlag() as stop:
-        one = Contest(loaded, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
+        one = CriterionComparison(loaded, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
         try:
             entries, lines = _held(one, recover)
         except Stopped as stopped:
@@ -259,10 +269,10 @@ def contest(
     console.document({"folder": str(one.base), "entries": [as_json(e) for e in entries], "notes": lines})
 
 
-def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
+def _held(one: CriterionComparison, recover: bool) -> tuple[list[Entry], list[str]]:
     """The contest inside its tracked run."""
     recipe, folder = one.recipe, one.base / "contest"
-    with open_asked(
+    with open_requested_run(
         folder,
         one.options,
         name=one.base.name,
@@ -271,10 +281,10 @@ def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
         warn=one.console.warn,
     ) as log:
         log.params({"method": recipe.method, "recipe": recipe.name, "seeds": ", ".join(map(str, one.seeds))})
-        entries = one.chosen()
-        entries = one.ranked(one.recovered(entries, log) if recover else entries)
+        entries = one.apply_criteria()
+        entries = one.rank_entries(one.run_recovery(entries, log) if recover else entries)
         columns, rows = table(entries, one.metric)
-        lines = said(entries) + _conditions(one, recover)
+        lines = format_conclusions(entries) + _conditions(one, recover)
         log.table(folder / "contest.json", columns, rows)
         log.metrics({f"contest/{e.criterion}_{e.depth}_layers": e.mean for e in entries if e.scores})
         log.metrics({f"contest/{e.criterion}_{e.depth}_layers_points_lost": e.points for e in entries})
@@ -282,7 +292,7 @@ def _held(one: Contest, recover: bool) -> tuple[list[Entry], list[str]]:
     return entries, lines
 
 
-def _conditions(one: Contest, recover: bool) -> list[str]:
+def _conditions(one: CriterionComparison, recover: bool) -> list[str]:
     seeds = f"{len(one.seeds)} seed" + ("s, each with its own random subset" if len(one.seeds) > 1 else "")
     chosen = f"the criteria chose on the same {one.subject.rows:,} training texts"
     rows, whole = one.subject.table.split("validation"), one.subject.worth([one.whole])[one.whole].scored
@@ -292,6 +302,10 @@ def _conditions(one: Contest, recover: bool) -> list[str]:
         return [*said, f"{chosen}, {seeds}; no recovery training", note]
     plan = next((s.training for s in one.recipe.stages[one.place + 1 :] if hasattr(s, "training")), None)
     steps = "" if plan is None else f" and recovery training with the same {plan.length} of {plan.batch_rows} rows"
-    coins = [(depth, len(one.drawn(depth)), len(one.sets(depth))) for depth in one.depths] if one.draws else []
+    coins = (
+        [(depth, len(one.draw_random_sets(depth)), len(one.list_sets(depth))) for depth in one.depths]
+        if one.draws
+        else []
+    )
     said += [f"{d} layers: the random baseline: {'all' if n == every else 'mean of'} {n} sets" for d, n, every in coins]
     return [*said, f"{chosen}{steps}, {seeds}", note]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from compress.report.rows import title
 from evaluation.quality.intervals import Interval
-from evaluation.quality.runs import Drawn, difference_over_runs
+from evaluation.quality.runs import DrawnFigures, difference_over_runs
 
 COIN = "random"  # the criterion that the others must beat
 
@@ -58,8 +58,8 @@ class Entry:
         return (self.sets - self.rank) / (self.sets - 1)
 
 
-def ranked(
-    here: Sequence[Entry], figures: Sequence[list[Weighted]], coin: Sequence[Weighted | Drawn] | None, rows: int
+def rank_entries(
+    here: Sequence[Entry], figures: Sequence[list[Weighted]], coin: Sequence[Weighted | DrawnFigures] | None, rows: int
 ) -> list[Entry]:
     """The entries of one depth, the best first, with paired intervals wide enough for as many comparisons as there are
     (Bonferroni). figures: of each, a figure a seed.  coin: of layers drawn at random.  rows: that are resampled."""
@@ -73,7 +73,7 @@ def ranked(
     return found
 
 
-def said(entries: Sequence[Entry]) -> list[str]:
+def format_conclusions(entries: Sequence[Entry]) -> list[str]:
     """For each depth the winner where the intervals show one, else who is not measurably worse, and who is better than
     a coin; then the chance of each criterion to beat one, over all depths."""
     found = []
@@ -126,7 +126,7 @@ def table(entries: Sequence[Entry], metric: str) -> tuple[tuple[str, ...], list[
 
 def _row(e: Entry) -> tuple[str, ...]:
     sets = list(dict.fromkeys(e.layers))
-    shown = told(sets[0]) if len(sets) == 1 else f"{len(sets)} sets, one per seed"
+    shown = format_layers(sets[0]) if len(sets) == 1 else f"{len(sets)} sets, one per seed"
     spread = f" (sd {100 * statistics.stdev(e.scores):.2f})" if len(e.scores) > 1 else ""
     return (
         str(e.depth),
@@ -153,6 +153,6 @@ def _points(d: Interval) -> str:
     return f"{100 * d.value:+.2f} [{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
 
 
-def told(layers: Sequence[int]) -> str:
+def format_layers(layers: Sequence[int]) -> str:
     """A set of layers as people read it."""
     return " ".join(map(str, layers))

@@ -27,13 +27,13 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.recipe import LoadedRecipe
 from compress.report.rows import title
-from compress.run import Run, input_folder, train_prepared, training_context
+from compress.run import Run, build_training_context, input_folder, train_prepared
 from compress.stages.distill.checks._check import Finding
-from compress.stages.distill.checks.standing_objectives import standing
+from compress.stages.distill.checks.standing_objectives import find_standing_objectives
 from compress.stages.distill.diagnosis import Diagnosis
-from compress.stages.shared.stage import Finished, Prepared, StageContext
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.storage.signals import StopFlag
-from compress.training.context import Unheard
+from compress.training.context import NullLog
 from compress.training.module import StageModule
 
 EXAMPLES = 64
@@ -123,7 +123,7 @@ class _Rehearsal:
         self.sources.open()
         teachers = self.run.teachers()
         counts = self._shrink()
-        made, outcomes = self.contexts.given(), []
+        made, outcomes = self.contexts.get_start(), []
         with stop, tempfile.TemporaryDirectory(prefix="compress-check-") as temporary:
             for index in selection.indices:
                 spec = selection.stage(index)
@@ -153,7 +153,7 @@ class _Rehearsal:
             sources.opened_corpus = _short(corpus, corpus_spec.max_length)
         return counts
 
-    def _rehearse(self, spec: Any, context: StageContext, counts: Mapping[str, int]) -> tuple[Outcome, Finished]:
+    def _rehearse(self, spec: Any, context: StageContext, counts: Mapping[str, int]) -> tuple[Outcome, StageOutput]:
         plan = spec.training
         rows = min(plan.batch_rows, EXAMPLES)
         short = plan.model_copy(
@@ -214,7 +214,7 @@ class _Enough(Exception):  # noqa: N818 - no error: leaves the loop without savi
 class _Watch:
     """Trains a prepared stage until its examples are learned, or `seconds` are over."""
 
-    def __init__(self, prepared: Prepared, seconds: float) -> None:
+    def __init__(self, prepared: PreparedStage, seconds: float) -> None:
         assert isinstance(prepared.diagnosis, Diagnosis)
         self.diagnosis = prepared.diagnosis
         self.seconds, self.ends = seconds, 0.0
@@ -224,17 +224,17 @@ class _Watch:
         self.durations: list[float] = []
         self.since: float | None = None
 
-    def run(self, prepared: Prepared, context: StageContext, progress: Progress, stop: StopFlag) -> None:
+    def run(self, prepared: PreparedStage, context: StageContext, progress: Progress, stop: StopFlag) -> None:
         assert prepared.module is not None
         assert prepared.validate is not None
-        self.diagnosis.begin(Unheard())  # pyright: ignore[reportArgumentType]
+        self.diagnosis.begin(NullLog())  # pyright: ignore[reportArgumentType]
         with torch.no_grad():
             prepared.module.eval()
             self.first = {**prepared.validate(prepared.module), **self.diagnosis.first, "step": 0.0}
             self.floors = _floors(self.diagnosis.start.module, self.diagnosis.seen)
         self.ends = time.monotonic() + self.seconds
-        told = training_context(
-            prepared, context, select=None, observe=self._look, log=Unheard(), progress=progress, stop=stop
+        told = build_training_context(
+            prepared, context, select=None, observe=self._look, log=NullLog(), progress=progress, stop=stop
         )
         try:
             train_prepared(prepared, told)
@@ -276,7 +276,7 @@ class _Watch:
             aside |= {"falling_agreement", "logit_scales"}
         reasons = [f.text for f in self.diagnosis.findings if f.check not in aside]
         weighed = [name for name, weight in start.module.weights.items() if weight > 0]
-        for objective, before, after in standing(self.first, self.last, weighed):
+        for objective, before, after in find_standing_objectives(self.first, self.last, weighed):
             reasons.append(f"{objective} does not fall: {before:.3g} → {after:.3g} in {steps} steps")
         left, allowed = self._left(), NEAR if start.answers and spec.level == "task_specific" else HALF
         if left > allowed:

@@ -11,13 +11,13 @@ from pathlib import Path
 from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import Stopped, UserError
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description, title
 from compress.run import Run, RunReport, input_folder
 from compress.run.folder import RUNS, resume_command
 from compress.run.publish import RESAMPLES
-from compress.tracking import open_asked
+from compress.tracking import open_requested_run
 from evaluation.quality.intervals import mean_interval
 
 
@@ -62,9 +62,9 @@ def run_seeds(
 class Summary:
     """Figures of the main metric over the seeds. values: flat names for MLflow and JSON, shares from 0 to 1."""
 
-    def __init__(self, seeds: Sequence[int], measured: Sequence[Sequence[Measured]]) -> None:
+    def __init__(self, seeds: Sequence[int], measured: Sequence[Sequence[MeasuredModel]]) -> None:
         self.seeds = list(seeds)
-        by_role: dict[str, list[Measured]] = {}
+        by_role: dict[str, list[MeasuredModel]] = {}
         for run in measured:
             for m in run:
                 by_role.setdefault(m.subject.role, []).append(m)
@@ -83,7 +83,7 @@ class Summary:
         if self.gain is not None:
             self.values |= {f"seeds/gain{part}": getattr(self.gain, field) for part, field in _PARTS}
 
-    def _score(self, m: Measured) -> float:
+    def _score(self, m: MeasuredModel) -> float:
         value = m.measurement.values.get(f"quality/{self.metric}", math.nan)
         if not math.isfinite(value):
             raise UserError(f"{m.subject.name} has no {title(self.metric)} on these rows", where="--seeds")
@@ -129,7 +129,7 @@ def _spread(values: Sequence[float]) -> float:
 def _track(base: Path, method: str, summary: Summary, options: RunOptions, console: Console) -> None:
     """One run that holds the means, beside those of the seeds."""
     columns, rows = summary.table()
-    with open_asked(
+    with open_requested_run(
         base / "summary",
         options,
         name=f"{base.name}, {len(summary.seeds)} seeds",

@@ -12,14 +12,14 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import Stopped, UserError
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe, Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
 from compress.run.folder import RUNS, resume_command
 from compress.storage import atomic
-from compress.tracking import open_asked
+from compress.tracking import open_requested_run
 
 PICTURE = "sweep.svg"
 LATENCY = "speed/latency_p50_ms"
@@ -32,12 +32,12 @@ class Point:
     """One combination: path -> value, and the model that it made."""
 
     values: Mapping[str, Any]
-    measured: Measured
+    measured: MeasuredModel
 
     @property
     def name(self) -> str:
         """As its folder is called: the last word of each path with its value."""
-        return named(self.values)
+        return format_point_name(self.values)
 
     @property
     def megabytes(self) -> float:
@@ -50,7 +50,7 @@ class Point:
         return values[key], values[f"{key}_low"], values[f"{key}_high"]
 
 
-def named(values: Mapping[str, Any]) -> str:
+def format_point_name(values: Mapping[str, Any]) -> str:
     """`groups-3_size-64`."""
     return "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items())
 
@@ -70,9 +70,9 @@ def run_sweep(
     method = recipe.method or recipe.stages[-1].kind
     if options.dry_run:
         for values in points:
-            console.result(f"would run {named(values)}")
+            console.result(f"would run {format_point_name(values)}")
         return
-    with open_asked(
+    with open_requested_run(
         base / "summary",
         options,
         name=f"{base.name}, {len(points)} runs",
@@ -85,8 +85,8 @@ def run_sweep(
         )
         found: list[Point] = []
         for number, values in enumerate(points, 1):
-            console.note(f"{named(values)}, {number} of {len(points)}")
-            folder = base / named(values)
+            console.note(f"{format_point_name(values)}, {number} of {len(points)}")
+            folder = base / format_point_name(values)
             said = [Override("sweep", None, f"recipe {recipe.name}: sweep")]
             said += [Override(path, value, f"recipe {recipe.name}: sweep.{path}") for path, value in values.items()]
             one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
@@ -105,14 +105,14 @@ def run_sweep(
         for line in lines:
             console.result(line)
         picture = base / "summary" / PICTURE
-        atomic.write_text(picture, drawn(recipe, found))
+        atomic.write_text(picture, draw_plot(recipe, found))
         log.artifact(picture)
         log.note(description(columns, rows, lines))
         console.result(f"picture  {picture}")
     console.document({"runs": [{"values": p.values, **p.measured.as_json()} for p in found], "notes": lines})
 
 
-def _result(measured: Sequence[Measured]) -> Measured:
+def _result(measured: Sequence[MeasuredModel]) -> MeasuredModel:
     return next((m for m in measured if m.subject.role == "student"), measured[-1])
 
 
@@ -149,7 +149,7 @@ def _lines(points: Sequence[Point]) -> list[str]:
     return [f"the smallest that keeps {KEPT:g} % of the teacher's quality: {best.name}, {ratio:.2f}x smaller on disk"]
 
 
-def drawn(recipe: Recipe, points: Sequence[Point]) -> str:
+def draw_plot(recipe: Recipe, points: Sequence[Point]) -> str:
     """The picture as SVG: quality against MB, a line for each value of the sweep's first path."""
     first = next(iter(points[0].values))
     curves: dict[str, Curve] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from compress.fit import report
 from compress.fit.cost.serving import Serving
-from compress.fit.make.evaluator import Judged
+from compress.fit.make.evaluator import Evaluation
 from compress.fit.request.case import Case
 from compress.modelfolder import folder as modelfolder
 from compress.tracking import TrackedRun, open_run
@@ -35,7 +35,7 @@ class Journal:
             warn=self.case.console.warn, tags=self.tags(),
         )  # fmt: skip
 
-    def record(self, folder: Path, judged: Judged, **params: Any) -> None:
+    def record(self, folder: Path, judged: Evaluation, **params: Any) -> None:
         """Log an evaluated model in a run of its own, or in the one that trained it in `folder`."""
         plan = judged.plan
         with self.child(folder, judged.name, "stage") as run:

@@ -9,7 +9,7 @@ from typing import Any
 
 from compress.fit.certificate import document as certificate
 from compress.fit.cost.serving import FLOAT
-from compress.fit.make.evaluator import Judge, Judged, timed_alike
+from compress.fit.make.evaluator import Evaluation, Evaluator, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.report.rows import title
@@ -21,17 +21,17 @@ def bits(count: int) -> str:
     return "float" if count == FLOAT else f"int{count}"
 
 
-def planned(plan: Plan) -> str:
+def format_plan(plan: Plan) -> str:
     return f"{plan.mb:.2f} MB, {plan.ms:.2f} ms, {plan.loss:.3f} nats"
 
 
-def progress(metric: str, judged: Judged, best: Judged, met: bool) -> str:
+def progress(metric: str, judged: Evaluation, best: Evaluation, met: bool) -> str:
     """Of the plan that was just judged, and the best so far."""
     how = "best so far" if met else "closest so far"
     return f"{judged.name}: {figures_of(metric, judged)}; {how}: {best.name}"
 
 
-def figures_of(metric: str, j: Judged) -> str:
+def figures_of(metric: str, j: Evaluation) -> str:
     busy = "" if j.timing.quiet else " (busy machine)"
     return (
         f"{title(metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{busy}, "
@@ -39,7 +39,7 @@ def figures_of(metric: str, j: Judged) -> str:
     )
 
 
-def figures(metric: str, j: Judged) -> dict[str, float]:
+def figures(metric: str, j: Evaluation) -> dict[str, float]:
     """For MLflow."""
     return {
         f"validation/{metric}": j.value,
@@ -56,7 +56,9 @@ def figures(metric: str, j: Judged) -> dict[str, float]:
     }
 
 
-def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def plans(
+    case: Case, evaluator: Evaluator, tried: Sequence[Evaluation]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows): the parent, and a plan a row."""
     columns = (
         "",
@@ -75,10 +77,10 @@ def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str,
     rows = [
         (
             "parent, float",
-            f"{100 * judge.value:.2f}",
+            f"{100 * evaluator.value:.2f}",
             "",
             "",
-            f"{judge.parent_mb:.2f}",
+            f"{evaluator.parent_mb:.2f}",
             "",
             f"{parent:.2f}",
             "",
@@ -86,7 +88,7 @@ def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str,
             "",
         )
     ]
-    for j in timed_alike(tried):
+    for j in share_timings(tried):
         over = case.bounds.over(j.mb, j.timing.ms, j.drop)
         rows.append((
             j.name, f"{100 * j.value:.2f}", f"{j.drop:.2f} [{j.drop_low:.2f}, {j.drop_high:.2f}]", f"{j.apart:.3f}",
@@ -96,9 +98,9 @@ def plans(case: Case, judge: Judge, tried: Sequence[Judged]) -> tuple[tuple[str,
     return columns, rows
 
 
-def family(case: Case, judge: Judge, members: Sequence[Judged]) -> None:
+def family(case: Case, evaluator: Evaluator, members: Sequence[Evaluation]) -> None:
     """The models that no other beats."""
-    columns, rows = plans(case, judge, members)
+    columns, rows = plans(case, evaluator, members)
     title = "Pareto family: no other model is as small, as fast and, by the paired 95 % interval, as good"
     case.console.table(title, columns, rows)
     for j in members:

@@ -21,21 +21,21 @@ from compress.fit.loss.study import as_json
 from compress.fit.make.bench import Bench, set_up
 from compress.fit.make.candidates import Candidates
 from compress.fit.plan.forecast import forecast
-from compress.fit.plan.search import Search, front
-from compress.fit.request.bounds import below_least
+from compress.fit.plan.search import Search, find_front
+from compress.fit.request.bounds import make_budget_error
 from compress.fit.request.case import Case
 from compress.fit.request.clock import Clock
-from compress.fit.request.options import Wanted
+from compress.fit.request.options import FitOptions
 from compress.fit.train import trials
 from compress.fit.train.in_loop import InTheLoop
-from compress.fit.train.recovery import Healing
+from compress.fit.train.recovery import RecoveryTraining
 from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
 from compress.run.folder import Request, claim, resume_command
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
-from compress.tracking import experiment, open_asked, resolve_store
+from compress.tracking import experiment, open_requested_run, resolve_store
 
 STUDY = "study.json"
 
@@ -47,7 +47,7 @@ class Fit:
     trains the best; `certify` measures what is left.
     """
 
-    def __init__(self, wanted: Wanted, options: RunOptions, console: Console, stop: StopFlag) -> None:
+    def __init__(self, wanted: FitOptions, options: RunOptions, console: Console, stop: StopFlag) -> None:
         clock = Clock(stop, wanted.seconds)
         wanted.bounds.check()
         wanted.check()
@@ -61,12 +61,12 @@ class Fit:
         """What there is to choose from. Raises UserError (REFUSED) below the least possible."""
         wanted, bounds = self.case.wanted, self.case.bounds
         search = Search(bench.space, bounds, bench.whole, wanted.plans, wanted.family)
-        least_ms, least_mb = search.problem.least
+        least_ms, least_mb = search.problem.lower_bounds
         for flag, limit, found, unit in (
             ("--max-mb", bounds.max_mb, least_mb, "MB"), ("--max-ms", bounds.max_ms, least_ms, "ms")
         ):  # fmt: skip
             if limit is not None and limit < found:
-                raise below_least(flag, limit, found, unit)
+                raise make_budget_error(flag, limit, found, unit)
         return search
 
     def go(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Fit:
             folder.begin(read)
             folder.record("running", read, tracked)
             try:
-                with open_asked(
+                with open_requested_run(
                     folder.path, options, name=folder.path.name, method="fit", warn=case.console.warn,
                     quality=f"quality/{case.metric}",
                 ) as log:  # fmt: skip
@@ -112,35 +112,35 @@ class Fit:
             if isinstance(error, Stopped):
                 raise Stopped(error.reason, resume_command(path)) from None
             raise
-        columns, rows = report.plans(case, bench.judge, search.tried)
+        columns, rows = report.plans(case, bench.evaluator, search.tried)
         log.table(path / "plans.json", columns, rows)
         case.console.table("plans, on validation rows", columns, rows)
         best, met = candidates.best()
         model = path / "model"
         modelfolder.duplicate(best.folder, model)
         found = certify(case, bench, journal, best, model)
-        family = front(search.tried)
+        family = find_front(search.tried)
         document = {
             "folder": str(path), "model": str(model), "certificate": found,
             "plans": [j.as_json() for j in search.tried], "family": [j.name for j in family],
         }  # fmt: skip
         if case.wanted.family or not met or found["status"] == certificate.INFEASIBLE:
-            report.family(case, bench.judge, family)
+            report.family(case, bench.evaluator, family)
         report.result(case, model, found, log)
         return document
 
     def _train(self, bench: Bench, search: Search, journal: Journal) -> None:
         case, wanted = self.case, self.case.wanted
-        trainer = Trainer(case, bench.judge, journal)
-        healing = Healing(case, bench, journal.path, trainer, wanted.steps)
-        healing.heal(search.tried)
+        trainer = Trainer(case, bench.evaluator, journal)
+        healing = RecoveryTraining(case, bench, journal.path, trainer, wanted.steps)
+        healing.train(search.tried)
         if wanted.trials:
             trials.Trials(case, journal.path, healing, wanted.trials, wanted.study, wanted.steps).run(search.tried)
         if wanted.train == "full":
             InTheLoop(case, bench, journal.path, trainer, wanted.steps).train(search.tried)
 
 
-def fit(wanted: Wanted, options: RunOptions, console: Console) -> None:
+def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:
     """Run it, print the result. Raises UserError (REFUSED) where no model meets the bounds or none can be certified."""
     with StopFlag() as stop:
         document = Fit(wanted, options, console, stop).go()

@@ -11,12 +11,12 @@ from compress.contracts import RunOptions
 from compress.data.tables.groups import columns_of
 from compress.data.tables.table import Table
 from compress.errors import UserError
-from compress.measure.models import CostPlan, Measured, Subject, measure
+from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
 from compress.onnx.model_file import RECORD
-from compress.predict.fastest import fastest, named, short_rows
-from compress.predict.predictor import fixed_batch
+from compress.predict.fastest import fastest, get_requested_runtime, short_rows
+from compress.predict.predictor import build_fixed_batch
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import comparison, conditions
 from compress.stages.shared.stage import open_table_of, settings_for
@@ -32,7 +32,7 @@ def measure_models(
     sliced: Sequence[str] | None = None,
     *,
     as_deployed: bool = False,
-) -> list[Measured]:
+) -> list[MeasuredModel]:
     """Measure models on a split of the labelled data that the options name; `against`, if given, comes first.
 
     as_deployed: where no runtime is named, a float model with an ONNX file is timed in the fastest one of this machine.
@@ -53,7 +53,7 @@ def measure_models(
         subjects,
         table.split(split),
         task=table.task,
-        dataset=f"{table.called}/{split}",
+        dataset=f"{table.display_name}/{split}",
         digest=table.fingerprint,
         max_length=recipe.data.max_length,
         cost=CostPlan(),
@@ -62,7 +62,7 @@ def measure_models(
         precision="bf16" if options.precision == "bf16" else "fp32",
         settings=settings_for(recipe, table),
         held=None if split == "validation" else table.splits.get("validation"),
-        runtime=named(options),
+        runtime=get_requested_runtime(options),
         sliced=sliced,
         say=console.note,
     )
@@ -78,7 +78,7 @@ def _in_fastest(subject: Subject, options: RunOptions, console: Console) -> Subj
     cost = CostPlan()
     length = min(cost.length, predictor.max_length)
     console.note(f"trying the runtimes on {subject.name}")
-    batch = fixed_batch(predictor.config, cost.batch, length)
+    batch = build_fixed_batch(predictor.config, cost.batch, length)
     shape = f"{cost.batch} x {length} tokens"
     return replace(subject, runtime=fastest(predictor, short_rows(predictor), [batch], shape, console).runtime)
 
@@ -101,7 +101,7 @@ def open_labelled(
     return recipe, table
 
 
-def print_measured(console: Console, measured: Sequence[Measured]) -> None:
+def print_measured(console: Console, measured: Sequence[MeasuredModel]) -> None:
     columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
     console.table("", columns, rows)
     for line in conditions(measured[-1].measurement):

@@ -19,15 +19,15 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.groups import groups
 from compress.data.tables.table import Rows
-from compress.data.task import Fidelity, Scored
+from compress.data.task import Fidelity, ScoredAnswers
 from compress.data.tasks import classification
 from compress.encoder.integers.fake_quantized import integer_megabytes
 from compress.errors import UserError, printable
 from compress.measure.calibration import Calibration, calibration, fitting_rows
 from compress.modelfolder.ensemble import Ensemble
 from compress.onnx.runtimes import Runtime
-from compress.predict.fastest import require_alike
-from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, fixed_batch
+from compress.predict.fastest import require_same_answers
+from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, build_fixed_batch
 from compress.stages.shared.stage import check_same_task
 from evaluation.cost.device import describe
 from evaluation.cost.flops import count_flops
@@ -37,8 +37,8 @@ from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
-from evaluation.quality.pairing import Resampled
-from evaluation.quality.pairing import kept as kept_resamples
+from evaluation.quality.pairing import ResampledMetric
+from evaluation.quality.pairing import resample_metric as kept_resamples
 from evaluation.quality.slices import Members, Slice, slices
 
 
@@ -85,7 +85,7 @@ def kind_of(role: str) -> str:
     return role.partition("-")[0]
 
 
-def taught_by(folder: Path, ensemble: Ensemble | None) -> list[Subject]:
+def list_teachers(folder: Path, ensemble: Ensemble | None) -> list[Subject]:
     """Whoever taught as subjects: the reference, which is all of several together, and then each of these."""
     if ensemble is None:
         return [Subject("teacher", folder, "teacher")]
@@ -94,7 +94,7 @@ def taught_by(folder: Path, ensemble: Ensemble | None) -> list[Subject]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredModel:
     """A subject with its figures. scored: its answers, from which any of them can be resampled.  metric: the one of
     the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher.  slices:
     the metric on groups of rows, against the teacher where there is one.  resampled: the metric on resamples of the
@@ -102,12 +102,12 @@ class Measured:
 
     subject: Subject
     measurement: Measurement
-    scored: Scored | None = None
+    scored: ScoredAnswers | None = None
     metric: str | None = None
     churn: Sequence[Group] = ()
     calibration: Calibration | None = None
     slices: Sequence[Slice] = ()
-    resampled: Resampled | None = None
+    resampled: ResampledMetric | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it."""
@@ -159,7 +159,7 @@ def measure(
     runtime: Runtime | None = None,
     sliced: Sequence[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> list[Measured]:
+) -> list[MeasuredModel]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
     task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
@@ -178,7 +178,7 @@ def measure(
     require_same_labels(subjects, predictors)
     answered = [_answer(s, p, rows, max_length, say) for s, p in zip(subjects, predictors, strict=True)]
     encoded = [a.examples for a in answered]
-    metric = predictors[0].task.metrics_of(predictors[0].label_names)[0]
+    metric = predictors[0].task.choose_metrics(predictors[0].label_names)[0]
     say("timing " + ", ".join(s.name for s in subjects))
     costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost)
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
@@ -189,30 +189,32 @@ def measure(
         scored = answered[i].scored
         calibrated = _calibrated(predictors[i], answered[i], rows, held, max_length, bootstrap)
         values = {**quality(scored, bootstrap), **costs[i].measurement.values}
-        values |= fake_quantized(predictors[i], answered[i].examples, rows)
+        values |= score_fake_quantized(predictors[i], answered[i].examples, rows)
         context = {**costs[i].measurement.context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
         context |= {"task": task, "metric": metric}
         for name, why in scored.undefined.items():
             say(f"{subject.name}: {name} is undefined: {why}")
         if reference is not None and i != reference:
             theirs = answered[reference]
-            values |= against(scored, theirs.scored, metric, bootstrap)
-            values |= likeness(_compare(predictors[i], answered[i], theirs, rows), bootstrap)
-            values |= kept(scored, theirs.scored, metric) | cost_ratios(costs[i], costs[reference])
+            values |= compare_quality(scored, theirs.scored, metric, bootstrap)
+            values |= compute_similarity(_compare(predictors[i], answered[i], theirs, rows), bootstrap)
+            values |= compute_retained_quality(scored, theirs.scored, metric) | cost_ratios(costs[i], costs[reference])
         flips = (
             () if reference is None or i == reference else _churn(predictors[i], answered[i], answered[reference], rows)
         )
         if calibrated is not None and calibrated.values:
             values |= calibrated.values
         if predictors[i].simulates_integers:
-            values = simulated(values) | {"size/integer_mb": integer_megabytes(predictors[i].model)}
+            values = rename_simulated(values) | {"size/integer_mb": integer_megabytes(predictors[i].model)}
         parent = None if reference is None or i == reference else answered[reference].scored
         rest = _sliced(apart, scored, parent, metric), _resampled(scored, metric, context)
-        measured.append(Measured(subject, Measurement(values, context), scored, metric, flips, calibrated, *rest))
+        measured.append(MeasuredModel(subject, Measurement(values, context), scored, metric, flips, calibrated, *rest))
     return measured
 
 
-def _sliced(apart: Sequence[Members], ours: Scored, theirs: Scored | None, metric: str) -> Sequence[Slice]:
+def _sliced(
+    apart: Sequence[Members], ours: ScoredAnswers, theirs: ScoredAnswers | None, metric: str
+) -> Sequence[Slice]:
     """The main metric on each group of rows; nothing where it is undefined on all of them."""
     if metric not in ours.metrics:
         return ()
@@ -220,14 +222,14 @@ def _sliced(apart: Sequence[Members], ours: Scored, theirs: Scored | None, metri
     return slices(apart, ours.answers(metric), parent)
 
 
-def _resampled(scored: Scored, metric: str, context: Mapping[str, str]) -> Resampled | None:
+def _resampled(scored: ScoredAnswers, metric: str, context: Mapping[str, str]) -> ResampledMetric | None:
     if metric not in scored.metrics:
         return None
     data = f"{context['dataset_digest']}/{context['dataset'].rpartition('/')[2]}"
     return kept_resamples(scored.rows, scored.metrics[metric], metric=metric, data=data)
 
 
-def simulated(values: Mapping[str, float]) -> dict[str, float]:
+def rename_simulated(values: Mapping[str, float]) -> dict[str, float]:
     """The figures of a model whose integers are computed in floats, by their honest names: what it answers is
     fake_quantized/…, and how fast it answers tells nothing of the integers, so it is left out."""
     timed = ("speed/", "memory/", "vs_teacher/speedup", "vs_teacher/throughput_ratio")
@@ -251,7 +253,7 @@ class _Answered:
 
     examples: Examples
     logits: np.ndarray
-    scored: Scored
+    scored: ScoredAnswers
 
 
 def _answer(
@@ -261,7 +263,7 @@ def _answer(
     examples = predictor.encode_rows(rows, max_length=max_length)
     for note in examples.notes:
         say(f"{subject.name}: {note}")
-    require_alike(predictor, examples, "the data")
+    require_same_answers(predictor, examples, "the data")
     logits = predictor.logits(examples)
     return _Answered(examples, logits, predictor.task.score(logits, predictor.label_names, examples, rows))
 
@@ -283,8 +285,8 @@ def _calibrated(
         return None
     if held is not None:
         examples = predictor.encode_rows(held, max_length=max_length)
-        fitted = task.pooled(predictor.logits(examples), examples), np.asarray(held.labels)
-    logits = task.pooled(ours.logits, ours.examples)
+        fitted = task.pool_chunks(predictor.logits(examples), examples), np.asarray(held.labels)
+    logits = task.pool_chunks(ours.logits, ours.examples)
     return calibration(logits, np.asarray(rows.labels), task.temperature, fitted, bootstrap=bootstrap)
 
 
@@ -308,7 +310,7 @@ def require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predic
             )
 
 
-def quality(scored: Scored, bootstrap: int) -> dict[str, float]:
+def quality(scored: ScoredAnswers, bootstrap: int) -> dict[str, float]:
     """Every metric of the task with its 95 % interval, and its baselines, by MLflow name."""
     values: dict[str, float] = {}
     for name in scored.metrics:
@@ -316,17 +318,17 @@ def quality(scored: Scored, bootstrap: int) -> dict[str, float]:
     return values | {f"quality/{name}": value for name, value in scored.baselines.items()}
 
 
-def fake_quantized(predictor: Predictor, examples: Examples, rows: Rows) -> dict[str, float]:
+def score_fake_quantized(predictor: Predictor, examples: Examples, rows: Rows) -> dict[str, float]:
     """Of a quantized model whose file was measured: what the model scores with its numbers rounded and multiplied as
     floats, under names of its own; nothing of others."""
     if predictor.runtime == "torch" or predictor.config.quantization is None:
         return {}
-    logits = predictor.using("torch").logits(examples)
+    logits = predictor.with_runtime("torch").logits(examples)
     scored = predictor.task.score(logits, predictor.label_names, examples, rows)
     return {f"fake_quantized/{name}": scored.value(name) for name in scored.metrics}
 
 
-def against(ours: Scored, theirs: Scored, metric: str, bootstrap: int) -> dict[str, float]:
+def compare_quality(ours: ScoredAnswers, theirs: ScoredAnswers, metric: str, bootstrap: int) -> dict[str, float]:
     """The paired difference in the main metric, by MLflow name; McNemar's p-value where rows are right or wrong."""
     if metric not in ours.metrics or metric not in theirs.metrics:
         return {}
@@ -339,7 +341,7 @@ def against(ours: Scored, theirs: Scored, metric: str, bootstrap: int) -> dict[s
     return values
 
 
-def likeness(alike: Fidelity, bootstrap: int) -> dict[str, float]:
+def compute_similarity(alike: Fidelity, bootstrap: int) -> dict[str, float]:
     """How alike model and teacher answer, by MLflow name; shares in percent."""
     values = {f"vs_teacher/{name}": value for name, value in alike.values.items()}
     for name, figure in alike.figures.items():
@@ -349,7 +351,7 @@ def likeness(alike: Fidelity, bootstrap: int) -> dict[str, float]:
     return values
 
 
-def kept(ours: Scored, theirs: Scored, metric: str) -> dict[str, float]:
+def compute_retained_quality(ours: ScoredAnswers, theirs: ScoredAnswers, metric: str) -> dict[str, float]:
     """Percent of the teacher's main metric; left out where the teacher has none above zero."""
     reference, value = theirs.value(metric), ours.value(metric)
     return {"vs_teacher/quality_kept_pct": 100 * value / reference} if reference > 0 and np.isfinite(value) else {}
@@ -395,7 +397,7 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
     device = predictors[0].device
     length = min(cost.length, *(p.max_length for p in predictors))  # one for all: others would not compare
     wait = torch.cuda.synchronize if device.startswith("cuda") else None
-    fixed = [fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
+    fixed = [build_fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
     latencies = measure_interleaved(
         [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
         warmup=cost.warmup,

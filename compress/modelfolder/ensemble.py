@@ -112,7 +112,7 @@ class Ensemble:
                 )
 
 
-def together(weights: Sequence[float]) -> list[float]:
+def normalize_weights(weights: Sequence[float]) -> list[float]:
     """Weights that add up to 1. Raises UserError unless all are numbers above 0."""
     for weight in weights:
         if not (math.isfinite(weight) and weight > 0):
@@ -120,7 +120,9 @@ def together(weights: Sequence[float]) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def combined(logits: Sequence[Tensor], weights: Sequence[float], combine: Combine, head: HeadConfig, batch: Batch):
+def combine_logits(
+    logits: Sequence[Tensor], weights: Sequence[float], combine: Combine, head: HeadConfig, batch: Batch
+):
     """Answers of several models to one batch as one: tensors (B, C) or (T, C) of logits → the same shape, fp32.
 
     logits: in one order of the labels.  weights: add up to 1. Of probabilities: the logits whose softmax (sigmoid,
@@ -164,7 +166,7 @@ class EnsembleTeacher:
         parts.insert(self.ensemble.lead, output.logits)
         weights = [m.weight for m in self.ensemble.members]
         with torch.inference_mode():
-            output.logits = combined(parts, weights, self.ensemble.combine, self.head, batch)
+            output.logits = combine_logits(parts, weights, self.ensemble.combine, self.head, batch)
         return output
 
 

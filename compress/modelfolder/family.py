@@ -83,13 +83,13 @@ class Family(ABC):
     def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
         """`head` as the classes of this family with this config have it, so that the result stays a stock folder."""
 
-    def fused(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
+    def list_fused_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
         """Stored name → our parameter names, of every tensor that is stored as the concatenation of several of ours."""
         return {}
 
 
 @cache
-def known() -> dict[str, Family]:
+def load_families() -> dict[str, Family]:
     """model_type → family, one for each file of `families/`."""
     package = "compress.modelfolder.families"
     found = [registry.load(package, kind)() for kind in registry.parts(package)]
@@ -109,13 +109,13 @@ def of_config(values: Mapping[str, Any], where: str, tensors: Callable[[], Itera
         raise UserError(
             "model_type is missing" if model_type is None else "model_type is not a name",
             where=where,
-            why=f"known: {', '.join(known())}",
+            why=f"known: {', '.join(load_families())}",
             do='add it, for example "model_type": "bert"',
         )
-    family = known().get(model_type)
+    family = load_families().get(model_type)
     if family is None:
-        listing = "known: " + ", ".join(known())
-        hint = did_you_mean(model_type, known())
+        listing = "known: " + ", ".join(load_families())
+        hint = did_you_mean(model_type, load_families())
         raise UserError(
             f"unknown model_type '{printable(model_type, 60)}'",
             where=where,
@@ -130,12 +130,12 @@ def _guessed(values: Mapping[str, Any], tensors: Iterable[str]) -> Family | None
     classes: Any = values.get("architectures")
     first: Any = classes[0] if isinstance(classes, list) and classes else None
     named, stored = first if isinstance(first, str) else "", list(tensors)
-    plain = sorted(known().values(), key=lambda family: family.alias)
+    plain = sorted(load_families().values(), key=lambda family: family.alias)
     for family in plain:
         if named in family.architectures:
             return family
     for family in plain:
-        if family.body and any_under(stored, family.body):
+        if family.body and has_prefix(stored, family.body):
             return family
     return None
 
@@ -150,20 +150,20 @@ def choose(
     is no objection: a class computes with the floats behind them.
     """
     objections: dict[str, str] = {}
-    stock = [name for name in known() if name != NATIVE]
-    for name in sorted(stock, key=lambda n: (n != preferred, known()[n].alias)):
-        objection = known()[name].objection(config, heads)
+    stock = [name for name in load_families() if name != NATIVE]
+    for name in sorted(stock, key=lambda n: (n != preferred, load_families()[n].alias)):
+        objection = load_families()[name].objection(config, heads)
         if objection is None:
-            return known()[name], {}
+            return load_families()[name], {}
         objections[name] = objection
-    return known()[_nearest(config, preferred)], objections
+    return load_families()[_nearest(config, preferred)], objections
 
 
 def _nearest(config: EncoderConfig, preferred: str | None) -> str:
     """The stock family whose tokens and positions are read as those of a model that no stock class computes."""
     if config.positions == "rotary":
         return "modernbert"
-    if preferred in known() and preferred not in (NATIVE, "modernbert"):
+    if preferred in load_families() and preferred not in (NATIVE, "modernbert"):
         assert preferred is not None
         has_segments = preferred != "distilbert"
         if has_segments or not config.segments:
@@ -173,7 +173,7 @@ def _nearest(config: EncoderConfig, preferred: str | None) -> str:
     return "bert" if config.segments else "distilbert"
 
 
-def uneven(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None:
+def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None:
     """What hinders a stock family: shapes and wiring for which its config has no words.
 
     expresses: what this family has words for all the same: "groups" (layers that share parameters), "embedding" (tables
@@ -219,7 +219,7 @@ def _own(sharing: Sharing) -> str:
     return " and ".join(own)
 
 
-def layered(table: Mapping[str, str], depth: int, parts: Sequence[str] = ("weight", "bias")) -> dict[str, str]:
+def expand_layers(table: Mapping[str, str], depth: int, parts: Sequence[str] = ("weight", "bias")) -> dict[str, str]:
     """`table` with {i} replaced by every layer number, and each module name by its weight and bias."""
     return {
         f"{ours.format(i=i)}.{part}": f"{theirs.format(i=i)}.{part}"
@@ -229,10 +229,10 @@ def layered(table: Mapping[str, str], depth: int, parts: Sequence[str] = ("weigh
     }
 
 
-def pairs(table: Mapping[str, str]) -> dict[str, str]:
+def expand_weights_and_biases(table: Mapping[str, str]) -> dict[str, str]:
     """`table` of module names as a table of their weights and biases."""
-    return layered(table, 1)
+    return expand_layers(table, 1)
 
 
-def any_under(names: Iterable[str], prefix: str) -> bool:
+def has_prefix(names: Iterable[str], prefix: str) -> bool:
     return any(name.startswith(prefix) for name in names)

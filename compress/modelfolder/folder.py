@@ -24,7 +24,7 @@ from compress.errors import UserError, did_you_mean
 from compress.modelfolder import private, vocabulary, weights
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import DataNote, FolderMeta, Parent, RecipeNote
-from compress.modelfolder.open import CONFIG, Opened, file_digest, open_folder
+from compress.modelfolder.open import CONFIG, OpenedFolder, file_digest, open_folder
 from compress.modelfolder.save import annotate, duplicate, save_model
 
 __all__ = [
@@ -214,7 +214,7 @@ _ORIGIN = {
 }
 
 
-def _require(opened: Opened, names: Collection[str]) -> None:
+def _require(opened: OpenedFolder, names: Collection[str]) -> None:
     heads = opened.description.heads
     for name in names:
         if name not in HEAD_NAMES.values():
@@ -228,7 +228,7 @@ def _require(opened: Opened, names: Collection[str]) -> None:
             )
 
 
-def _kept(opened: Opened, keep: Collection[str] | None, fresh: Mapping[str, HeadConfig]) -> dict[str, HeadConfig]:
+def _kept(opened: OpenedFolder, keep: Collection[str] | None, fresh: Mapping[str, HeadConfig]) -> dict[str, HeadConfig]:
     heads = opened.description.heads
     if keep is not None:
         _require(opened, keep)

@@ -32,7 +32,7 @@ TASK_CLASSES: Mapping[str, HeadKind] = {
 }
 
 
-def claimed_heads(fields: Fields, architectures: Mapping[str, Set[str]]) -> set[str]:
+def list_claimed_heads(fields: Fields, architectures: Mapping[str, Set[str]]) -> set[str]:
     """The heads of the class that the config names. Raises UserError for a class whose head we do not know."""
     value: Any = fields.values.get("architectures")
     if not value:

@@ -15,7 +15,7 @@ _SAID = re.compile(r"^languages?:(.*(?:\n[ \t]*-.*)*)", re.MULTILINE)
 _CODE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*|multilingual")
 
 
-def said_language(folder: Path) -> tuple[str, ...]:
+def read_language(folder: Path) -> tuple[str, ...]:
     """Codes such as `en` from the head of the folder's README.md, as model hubs write it; empty where it says none."""
     try:
         with (folder / CARD).open("rb") as file:

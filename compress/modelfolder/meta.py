@@ -105,7 +105,7 @@ class FolderMeta(_Note):
     """Plain statements for the model card."""
     software: dict[str, str] = Field(default_factory=dict)
 
-    def measured(
+    def with_measurement(
         self, model: Measurement, baseline: Measurement | None = None, slices: SlicesNote | None = None
     ) -> FolderMeta:
         """The same, with what was measured; a figure that is not a finite number is left out. slices: of the model."""

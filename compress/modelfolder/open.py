@@ -20,9 +20,9 @@ from compress.modelfolder import family as families
 from compress.modelfolder import labels, meta, private, vocabulary, weights
 from compress.modelfolder.family import Description, Family
 from compress.modelfolder.fields import Fields
-from compress.modelfolder.language import said_language
+from compress.modelfolder.language import read_language
 from compress.modelfolder.meta import FolderMeta
-from compress.modelfolder.weights import Stored
+from compress.modelfolder.weights import StoredTensor
 from compress.storage import safe
 from compress.storage.atomic import is_ours, read_manifest
 
@@ -32,7 +32,7 @@ CONFIG_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedFolder:
     """A folder whose config, labels, tokenizer and tensor headers agree with each other.
 
     values: config.json.  stock: whether the class that it names has the model's shape.  stored: canonical tensor name →
@@ -44,7 +44,7 @@ class Opened:
     family: Family
     stock: bool
     description: Description
-    stored: dict[str, Stored]
+    stored: dict[str, StoredTensor]
     files: list[Path]
     meta: FolderMeta
     tokenizer_files: dict[str, bytes]
@@ -52,7 +52,7 @@ class Opened:
     notes: tuple[str, ...]
 
 
-def open_folder(path: Path, *, verify: bool = True) -> Opened:
+def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
     """Look at everything but the tensors.
 
     Raises UserError for a folder that is missing, incomplete, contradictory, or beyond what the encoder can say.
@@ -73,7 +73,7 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
     shapes = {name: entry.shape for name, entry in stored.items()}
     if own is not None and private.describes_all(own):
         with _said_of(own.where):
-            description = families.known()[families.NATIVE].describe(own, shapes)
+            description = families.load_families()[families.NATIVE].describe(own, shapes)
     else:
         with _said_of(str(config)):
             known = {name: shape for name, shape in shapes.items() if stored[name].file.name != private.WEIGHTS}
@@ -83,7 +83,7 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
                 description = dataclasses.replace(description, encoder=encoder)
         if own is not None:
             with _said_of(own.where):
-                description = with_own(description, private.completed(description.encoder, own))
+                description = with_own(description, private.complete_config(description.encoder, own))
     notes = told + weights.check(description, stored, str(files[0]))
     if "auto_map" in values:
         notes.append("config.json refers to custom code (auto_map), which was not run")
@@ -97,7 +97,7 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
     if verify:
         names = [*(file.name for file in files), private.FILE, *tokenizer_files]
         _check_unchanged(path, names, ours=found is not None)
-    return Opened(
+    return OpenedFolder(
         path=path,
         values=values,
         family=family,
@@ -105,7 +105,7 @@ def open_folder(path: Path, *, verify: bool = True) -> Opened:
         description=description,
         stored=stored,
         files=files,
-        meta=_with_labels(found or FolderMeta(language=said_language(path)), fields, family, description),
+        meta=_with_labels(found or FolderMeta(language=read_language(path)), fields, family, description),
         tokenizer_files=tokenizer_files,
         vocabulary=tokens,
         notes=tuple(notes),

@@ -70,7 +70,7 @@ def describes_all(fields: Fields | None) -> bool:
     return fields is not None and ENCODER in fields.values
 
 
-def completed(config: EncoderConfig, fields: Fields) -> EncoderConfig:
+def complete_config(config: EncoderConfig, fields: Fields) -> EncoderConfig:
     """What a family's config.json describes, with what the file adds. Raises UserError where that does not fit."""
     if SPARSITY in fields.values:
         config = with_values(config, fields.values[SPARSITY], SPARSITY)

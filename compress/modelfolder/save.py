@@ -137,7 +137,7 @@ def _tensor_files(model: Model, state: Mapping[str, Tensor], family: Family | No
     """File → stored name → tensor: what a stock class of `family` knows in its file under its names, the rest in ours
     under ours; None: everything. A file without a tensor is left out."""
     names = {} if family is None else family.names(model.config, model.head_configs)
-    fused = {} if family is None else family.fused(model.config, model.head_configs)
+    fused = {} if family is None else family.list_fused_tensors(model.config, model.head_configs)
     joined = {ours for parts in fused.values() for ours in parts}
     stock = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
     stock |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}

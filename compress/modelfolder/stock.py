@@ -14,12 +14,19 @@ from typing import Any
 from compress.encoder.config.encoder import Activation, EncoderConfig, HeadConfig, HeadKind, HeadStyle, LayerShape
 from compress.modelfolder import family
 from compress.modelfolder import fields as f
-from compress.modelfolder.family import Description, Shapes, any_under, layered, pairs, uneven
+from compress.modelfolder.family import (
+    Description,
+    Shapes,
+    describe_unsupported,
+    expand_layers,
+    expand_weights_and_biases,
+    has_prefix,
+)
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.heads import (
     ACTIVATIONS,
     TASK_CLASSES,
-    claimed_heads,
+    list_claimed_heads,
     task_class,
     task_classes,
     task_head,
@@ -50,7 +57,7 @@ def bert_embeddings(body: str) -> dict[str, str]:
     named = {
         f"encoder.embeddings.{ours}.weight": f"{body}embeddings.{theirs}.weight" for ours, theirs in tables.items()
     }
-    return named | pairs({"encoder.embeddings.norm": f"{body}embeddings.LayerNorm"})
+    return named | expand_weights_and_biases({"encoder.embeddings.norm": f"{body}embeddings.LayerNorm"})
 
 
 def bert_layer(body: str) -> dict[str, str]:
@@ -74,7 +81,7 @@ class Stock(family.Family):
     classes: how its class names begin.  bare: how its tensor names begin in the bare class, without the body's prefix.
      heads: kind of head → our tensor → stored tensor.  held: name of a head → what its
     stored tensors begin with.  other_classes: classes beside the task's own → names of their heads.
-    copies: stored tensor → the one it is tied to, of the masked-LM head.  expresses: see `family.uneven`.
+    copies: stored tensor → the one it is tied to, of the masked-LM head.  expresses: see `family.describe_unsupported`.
     mlm_activation: of the masked-LM head where the class fixes it, None: the encoder's.
     keys: BERT's key → this family's, "" where it has none.  defaults: by BERT's key, where the config says nothing.
     """
@@ -110,17 +117,17 @@ class Stock(family.Family):
 
     def body_names(self, config: EncoderConfig) -> dict[str, str]:
         """Our tensor → stored tensor of the encoder without its pooler."""
-        return bert_embeddings(self.body) | layered(bert_layer(self.body), config.depth)
+        return bert_embeddings(self.body) | expand_layers(bert_layer(self.body), config.depth)
 
     def pooler_names(self) -> dict[str, str]:
-        return pairs({"encoder.pooler.dense": f"{self.body}pooler.dense"})
+        return expand_weights_and_biases({"encoder.pooler.dense": f"{self.body}pooler.dense"})
 
     def names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
         """As stock classes do, a model without heads is stored without the body's prefix."""
         names = self._all_names(config, heads)
         return names if heads else {ours: theirs.removeprefix(self.body) for ours, theirs in names.items()}
 
-    def fused(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
+    def list_fused_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
         fused = self._all_fused(config)
         return fused if heads else {theirs.removeprefix(self.body): ours for theirs, ours in fused.items()}
 
@@ -143,7 +150,7 @@ class Stock(family.Family):
     def describe(self, fields: Fields, shapes: Shapes) -> Description:
         refuse_what_we_lack(fields)
         heads = self.read_heads(fields, shapes)
-        pooler = any_under(shapes, f"{self.body}pooler.") or any(head.needs_pooler for head in heads.values())
+        pooler = has_prefix(shapes, f"{self.body}pooler.") or any(head.needs_pooler for head in heads.values())
         config = EncoderConfig(**self.encoder_values(fields), pooler=pooler)
         names = self._all_names(config, heads)
         copies = dict(self.copies) if "mlm" in heads else {}
@@ -151,8 +158,8 @@ class Stock(family.Family):
 
     def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
         """Every head that the class promises or the file holds."""
-        held = {name for name, starts in self.held.items() if any(any_under(shapes, start) for start in starts)}
-        names = held | claimed_heads(fields, self.architectures)
+        held = {name for name, starts in self.held.items() if any(has_prefix(shapes, start) for start in starts)}
+        names = held | list_claimed_heads(fields, self.architectures)
         found = {}
         if "mlm" in names:
             found["mlm"] = HeadConfig("masked_lm", activation=self._mlm_activation(fields))
@@ -235,7 +242,7 @@ class Stock(family.Family):
     # --- writing ----------------------------------------------------------------------------------------------
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
-        if (reason := uneven(config, self.expresses)) is not None:
+        if (reason := describe_unsupported(config, self.expresses)) is not None:
             return reason
         if config.positions == "sinusoidal":
             return "its positions are fixed sinusoids, not a learned table"

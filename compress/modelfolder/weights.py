@@ -31,7 +31,7 @@ _KINDS = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat1
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """One tensor on disk. name: as the file spells it.  kind: safetensors' dtype, e.g. F32."""
 
     name: str
@@ -80,10 +80,10 @@ def refuse_pickle(path: Path) -> UserError:
     )
 
 
-def read_headers(files: Iterable[Path]) -> list[Stored]:
+def read_headers(files: Iterable[Path]) -> list[StoredTensor]:
     """What is stored, from the headers alone. Raises UserError for broken files."""
     found = [
-        Stored(name, file, tuple(entry.shape), entry.dtype)
+        StoredTensor(name, file, tuple(entry.shape), entry.dtype)
         for file in files
         for name, entry in safe.read_safetensors_header(file).tensors.items()
     ]
@@ -92,10 +92,10 @@ def read_headers(files: Iterable[Path]) -> list[Stored]:
     return found
 
 
-def canonical(stored: Iterable[Stored], family: Family) -> dict[str, Stored]:
+def canonical(stored: Iterable[StoredTensor], family: Family) -> dict[str, StoredTensor]:
     """Present-day stock name → what is stored, our own names as they are. Raises UserError for two spellings of one
     tensor."""
-    found: dict[str, Stored] = {}
+    found: dict[str, StoredTensor] = {}
     for entry in stored:
         name = entry.name if entry.file.name == private.WEIGHTS else family.canonical(entry.name)
         if name in found:
@@ -105,14 +105,14 @@ def canonical(stored: Iterable[Stored], family: Family) -> dict[str, Stored]:
     return found
 
 
-def expected_shapes(description: Description) -> dict[str, tuple[int, ...]]:
+def compute_expected_shapes(description: Description) -> dict[str, tuple[int, ...]]:
     """Our parameter name → shape of every tensor of the model, without allocating any."""
     with torch.device("meta"):
         model = Model(description.encoder, description.heads)
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
-def check(description: Description, stored: Mapping[str, Stored], where: str) -> list[str]:
+def check(description: Description, stored: Mapping[str, StoredTensor], where: str) -> list[str]:
     """What is stored must be what the config promises: names, shapes, kinds of number. Returns remarks worth saying.
 
     Raises UserError, naming the tensors, before anything is read.
@@ -130,7 +130,7 @@ def check(description: Description, stored: Mapping[str, Stored], where: str) ->
         told += [_listed(unexpected, "unexpected")] if unexpected else []
         do = "check that the weights belong to this config.json" if missing else "config.json describes a smaller model"
         raise UserError(" and ".join(told), where=where, do=do)
-    shapes = expected_shapes(description)
+    shapes = compute_expected_shapes(description)
     for ours, theirs in names.items():
         _check_one(stored[present[theirs]], shapes[ours])
     for theirs, ours in fused.items():
@@ -139,7 +139,7 @@ def check(description: Description, stored: Mapping[str, Stored], where: str) ->
     return [f"weights stored as {_KINDS[kind]} were converted to float32" for kind in sorted(kinds)]
 
 
-def read(description: Description, stored: Mapping[str, Stored]) -> dict[str, Tensor]:
+def read(description: Description, stored: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
     """Our parameter name → fp32 tensor. Raises UserError for numbers that are not finite and for untied copies."""
     _check_memory(description, stored)
     wanted = {*description.names.values(), *description.fused, *description.copies} & set(stored)
@@ -161,14 +161,14 @@ def _split(description: Description, tensors: Mapping[str, Tensor]) -> dict[str,
     """Our parameters out of the fused ones, as tensors of their own."""
     if not description.fused:
         return {}
-    shapes, found = expected_shapes(description), {}
+    shapes, found = compute_expected_shapes(description), {}
     for theirs, ours in description.fused.items():
         parts = tensors[theirs].split([shapes[name][0] for name in ours])
         found |= {name: part.clone() for name, part in zip(ours, parts, strict=True)}
     return found
 
 
-def _settle_copy(tensors: dict[str, Tensor], stored: Mapping[str, Stored], alias: str, kept: str) -> None:
+def _settle_copy(tensors: dict[str, Tensor], stored: Mapping[str, StoredTensor], alias: str, kept: str) -> None:
     """A tied tensor that was written twice must agree with itself; written only as the copy, the copy is it."""
     if alias not in tensors:
         return
@@ -186,7 +186,7 @@ def _settle_copy(tensors: dict[str, Tensor], stored: Mapping[str, Stored], alias
         )
 
 
-def _check_one(entry: Stored, wanted: tuple[int, ...]) -> None:
+def _check_one(entry: StoredTensor, wanted: tuple[int, ...]) -> None:
     if entry.shape != wanted:
         raise UserError(
             f"'{_shown(entry.name)}' has shape {list(entry.shape)}",
@@ -201,7 +201,7 @@ def _check_one(entry: Stored, wanted: tuple[int, ...]) -> None:
         )
 
 
-def _check_memory(description: Description, stored: Mapping[str, Stored]) -> None:
+def _check_memory(description: Description, stored: Mapping[str, StoredTensor]) -> None:
     heads = description.heads.values()
     count = description.encoder.count_parameters() + sum(h.count_parameters(description.encoder) for h in heads)
     total = psutil.virtual_memory().total
@@ -235,7 +235,7 @@ def _shard(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _file_of(stored: Mapping[str, Stored], name: str) -> str:
+def _file_of(stored: Mapping[str, StoredTensor], name: str) -> str:
     entry = stored.get(name) or next(iter(stored.values()))
     return str(entry.file)
 

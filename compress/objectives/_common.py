@@ -41,7 +41,7 @@ def vocabulary(output: EncoderOutput, kind: str, whose: str = "student") -> Voca
     return output.vocabulary
 
 
-def required(value: Tensor | None, name: str, kind: str) -> Tensor:
+def get_required(value: Tensor | None, name: str, kind: str) -> Tensor:
     """A field of the batch without which this objective has nothing to compare with."""
     if value is None:
         raise UserError(f"the batch has no {name}", where=f"objective {kind}", do="use data with a label column")
@@ -83,11 +83,11 @@ def positive(value: float, name: str, kind: str) -> float:
     return float(value)
 
 
-def wide(values: Tensor) -> Tensor:
+def widen(values: Tensor) -> Tensor:
     """fp32, or fp64 as it comes: losses are never summed in less."""
     return values if values.dtype == torch.float64 else values.float()
 
 
-def nothing(values: Tensor) -> Tensor:
+def make_zero_loss(values: Tensor) -> Tensor:
     """A zero that hangs on `values`: the mean over no terms, without the NaN of dividing by zero."""
-    return wide(values).sum() * 0.0
+    return widen(values).sum() * 0.0

@@ -11,7 +11,7 @@ from torch import Tensor
 Kind = Literal["forward", "reverse", "symmetric", "jensen_shannon"]
 
 
-def between(ours: Tensor, theirs: Tensor, temperature: float, kind: Kind = "forward") -> Tensor:
+def compute_divergence(ours: Tensor, theirs: Tensor, temperature: float, kind: Kind = "forward") -> Tensor:
     """T² times the divergence over the last axis of logits (.., C), softened by the temperature T → (..).
 
     forward: KL(teacher ‖ student).  reverse: KL(student ‖ teacher).  symmetric: the mean of both.  jensen_shannon: the
@@ -35,7 +35,7 @@ def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     return F.kl_div(log_p, log_q, log_target=True, reduction="none").sum(-1)
 
 
-def standardised(logits: Tensor) -> Tensor:
+def standardize(logits: Tensor) -> Tensor:
     """(.., C) logits, each row less its mean and by its own standard deviation."""
     centred = logits - logits.mean(-1, keepdim=True)
     return centred / centred.square().mean(-1, keepdim=True).sqrt().clamp_min(1e-6)

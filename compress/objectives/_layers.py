@@ -13,7 +13,7 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.modules.layout import PackedLayout
 from compress.errors import UserError
-from compress.objectives._common import Base, wide
+from compress.objectives._common import Base, widen
 
 Projection = Literal["auto", "none", "shared", "per-layer"]
 
@@ -30,7 +30,7 @@ class Layerwise(Base):
         self.pair = pair
         if pair.choice == "learned":
             self.choice = nn.Parameter(torch.zeros(pair.student.depth, pair.teacher.depth))
-        self.teacher_needs = of_layers(self.teacher_needs, (t for _, t in self.needed_pairs()))
+        self.teacher_needs = of_layers(self.teacher_needs, (t for _, t in self.list_needed_pairs()))
 
     def bound(self) -> ModelPair:
         """The models, which must have been told."""
@@ -50,7 +50,7 @@ class Layerwise(Base):
             return every.min(1).values.sum()
         return (every * self.choice.to(every.dtype).softmax(1)).sum()
 
-    def needed_pairs(self) -> list[tuple[int, int]]:
+    def list_needed_pairs(self) -> list[tuple[int, int]]:
         """Every (student, teacher) layer that may be compared."""
         pair = self.bound()
         if pair.choice == "fixed":
@@ -119,7 +119,7 @@ def states(output: EncoderOutput, layer: int, kind: str) -> Tensor:
     """(T, D) output of a layer, from 0; -1 is the embedding output."""
     if output.hidden_states is None:
         raise UserError("the model's output has no hidden_states", where=f"objective {kind}")
-    return wide(output.hidden_states[layer + 1])
+    return widen(output.hidden_states[layer + 1])
 
 
 def runs(batch: Batch) -> Iterator[tuple[slice, int, int]]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
-from compress.objectives._common import Base, nothing, teacher_of, wide
+from compress.objectives._common import Base, make_zero_loss, teacher_of, widen
 from compress.objectives._layers import end_layer, of_layers, runs
 
 ROLES = ("queries", "keys", "values")
@@ -47,7 +47,7 @@ class OneLayer(Base):
         """queries, keys, values (T, H, K) of one layer of both → scalar."""
         both = zip((student, teacher_of(teacher, self.kind)), self.layers, strict=True)
         if not batch.tokens:
-            return nothing(student.last_hidden)
+            return make_zero_loss(student.last_hidden)
         ours, theirs = ({role: _projected(o, role, layer, self.kind) for role in ROLES} for o, layer in both)
         return self.compare(batch, ours, theirs)
 
@@ -60,7 +60,7 @@ def _projected(output: EncoderOutput, role: str, layer: int, kind: str) -> Tenso
     kept = getattr(output, role)
     if kept is None:
         raise UserError(f"the model's output has no {role}", where=f"objective {kind}")
-    return wide(kept[layer])
+    return widen(kept[layer])
 
 
 def log_relation(left: Tensor, right: Tensor, heads: int | None = None) -> Tensor:

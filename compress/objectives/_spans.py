@@ -20,12 +20,12 @@ def is_spans(labels: Tensor | None) -> bool:
     return labels is not None and labels.ndim == 2 and not labels.is_floating_point()
 
 
-def known(labels: Tensor) -> Tensor:
+def has_answer(labels: Tensor) -> Tensor:
     """(B,) bool: rows whose answer is known."""
     return (labels != IGNORED).all(1)
 
 
-def in_rows(logits: Tensor, batch: Batch) -> Tensor:
+def pad_scores(logits: Tensor, batch: Batch) -> Tensor:
     """(T, 2) → (B, 2, L): the scores of each row's tokens, BEYOND after its end."""
     rows = torch.repeat_interleave(torch.arange(batch.rows, device=logits.device), batch.cu_seqlens.diff())
     places = torch.arange(batch.tokens, device=logits.device) - batch.cu_seqlens[rows]
@@ -38,8 +38,8 @@ def cross_entropy(logits: Tensor, batch: Batch, labels: Tensor, smoothing: float
 
     smoothing: share of the probability spread evenly over the row's tokens.
     """
-    log_p = F.log_softmax(in_rows(logits, batch), dim=2)
-    there = known(labels)
+    log_p = F.log_softmax(pad_scores(logits, batch), dim=2)
+    there = has_answer(labels)
     at = labels.clamp(min=0).unsqueeze(2)
     loss = -log_p.gather(2, at).squeeze(2)
     if smoothing:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from compress.contracts import LikeliestPieces, VocabularyOutput
+from compress.contracts import TopLogits, VocabularyOutput
 from compress.errors import UserError
-from compress.objectives._common import wide
+from compress.objectives._common import widen
 
 _CACHED_BYTES = 1 << 20  # of one fp32 block: half of a core's second-level cache, where passes over it are cheap
 _PRODUCT_ROWS = 256  # of one product with the teacher's table: enough rows to keep the matrix units busy
@@ -50,14 +50,14 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def divergence(
-    logits: Tensor, teacher: VocabularyOutput | LikeliestPieces, rows: Tensor | None, temperature: float
+    logits: Tensor, teacher: VocabularyOutput | TopLogits, rows: Tensor | None, temperature: float
 ) -> Tensor:
     """T²·KL(softmax(teacher/T) ‖ softmax(student/T)), mean over rows; logits (R, V) of the student.
 
     rows: (R,) which of the teacher's tokens the student's rows are, None: all that the teacher computed, in order.
     Of a teacher whose likeliest pieces alone are known the others count as one outcome, see `_of_likeliest`.
     """
-    if isinstance(teacher, LikeliestPieces):
+    if isinstance(teacher, TopLogits):
         return _of_likeliest(logits, teacher, rows, temperature)
     features = teacher.features
     if rows is not None and teacher.positions is None:
@@ -78,7 +78,7 @@ def divergence(
     return _mean_loss(logits, block)
 
 
-def _of_likeliest(logits: Tensor, teacher: LikeliestPieces, rows: Tensor | None, temperature: float) -> Tensor:
+def _of_likeliest(logits: Tensor, teacher: TopLogits, rows: Tensor | None, temperature: float) -> Tensor:
     """T²·KL over k + 1 outcomes, the teacher's k likeliest pieces K and "any other", mean over rows.
 
     With q the teacher's and p the student's probabilities at temperature T, and Q, P what they leave to the others:
@@ -95,7 +95,7 @@ def _of_likeliest(logits: Tensor, teacher: LikeliestPieces, rows: Tensor | None,
             f"the cached teacher outputs are for temperature {known}, not {temperature:g}",
             do="rebuild the cache with this recipe, or cache all logits (cache.top_k: null)",
         )
-    ids, top, tail = teacher.ids, wide(teacher.logits), wide(teacher.tails[temperature])
+    ids, top, tail = teacher.ids, widen(teacher.logits), widen(teacher.tails[temperature])
     if rows is not None and teacher.positions is None:
         ids, top, tail = (part.index_select(0, rows) for part in (ids, top, tail))
     _same_vocabulary(logits, ids.shape[0], teacher.vocabulary)
@@ -158,7 +158,7 @@ class _TeacherRows:
             pieces.append(self.logits[first - self.first : end - self.first])
             first = end
         joined = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        widened = wide(joined)
+        widened = widen(joined)
         return widened.clone() if widened is joined else widened
 
     def _compute(self, first: int) -> None:
@@ -194,7 +194,7 @@ class _MeanLoss(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float64, device=logits.device)
         for first in range(0, rows, step):
             last = min(first + step, rows)
-            piece = wide(logits[first:last])
+            piece = widen(logits[first:last])
             loss, slope = block(piece.clone() if piece.dtype == logits.dtype else piece, first, last)
             total += loss
             if gradient is not None:

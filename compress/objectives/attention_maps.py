@@ -10,7 +10,7 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
-from compress.objectives._common import nothing, teacher_of, wide
+from compress.objectives._common import make_zero_loss, teacher_of, widen
 from compress.objectives._layers import Layerwise, pair_count, same_heads
 
 _KIND = "attention_maps"
@@ -36,7 +36,7 @@ class Objective(Layerwise):
 
     def bind(self, pair: ModelPair) -> None:
         super().bind(pair)
-        for s, t in self.needed_pairs():
+        for s, t in self.list_needed_pairs():
             same_heads(pair, s, t, self.kind, "attention maps")
 
     def count(self, batch: Batch) -> int:
@@ -47,11 +47,11 @@ class Objective(Layerwise):
         ours, theirs = self._maps(student), self._maps(teacher_of(teacher, _KIND))
         terms = self.count(batch)
         if not terms:
-            return nothing(student.last_hidden)
+            return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
             rows = zip(ours[s], theirs[t], strict=True)
-            return torch.stack([self._row(wide(a), wide(b)) for a, b in rows]).sum() / terms
+            return torch.stack([self._row(widen(a), widen(b)) for a, b in rows]).sum() / terms
 
         return self.total(distance)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.objectives._common import nothing, teacher_of
+from compress.objectives._common import make_zero_loss, teacher_of
 from compress.objectives._layers import Layerwise, states
 
 _KIND = "cka"
@@ -34,7 +34,7 @@ class Objective(Layerwise):
         """hidden_states N x (T, D) of both → scalar."""
         theirs = teacher_of(teacher, _KIND)
         if batch.tokens < 2:
-            return nothing(student.last_hidden)
+            return make_zero_loss(student.last_hidden)
         return self.total(lambda s, t: 1 - _linear_cka(states(student, s, _KIND), states(theirs, t, _KIND)))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
-from compress.objectives._common import Base, nothing, positive, teacher_of, wide
+from compress.objectives._common import Base, make_zero_loss, positive, teacher_of, widen
 from compress.objectives._layers import Projections, rows_of
 
 _KIND = "contrastive"
@@ -51,8 +51,8 @@ class Objective(Base):
         """last_hidden (T, D) of both → scalar."""
         theirs = teacher_of(teacher, _KIND)
         if not batch.rows:
-            return nothing(student.last_hidden)
-        ours = F.normalize(self.maps(rows_of(wide(student.last_hidden), batch, self.rows), 0), dim=1)
-        goal = F.normalize(rows_of(wide(theirs.last_hidden), batch, self.rows), dim=1)
+            return make_zero_loss(student.last_hidden)
+        ours = F.normalize(self.maps(rows_of(widen(student.last_hidden), batch, self.rows), 0), dim=1)
+        goal = F.normalize(rows_of(widen(theirs.last_hidden), batch, self.rows), dim=1)
         own = torch.arange(batch.rows, device=ours.device)
         return F.cross_entropy(ours @ goal.T / self.temperature, own)

@@ -8,7 +8,7 @@ from torch.nn.functional import cosine_embedding_loss
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
-from compress.objectives._common import Base, nothing, teacher_of, wide
+from compress.objectives._common import Base, make_zero_loss, teacher_of, widen
 from compress.objectives._layers import Projection, Projections
 
 _KIND = "cosine_hidden"
@@ -39,7 +39,7 @@ class Objective(Base):
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """last_hidden (T, D) of both → scalar."""
-        ours, theirs = wide(student.last_hidden), wide(teacher_of(teacher, _KIND).last_hidden)
+        ours, theirs = widen(student.last_hidden), widen(teacher_of(teacher, _KIND).last_hidden)
         if self.maps is not None:
             ours = self.maps(ours, 0)
         if ours.shape != theirs.shape:
@@ -50,5 +50,5 @@ class Objective(Base):
                 do="use a student with the teacher's hidden size, or remove this objective",
             )
         if not batch.tokens:
-            return nothing(ours)
+            return make_zero_loss(ours)
         return cosine_embedding_loss(ours, theirs, ours.new_ones(batch.tokens))

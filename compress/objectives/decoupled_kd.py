@@ -11,7 +11,17 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
-from compress.objectives._common import IGNORED, Base, field, nothing, positive, required, same_shape, teacher_of, wide
+from compress.objectives._common import (
+    IGNORED,
+    Base,
+    field,
+    get_required,
+    make_zero_loss,
+    positive,
+    same_shape,
+    teacher_of,
+    widen,
+)
 
 _KIND = "decoupled_kd"
 
@@ -41,7 +51,7 @@ class Objective(Base):
         self.teacher_needs: Needs | None = Needs(logits=True)
 
     def count(self, batch: Batch) -> int:
-        labels = required(batch.labels, "labels", _KIND)
+        labels = get_required(batch.labels, "labels", _KIND)
         if labels.dtype.is_floating_point or labels.dim() != 1 or labels.shape[0] != batch.rows:
             raise UserError("needs one class per row", where=f"objective {_KIND}", do="use soft_targets for this task")
         return int((labels != IGNORED).sum())
@@ -49,12 +59,12 @@ class Objective(Base):
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """logits (B, C) of both, labels (B,) → scalar."""
         theirs = teacher_of(teacher, _KIND)
-        ours, goal = wide(field(student, "logits", _KIND)), wide(field(theirs, "logits", _KIND, "teacher"))
+        ours, goal = widen(field(student, "logits", _KIND)), widen(field(theirs, "logits", _KIND, "teacher"))
         same_shape(ours, goal, "classes", _KIND)
-        labels = required(batch.labels, "labels", _KIND)
+        labels = get_required(batch.labels, "labels", _KIND)
         known = labels != IGNORED
         if not self.count(batch):
-            return nothing(ours)
+            return make_zero_loss(ours)
         at = labels[known, None]
         (right, rest), (their_right, their_rest) = (_parts(x[known] / self.temperature, at) for x in (ours, goal))
         value = self.alpha * F.kl_div(right, their_right, log_target=True, reduction="batchmean")

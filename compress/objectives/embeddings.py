@@ -6,7 +6,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
-from compress.objectives._common import Base, nothing, teacher_of
+from compress.objectives._common import Base, make_zero_loss, teacher_of
 from compress.objectives._layers import Projection, Projections, states
 
 _KIND = "embeddings"
@@ -38,5 +38,5 @@ class Objective(Base):
         """hidden_states[0] (T, D) of both → scalar."""
         theirs = teacher_of(teacher, _KIND)
         if not batch.tokens:
-            return nothing(student.last_hidden)
+            return make_zero_loss(student.last_hidden)
         return (self.maps(states(student, -1, _KIND), 0) - states(theirs, -1, _KIND)).square().mean()

@@ -12,7 +12,7 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
 from compress.objectives import _spans
-from compress.objectives._common import IGNORED, Base, field, is_score, is_several, required, wide
+from compress.objectives._common import IGNORED, Base, field, get_required, is_score, is_several, widen
 
 _KIND = "hard_labels"
 
@@ -39,13 +39,13 @@ class Objective(Base):
         self.teacher_needs: Needs | None = None
 
     def count(self, batch: Batch) -> int:
-        labels = required(batch.labels, "labels", _KIND)
+        labels = get_required(batch.labels, "labels", _KIND)
         return int(_known(labels).sum())
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """logits (N, C), or (T, C) of tags, against the batch's labels → scalar."""
-        logits = wide(field(student, "logits", _KIND))
-        labels = required(batch.labels, "labels", _KIND)
+        logits = widen(field(student, "logits", _KIND))
+        labels = get_required(batch.labels, "labels", _KIND)
         if is_score(labels):
             return self._regression(logits, labels)
         if is_several(labels):
@@ -109,7 +109,7 @@ class Objective(Base):
 def _known(labels: Tensor) -> Tensor:
     """Which rows (tokens, of tags) have a label."""
     if _spans.is_spans(labels):
-        return _spans.known(labels)
+        return _spans.has_answer(labels)
     if not labels.is_floating_point():
         return labels != IGNORED
     missing = torch.isnan(labels)

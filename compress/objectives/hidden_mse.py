@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
-from compress.objectives._common import nothing, teacher_of
+from compress.objectives._common import make_zero_loss, teacher_of
 from compress.objectives._layers import HiddenStates, states
 
 _KIND = "hidden_mse"
@@ -28,7 +28,7 @@ class Objective(HiddenStates):
         """hidden_states N x (T, D) of both → scalar."""
         theirs = teacher_of(teacher, _KIND)
         if not batch.tokens:
-            return nothing(student.last_hidden)
+            return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
             return (self.maps(states(student, s, _KIND), s) - states(theirs, t, _KIND)).square().mean()

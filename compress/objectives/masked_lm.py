@@ -6,7 +6,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
-from compress.objectives._common import Base, nothing, required, vocabulary
+from compress.objectives._common import Base, get_required, make_zero_loss, vocabulary
 from compress.objectives._vocabulary import cross_entropy, logits_at
 
 _KIND = "masked_lm"
@@ -32,7 +32,7 @@ class Objective(Base):
         labels = self._labels(batch)
         output = vocabulary(student, _KIND)
         if not labels.shape[0]:
-            return nothing(output.features)
+            return make_zero_loss(output.features)
         pieces = output.weight.shape[0]
         if labels.device.type == "cpu" and int(labels.max()) >= pieces:
             raise UserError(
@@ -44,4 +44,4 @@ class Objective(Base):
         return cross_entropy(logits_at(output, batch.mlm_positions), labels)
 
     def _labels(self, batch: Batch) -> Tensor:
-        return required(batch.mlm_labels, "masked positions", _KIND)
+        return get_required(batch.mlm_labels, "masked positions", _KIND)

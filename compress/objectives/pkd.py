@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
-from compress.objectives._common import nothing, teacher_of
+from compress.objectives._common import make_zero_loss, teacher_of
 from compress.objectives._layers import HiddenStates, first_tokens, states
 
 _KIND = "pkd"
@@ -29,7 +29,7 @@ class Objective(HiddenStates):
         """hidden_states N x (T, D) of both → scalar."""
         theirs = teacher_of(teacher, _KIND)
         if not batch.rows:
-            return nothing(student.last_hidden)
+            return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
             ours = self.maps(first_tokens(states(student, s, _KIND), batch), s)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.objectives._common import IGNORED, Base, field, required, wide
+from compress.objectives._common import IGNORED, Base, field, get_required, widen
 
 _KIND = "sentence_pair"
 
@@ -24,11 +24,11 @@ class Objective(Base):
         self.teacher_needs: Needs | None = None
 
     def count(self, batch: Batch) -> int:
-        return int((required(batch.pair_labels, "sentence-pair labels", _KIND) != IGNORED).sum())
+        return int((get_required(batch.pair_labels, "sentence-pair labels", _KIND) != IGNORED).sum())
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """pair_logits (B, 2) against pair_labels (B,) → scalar."""
-        logits = wide(field(student, "pair_logits", _KIND))
-        labels = required(batch.pair_labels, "sentence-pair labels", _KIND)
+        logits = widen(field(student, "pair_logits", _KIND))
+        labels = get_required(batch.pair_labels, "sentence-pair labels", _KIND)
         total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
         return total / (labels != IGNORED).sum().clamp(min=1)

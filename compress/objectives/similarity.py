@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.objectives._common import nothing, teacher_of
+from compress.objectives._common import make_zero_loss, teacher_of
 from compress.objectives._layers import Layerwise, rows_of, states
 
 _KIND = "similarity"
@@ -38,7 +38,7 @@ class Objective(Layerwise):
         """hidden_states N x (T, D) of both → scalar."""
         theirs = teacher_of(teacher, _KIND)
         if not batch.rows:
-            return nothing(student.last_hidden)
+            return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
             ours, goal = (rows_of(x, batch, self.rows) for x in (states(student, s, _KIND), states(theirs, t, _KIND)))

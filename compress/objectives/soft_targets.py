@@ -14,16 +14,16 @@ from compress.objectives import _spans
 from compress.objectives._common import (
     Base,
     field,
+    get_required,
     is_several,
-    nothing,
+    make_zero_loss,
     positive,
-    required,
     same_shape,
     teacher_of,
     vocabulary,
-    wide,
+    widen,
 )
-from compress.objectives._divergences import Kind, between, standardised
+from compress.objectives._divergences import Kind, compute_divergence, standardize
 from compress.objectives._vocabulary import divergence as vocabulary_divergence
 from compress.objectives._vocabulary import logits_at
 
@@ -87,10 +87,10 @@ class Objective(Base):
         return self._task(student, teacher, batch) if self.on == "task" else self._words(student, teacher, batch)
 
     def _task(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
-        ours, theirs = wide(field(student, "logits", _KIND)), wide(field(teacher, "logits", _KIND, "teacher"))
+        ours, theirs = widen(field(student, "logits", _KIND)), widen(field(teacher, "logits", _KIND, "teacher"))
         same_shape(ours, theirs, "classes", _KIND)
         if _spans.is_spans(batch.labels):
-            ours, theirs = (_spans.in_rows(x, batch) for x in (ours, theirs))
+            ours, theirs = (_spans.pad_scores(x, batch) for x in (ours, theirs))
             return self._divergence(ours, theirs).mean(1).sum() / max(1, batch.rows)
         if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(
@@ -116,18 +116,18 @@ class Objective(Base):
                     where=f"objective {_KIND}.per_example",
                     why="standardizing two logits keeps only their order",
                 )
-            ours, theirs = standardised(ours), standardised(theirs)
-        return between(ours, theirs, self.temperature, self.divergence)
+            ours, theirs = standardize(ours), standardize(theirs)
+        return compute_divergence(ours, theirs, self.temperature, self.divergence)
 
     def _words(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
         ours, theirs = vocabulary(student, _KIND), teacher.likeliest or vocabulary(teacher, _KIND, "teacher")
         rows = self._masked(batch) if self.positions == "masked" else None
         if self.count(batch) == 0:
-            return nothing(ours.features)
+            return make_zero_loss(ours.features)
         return vocabulary_divergence(logits_at(ours, rows), theirs, rows, self.temperature)
 
     def _masked(self, batch: Batch) -> Tensor:
-        return required(batch.mlm_positions, "masked positions", _KIND)
+        return get_required(batch.mlm_positions, "masked positions", _KIND)
 
 
 def _both(logits: Tensor) -> Tensor:

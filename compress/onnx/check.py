@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch
-from compress.encoder.integers.fake_quantized import quantized_modules, set_mode
+from compress.encoder.integers.fake_quantized import list_quantized_modules, set_mode
 from compress.encoder.modules.answers import answer_of, needs_of
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
@@ -109,7 +109,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ReferenceOutputs:
     """A model's own answers to `batches`, computed once for all that answers in its place.
 
     what: the rows are, for people.  unrounded: the answers of a quantized model in float, None of a float one.
@@ -140,15 +140,15 @@ class Expected:
         )
 
 
-def expected_of(model: Model, head: str | None, batches: Sequence[Batch], what: str) -> Expected:
+def compute_reference(model: Model, head: str | None, batches: Sequence[Batch], what: str) -> ReferenceOutputs:
     """The answers of a model, and of a quantized one also those of its floats."""
     answer = model_answer(model, head)
     answers = [answer(batch) for batch in batches]
-    if not quantized_modules(model):
-        return Expected(batches, answers, what)
+    if not list_quantized_modules(model):
+        return ReferenceOutputs(batches, answers, what)
     set_mode(model, "float")
     try:
-        return Expected(batches, answers, what, [answer(batch) for batch in batches])
+        return ReferenceOutputs(batches, answers, what, [answer(batch) for batch in batches])
     finally:
         set_mode(model, "quantized")
 
@@ -157,7 +157,7 @@ def compare(
     expected: Answer, found: Answer, batches: Sequence[Batch], what: str, tolerance: float = TOLERANCE
 ) -> Check:
     """Two float models asked for the same rows. what: these are, for people."""
-    return Expected(batches, [expected(batch) for batch in batches], what).check(found)
+    return ReferenceOutputs(batches, [expected(batch) for batch in batches], what).check(found)
 
 
 def _distance(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float:

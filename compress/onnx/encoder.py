@@ -104,20 +104,20 @@ class Writer:
         g, hidden = self.graph, self.config.hidden
         x = self.encoder(first=head is not None and self.model.head_configs[head].only_first)
         if head is None:
-            found = [(g.named(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
+            found = [(g.name_value(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
             if self.config.pooler:
-                found.append((g.named(self.heads.pooled(x), "pooler_output"), [BATCH, hidden]))
+                found.append((g.name_value(self.heads.pool(x), "pooler_output"), [BATCH, hidden]))
             return found
         kind = self.model.head_configs[head]
         if kind.kind == "question_answering":
             parts = g.node("Split", [self.heads.head(head, x), g.integers(1, 1)], 2, axis=-1)
             flat = [g.op("Squeeze", part, g.integers(-1)) for part in parts]
             names = ("start_logits", "end_logits")
-            return [(g.named(f, n), [BATCH, LENGTH]) for f, n in zip(flat, names, strict=True)]
+            return [(g.name_value(f, n), [BATCH, LENGTH]) for f, n in zip(flat, names, strict=True)]
         shape: list[str | int] = [BATCH, LENGTH] if kind.per_token or kind.name in ("mlm", "rtd") else [BATCH]
         if kind.name != "rtd":
             shape.append(self.config.vocabulary if kind.name == "mlm" else kind.labels)
-        return [(g.named(self.heads.head(head, x), "logits"), shape)]
+        return [(g.name_value(self.heads.head(head, x), "logits"), shape)]
 
     def encoder(self, *, first: bool = False) -> Value:
         """(B, L, D), or (B, 1, D) with `first`: of the first token alone."""
@@ -186,7 +186,7 @@ class Writer:
             for n, p, read in (("query", part.query, asking), ("key", part.key, x), ("value", part.value, x))
         )
         if turn is not None:
-            q, k = q if first else self.rotated(q, turn), self.rotated(k, turn)  # position 0 is turned by nothing
+            q, k = q if first else self.rotate(q, turn), self.rotate(k, turn)  # position 0 is turned by nothing
         scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
         scores = g.op("Mul", scores, g.constant(part.head_width**-0.5))
         weights = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
@@ -250,7 +250,7 @@ class Writer:
             self._rotations[base, width] = (g.op("Cos", angle), g.op("Sin", angle))
         return self._rotations[base, width]
 
-    def rotated(self, x: Value, turn: Turn) -> Value:
+    def rotate(self, x: Value, turn: Turn) -> Value:
         """x (B, H, L, K) turned: dimension i with dimension i + K/2."""
         g, (cos, sin) = self.graph, turn
         first, second = (

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from compress.onnx.axes import BATCH, EXACT, INT8_PRODUCTS, LENGTH
-from compress.onnx.runtimes import missing
+from compress.onnx.runtimes import make_missing_error
 
 try:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 except ImportError as error:
-    raise missing(error) from error
+    raise make_missing_error(error) from error
 
 OLDEST_OPSET = 17  # the first with LayerNormalization
 NEWEST_OPSET = 22
@@ -82,7 +82,7 @@ class Graph:
         """A list of int64, as shapes, axes and bounds are given."""
         return self.constant(values, np.int64)
 
-    def named(self, value: Value, name: str) -> Value:
+    def name_value(self, value: Value, name: str) -> Value:
         """`value` under a name that the file's users see."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
         return name

@@ -43,10 +43,10 @@ class HeadWriter:
             return self.vocabulary(x, part, at, config.activation)
         if isinstance(part, TransformedHead):
             read = x if config.per_token else self.mean(x) if config.pooling == "mean" else self.first(x)
-            inner = self.transformed(read, part, at, config.activation)
+            inner = self.transform(read, part, at, config.activation)
             return linear(inner, part.classifier, at + "classifier.")
         if isinstance(part, PooledHead):
-            return linear(self.pooled(x), part.classifier, at + "classifier.")
+            return linear(self.pool(x), part.classifier, at + "classifier.")
         if isinstance(part, FirstTokenHead):
             inner = g.op("Relu", linear(self.first(x), part.pre_classifier, at + "pre_classifier."))
             return linear(inner, part.classifier, at + "classifier.")
@@ -59,7 +59,7 @@ class HeadWriter:
     def vocabulary(self, x: Value, part: MaskedLMHead, at: str, activation: str | None) -> Value:
         """(B, L, V): the word table, and where the projection of its rows is tied that too, read the other way."""
         g, embeddings = self.graph, self.model.encoder.embeddings
-        features = self.transformed(x, part, at, activation)
+        features = self.transform(x, part, at, activation)
         if part.tied_projection:
             assert embeddings.projection is not None
             matrix = self.parts.matrix(embeddings.projection, "embeddings.projection.weight.tied", transposed=False)
@@ -67,12 +67,12 @@ class HeadWriter:
         table = self.parts.matrix(embeddings.word, "embeddings.word", transposed=True)
         return g.op("Add", g.op("MatMul", features, table), g.weight(at + "bias", part.bias))
 
-    def transformed(self, x: Value, part: MaskedLMHead | TransformedHead, at: str, activation: str | None) -> Value:
+    def transform(self, x: Value, part: MaskedLMHead | TransformedHead, at: str, activation: str | None) -> Value:
         inner = self.parts.linear(x, part.dense, at + "dense.")
         inner = self.parts.activation(inner, activation or self.model.config.activation)
         return self.parts.norm(inner, part.norm, at + "norm.")
 
-    def pooled(self, x: Value) -> Value:
+    def pool(self, x: Value) -> Value:
         """(B, L, D) → (B, D): the pooler's answer."""
         pooler = self.model.encoder.pooler
         assert pooler is not None

@@ -47,14 +47,14 @@ class Integers:
             return self.graph.op("MatMul", x, self.matrix(weight, name, transposed=True))
         scheme: Scheme = quantizer.scheme
         if weight.scheme.bits > BYTE:  # no kernel multiplies such codes
-            return self.graph.op("MatMul", self.rounded(x, quantizer), self.matrix(weight, name, transposed=True))
+            return self.graph.op("MatMul", self.fake_quantize(x, quantizer), self.matrix(weight, name, transposed=True))
         if weight.scheme.per == "group":  # a sum over groups of different scales is none of integers
-            return self.graph.op("MatMul", self.rounded(x, quantizer), self.matrix(weight, name, transposed=True))
+            return self.graph.op("MatMul", self.fake_quantize(x, quantizer), self.matrix(weight, name, transposed=True))
         top = scheme.highest + (MIDDLE if scheme.signed else 0)
         if scheme.dynamic:
             codes, scale = self.per_token(x, scheme)
             return self.graph.op("Mul", self._integer_product(codes, weight, name, top), scale)
-        return self.graph.op("MatMul", self.rounded(x, quantizer), self._dequantized(weight, name, top))
+        return self.graph.op("MatMul", self.fake_quantize(x, quantizer), self._dequantized(weight, name, top))
 
     def _integer_product(self, codes: Value, weight: QuantizedTensor, name: str, top: int) -> Value:
         """(codes - MIDDLE) · codes of W * scales of W. top: the largest of the codes."""
@@ -86,7 +86,7 @@ class Integers:
         codes, scale = self._read[key]
         return codes, scale
 
-    def rounded(self, x: Value, quantizer: Any) -> Value:
+    def fake_quantize(self, x: Value, quantizer: Any) -> Value:
         """x as its codes have it, fp32; once for all that read x alike."""
         g, scheme = self.graph, quantizer.scheme
         if scheme.dynamic:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from compress.onnx.axes import INT8_PRODUCTS
-from compress.onnx.runtimes import missing
+from compress.onnx.runtimes import make_missing_error
 from compress.onnx.session import FileSession, Source, unreadable
 from evaluation.cost.cpu import saturates
 
@@ -87,7 +87,7 @@ def _openvino() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise missing(error, "openvino") from error
+        raise make_missing_error(error, "openvino") from error
     finally:
         for name in absent:
             del sys.modules[name]

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
-from compress.onnx.runtimes import missing
+from compress.onnx.runtimes import make_missing_error
 from compress.quantizers._saturation import MIDDLE
 
 ZERO_POINT = {"MatMulInteger": (1, 3), "MatMulIntegerToFloat": (1, 5), "DequantizeLinear": (0, 2)}
 """Operator → which of its inputs are the weights and their zero point."""
 
 
-def rewritten(source: Path | bytes) -> bytes:
+def rewrite_as_unsigned(source: Path | bytes) -> bytes:
     """The file with unsigned weights in place of signed ones. Raises UserError where the package onnx is missing."""
     try:
         import onnx
         from onnx import numpy_helper
     except ImportError as error:
-        raise missing(error) from error
+        raise make_missing_error(error) from error
     model = onnx.load_model_from_string(source) if isinstance(source, bytes) else onnx.load_model(str(source))
     graph = model.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}

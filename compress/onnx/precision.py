@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compress.encoder.integers.fake_quantized import QuantizedEmbedding, quantized_modules
+from compress.encoder.integers.fake_quantized import QuantizedEmbedding, list_quantized_modules
 from compress.encoder.modules.model import Model
 
 FLOAT = "fp32"
@@ -11,7 +11,7 @@ FLOAT = "fp32"
 
 def precision_of(model: Model) -> str:
     """`fp32`; `int8 per-token`, `int8 static`, `int4 weights`: bits of most matrices, and how most inputs are read."""
-    modules = list(quantized_modules(model).values())
+    modules = list(list_quantized_modules(model).values())
     if not modules:
         return FLOAT
     linear = [m for m in modules if not isinstance(m, QuantizedEmbedding)]

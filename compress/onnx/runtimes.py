@@ -32,7 +32,7 @@ def package(runtime: Runtime) -> str:
     return "torch" if runtime in IN_TORCH else runtime
 
 
-def missing(error: ImportError, package: str = "onnx") -> UserError:
+def make_missing_error(error: ImportError, package: str = "onnx") -> UserError:
     """For `package`, or something that it needs, which could not be imported."""
     return UserError(
         f"{error.name or package} is not installed",

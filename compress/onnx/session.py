@@ -13,8 +13,8 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
 from compress.onnx.axes import INT8_PRODUCTS, LENGTH
-from compress.onnx.overflow import rewritten
-from compress.onnx.runtimes import missing
+from compress.onnx.overflow import rewrite_as_unsigned
+from compress.onnx.runtimes import make_missing_error
 from evaluation.cost.cpu import saturates
 
 SPANS = ("start_logits", "end_logits")
@@ -35,7 +35,7 @@ class FileSession(ABC):
 
     def run(self, batch: Batch) -> dict[str, np.ndarray]:
         """Output name → (B, ..), or (T, ..) without the padding where it says something of every token."""
-        real, feed = padded(batch)
+        real, feed = pad_batch(batch)
         found = self.infer({name: feed[name] for name in self.inputs})
         return {
             name: value[real] if each else value
@@ -62,7 +62,7 @@ class OnnxSession(FileSession):
         try:
             import onnxruntime as runtime
         except ImportError as error:
-            raise missing(error, "onnxruntime") from error
+            raise make_missing_error(error, "onnxruntime") from error
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads or torch.get_num_threads()
         options.inter_op_num_threads = 1
@@ -72,7 +72,7 @@ class OnnxSession(FileSession):
         try:
             self.session = runtime.InferenceSession(given, options, providers=providers)
             if saturates() and INT8_PRODUCTS not in self.session.get_modelmeta().custom_metadata_map:
-                self.session = runtime.InferenceSession(rewritten(source), options, providers=providers)
+                self.session = runtime.InferenceSession(rewrite_as_unsigned(source), options, providers=providers)
         except UserError:
             raise
         except Exception as error:  # onnxruntime has a class of its own for every complaint
@@ -96,7 +96,7 @@ def unreadable(runtime: str, source: Source, error: Exception) -> UserError:
     )
 
 
-def padded(batch: Batch) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def pad_batch(batch: Batch) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Where the real tokens stand, (B, L) bool, and the inputs of the file, each (B, L) int64, padded with 0."""
     lengths = batch.cu_seqlens.diff().cpu().numpy()
     real = np.arange(batch.max_length) < lengths[:, None]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from compress.console import silenced
+from compress.console import silence_output
 from compress.contracts import EncoderOutput
 from compress.encoder.modules.answers import answer_of, needs_of
 from compress.encoder.modules.model import Model
@@ -27,7 +27,7 @@ OLDEST, NEWEST = 18, 22
 WHERE = "--writer torch"
 
 
-def traced(model: Model, head: str | None, *, opset: int = OLDEST, notes: dict[str, str]) -> ModelProto:
+def trace_model(model: Model, head: str | None, *, opset: int = OLDEST, notes: dict[str, str]) -> ModelProto:
     """What `encoder.encode` gives, by `torch.onnx.export(dynamo=True)`.
 
     Raises UserError without the package onnxscript, for an opset that torch does not write, for a quantized model, and
@@ -57,7 +57,7 @@ def traced(model: Model, head: str | None, *, opset: int = OLDEST, notes: dict[s
     sizes = {0: torch.export.Dim(BATCH, min=1, max=2**16)}
     sizes[1] = torch.export.Dim(LENGTH, min=2, max=model.config.max_positions)
     try:
-        with silenced(), torch.no_grad():  # it speaks of operators for other kinds of models
+        with silence_output(), torch.no_grad():  # it speaks of operators for other kinds of models
             program: Any = torch.onnx.export(
                 module,
                 (ids, torch.ones_like(ids), torch.zeros_like(ids))[:count],

@@ -16,14 +16,14 @@ from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta, LoadedModel
 from compress.onnx.axes import EXACT
-from compress.onnx.check import Check, Expected, expected_of, file_answer
+from compress.onnx.check import Check, ReferenceOutputs, compute_reference, file_answer
 from compress.onnx.encoder import encode
 from compress.onnx.model_file import FILE, QUANTIZED, RECORD, SECOND
 from compress.onnx.openvino_session import OpenVinoSession
 from compress.onnx.precision import FLOAT, precision_of
 from compress.onnx.runtimes import Runtime, versions
 from compress.onnx.session import OnnxSession
-from compress.onnx.tracing import traced
+from compress.onnx.tracing import trace_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -37,14 +37,14 @@ GIVE_DATA = "give representative rows with --data: the check used random tokens"
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """An ONNX file that passed its check in onnxruntime. record: what is written beside it.  expected: what it was
     checked against.  others: how it answers in the other runtimes that are installed, or why one cannot load it."""
 
     content: bytes
     record: dict[str, Any]
     check: Check
-    expected: Expected
+    expected: ReferenceOutputs
     others: Mapping[Runtime, Check | UserError] = field(default_factory=dict)
 
     @property
@@ -86,7 +86,7 @@ def write(
     portable: bool = False,
     by: Writer = "compress",
     where: Path | None = None,
-) -> Written:
+) -> WrittenFile:
     """The file of one head, by our own writer or by torch's exporter. opset: None for the oldest that the writer has.
 
     where: the model is, for people; None: in its folder.
@@ -98,11 +98,11 @@ def write(
     notes = notes_of(source, head)
     asked = {} if opset is None else {"opset": opset}
     if by == "torch":
-        made = traced(loaded.model, head, **asked, notes=notes)
+        made = trace_model(loaded.model, head, **asked, notes=notes)
     else:
         made = encode(loaded.model, head, **asked, portable=portable, notes=notes)
     content = made.SerializeToString()
-    expected = expected_of(loaded.model, head, batches, what)
+    expected = compute_reference(loaded.model, head, batches, what)
     check = expected.check(file_answer(OnnxSession(content)))
     check.require("the ONNX file", str(where or loaded.path), do=GIVE_DATA if what == RANDOM else None)
     others: dict[Runtime, Check | UserError] = {}
@@ -117,7 +117,7 @@ def write(
         "int8_products": EXACT,
         "checks": {name: vars(found) for name, found in others.items() if isinstance(found, Check)},
     }  # fmt: skip
-    return Written(content, record, check, expected, others)
+    return WrittenFile(content, record, check, expected, others)
 
 
 def write_as_saved(
@@ -132,7 +132,7 @@ def write_as_saved(
     opset: int | None = None,
     portable: bool = False,
     by: Writer = "compress",
-) -> Written:
+) -> WrittenFile:
     """As `write`, for the folder that `save_model` makes of the same: the record names the weights, the config and the
     tokenizer that it belongs to, and those of a folder that another program wrote are others."""
     with tempfile.TemporaryDirectory(prefix="compress-export-") as temporary:
@@ -152,7 +152,7 @@ def notes_of(source: str, head: str | None) -> dict[str, str]:
     return {"compress.version": __version__, "compress.source": source, "compress.head": head or BARE}
 
 
-def head_asked(loaded: LoadedModel, asked: str | None) -> str | None:
+def choose_head(loaded: LoadedModel, asked: str | None) -> str | None:
     if asked is None:
         return "task" if "task" in loaded.heads else None
     if asked == BARE:
@@ -163,13 +163,13 @@ def head_asked(loaded: LoadedModel, asked: str | None) -> str | None:
     return asked
 
 
-def write_into(folder: Path, batches: Sequence[Batch], what: str, *, by: Writer = "compress") -> Written:
+def write_into(folder: Path, batches: Sequence[Batch], what: str, *, by: Writer = "compress") -> WrittenFile:
     """Add `model.onnx` for the task head to a folder that we wrote. Raises UserError as `write` does.
 
     batches: that it is checked on.  what: these are, for people.  by: see `write`.
     """
     loaded = modelfolder.load_model(folder)
-    written = write(loaded, head_asked(loaded, None), batches, what, by=by)
+    written = write(loaded, choose_head(loaded, None), batches, what, by=by)
     meta = loaded.meta.model_copy(update={"notes": (*loaded.meta.notes, written.note)})
     modelfolder.annotate(folder, meta, beside=written.files)
     return written

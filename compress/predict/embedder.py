@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.modelfolder.folder import load_model
 from compress.modelfolder.sentence_pooling import Dense, SentenceParts, read_parts
 from compress.predict.predictor import MAX_TOKENS
-from evaluation.representation.anisotropy import Evening
+from evaluation.representation.anisotropy import PostProcessing
 from evaluation.representation.rows import rows_of
 
 
@@ -43,7 +43,7 @@ class Embedder:
         """Of a vector."""
         return self.parts.width(self.config.hidden)
 
-    def pooled(self, texts: Sequence[str]) -> torch.Tensor:
+    def compute_pooled(self, texts: Sequence[str]) -> torch.Tensor:
         """(N, hidden) fp32 on the CPU, before any post-processing. Raises UserError when there is no text."""
         examples = encode_texts(self.tokenizer, texts, max_length=self.max_length)
         found = []
@@ -51,20 +51,20 @@ class Embedder:
             state = self._run(batch.to(self.device), Needs()).last_hidden
             taken = rows_of(state, batch.cu_seqlens.to(self.device), self.parts.pooling)
             found.append((batch.row_ids.numpy(), taken.float().cpu().numpy()))
-        return torch.from_numpy(in_order(examples, found))
+        return torch.from_numpy(restore_order(examples, found))
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """(N, width) fp32 on the CPU, before they are made of length 1 where the folder asks for that."""
-        pooled = self.pooled(texts)
+        pooled = self.compute_pooled(texts)
         for dense in self.parts.denses:
             pooled = dense(pooled)
         return pooled
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """(N, width) float32, as the folder says."""
-        return self.parts(self.pooled(texts)).numpy()
+        return self.parts(self.compute_pooled(texts)).numpy()
 
 
-def dense_of(evening: Evening) -> Dense:
+def dense_of(evening: PostProcessing) -> Dense:
     """The same map as a matrix and a bias, fp32."""
     return Dense(evening.matrix.T.float().contiguous(), (-evening.mean @ evening.matrix).float())

@@ -12,16 +12,16 @@ from compress.console import Console
 from compress.contracts import Batch, RunOptions
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
-from compress.data.tables.random_rows import mixed_lengths
+from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
-from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, expected_of
+from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
 from compress.onnx.runtimes import COMPILED, RUNTIMES, Runtime, versions
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
 
 
 @dataclass(frozen=True)
-class Tried:
+class RuntimeTrial:
     """One runtime. latency: of all batches, one after the other; None where it was not timed.  why_not: it was not."""
 
     runtime: Runtime
@@ -30,7 +30,7 @@ class Tried:
     why_not: str = ""
 
 
-def named(options: RunOptions) -> Runtime | None:
+def get_requested_runtime(options: RunOptions) -> Runtime | None:
     """The runtime that the command line names; None where it leaves the choice to the folder or to `fastest`."""
     return None if options.runtime == "auto" else options.runtime
 
@@ -38,7 +38,9 @@ def named(options: RunOptions) -> Runtime | None:
 def short_rows(predictor: Predictor) -> list[Batch]:
     """What runtimes are checked on: random tokens, with lengths like short reviews."""
     config = predictor.config
-    return list(evaluation_batches(mixed_lengths(config.vocabulary, min(128, predictor.max_length), ROWS), MAX_TOKENS))
+    return list(
+        evaluation_batches(draw_mixed_rows(config.vocabulary, min(128, predictor.max_length), ROWS), MAX_TOKENS)
+    )
 
 
 def fastest(
@@ -57,16 +59,16 @@ def fastest(
             why="; ".join(f"{t.runtime}: {t.why_not}" for t in tried),
             do="export the model again, or choose a runtime with --runtime",
         )
-    ready = [predictor.using(t.runtime) for t in able]
+    ready = [predictor.with_runtime(t.runtime) for t in able]
     passes = [lambda p=p: [p(batch) for batch in timed] for p in ready]
     latencies = measure_interleaved(passes, warmup=2, repeats=20, seconds=3.0)
-    found = {t.runtime: Tried(t.runtime, latency, t.check) for t, latency in zip(able, latencies, strict=True)}
+    found = {t.runtime: RuntimeTrial(t.runtime, latency, t.check) for t, latency in zip(able, latencies, strict=True)}
     best = min(found.values(), key=lambda t: _p50(t))
     _tell([found.get(t.runtime, t) for t in tried], best, shape, console)
     return ready[[t.runtime for t in able].index(best.runtime)]
 
 
-def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
+def require_same_answers(predictor: Predictor, examples: Examples, what: str) -> None:
     """Raise UserError unless torch's integers answer rows of these as the quantized model does, and its sparse products
     as the dense ones do, by the rules that an exported file is held to. what: the rows are, for people. Nothing is
     asked of another runtime, nor of fewer rows than a file is checked on, of which one answer would be too large a
@@ -75,35 +77,35 @@ def require_alike(predictor: Predictor, examples: Examples, what: str) -> None:
         return
     tolerance = TOLERANCE if predictor.runtime == "torch-int8" else BF16_TOLERANCE
     batches = list(evaluation_batches(examples.take(np.arange(ROWS)), MAX_TOKENS))
-    check = expected_of(predictor.reference, "task", batches, what).check(_answer(predictor), tolerance)
+    check = compute_reference(predictor.reference, "task", batches, what).check(_answer(predictor), tolerance)
     check.require(predictor.runtime, str(predictor.folder), why=None, do="use --runtime torch")
 
 
-def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> Tried:
+def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> RuntimeTrial:
     if versions()[runtime] is None:
-        return Tried(runtime, why_not="not installed")
+        return RuntimeTrial(runtime, why_not="not installed")
     if runtime in COMPILED and predictor.device == "cpu":
-        return Tried(runtime, why_not="compiling takes half a minute; request it with --runtime")
+        return RuntimeTrial(runtime, why_not="compiling takes half a minute; request it with --runtime")
     tolerance = BF16_TOLERANCE if predictor.precision == "bf16" else TOLERANCE
     try:
-        other = predictor.using(runtime)
+        other = predictor.with_runtime(runtime)
         other.run  # noqa: B018  # opens the file: what is wrong with it is said here
     except UserError as error:
-        return Tried(runtime, why_not=error.what)
-    check = expected_of(predictor.reference, "task", batches, "random tokens").check(_answer(other), tolerance)
-    return Tried(runtime, check=check, why_not=check.complaint or "")
+        return RuntimeTrial(runtime, why_not=error.what)
+    check = compute_reference(predictor.reference, "task", batches, "random tokens").check(_answer(other), tolerance)
+    return RuntimeTrial(runtime, check=check, why_not=check.complaint or "")
 
 
 def _answer(predictor: Predictor):
     return lambda batch: predictor(batch).cpu().numpy()
 
 
-def _p50(tried: Tried) -> float:
+def _p50(tried: RuntimeTrial) -> float:
     assert tried.latency is not None
     return tried.latency.p50
 
 
-def _tell(tried: Sequence[Tried], best: Tried, shape: str, console: Console) -> None:
+def _tell(tried: Sequence[RuntimeTrial], best: RuntimeTrial, shape: str, console: Console) -> None:
     for t in tried:
         if t.latency is None:
             console.note(f"{t.runtime}: skipped: {t.why_not}")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, Needs, Teacher
-from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Rows
@@ -77,7 +77,7 @@ class Predictor:
         self.max_length = self.config.max_positions
         self._order: list[int] | None = None
 
-    def using(self, runtime: Runtime) -> Predictor:
+    def with_runtime(self, runtime: Runtime) -> Predictor:
         """The same model in another runtime; what was loaded is loaded once. Raises UserError as the constructor."""
         _check_runtime(runtime, self.device, self.precision)
         other = copy.copy(self)
@@ -149,7 +149,7 @@ class Predictor:
         """The task that the model does. paired: it is given two texts, which decides where nothing else does."""
         if self._named is not None:
             return task_of(self._named, self._settings)
-        return for_head((self.head.kind, self.head.problem), paired=paired).configured(self._settings)
+        return for_head((self.head.kind, self.head.problem), paired=paired).configure(self._settings)
 
     @property
     def label_names(self) -> list[str]:
@@ -164,7 +164,7 @@ class Predictor:
     def logits(self, examples, *, max_tokens: int = MAX_TOKENS) -> np.ndarray:
         """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order."""
         batches = evaluation_batches(examples, max_tokens)
-        return in_order(examples, ((batch.row_ids.numpy(), self(batch).cpu().numpy()) for batch in batches))
+        return restore_order(examples, ((batch.row_ids.numpy(), self(batch).cpu().numpy()) for batch in batches))
 
     def encode_rows(self, rows: Rows, *, max_length: int) -> Examples:
         """Labelled rows of a table, encoded for this model."""
@@ -185,7 +185,7 @@ class Predictor:
         return [self.folder] if self.runtime in IN_TORCH else [self.folder / model_file.FILE]
 
 
-def fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
+def build_fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:
     """`rows` sequences of `length` random tokens: latency depends on the count of tokens, not on which they are."""
     generator = torch.Generator().manual_seed(0)
     total = rows * length

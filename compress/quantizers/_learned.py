@@ -22,7 +22,7 @@ def gradient_factor(count: int, scheme: Scheme) -> float:
 
 
 @torch.no_grad()
-def fitted_scale(x: Tensor, scheme: Scheme) -> Tensor:
+def fit_scale(x: Tensor, scheme: Scheme) -> Tensor:
     """The symmetric scale with the least squared error, among parts of max|x| / highest: (rows,) per row, else ()."""
     rows = x.float() if scheme.per == "row" else x.float().reshape(1, -1)
     widest = rows.abs().amax(-1).clamp_min(SMALLEST) / scheme.highest

@@ -13,7 +13,7 @@ SMALLEST = 1e-30
 """Of a range: a row of zeros has a scale too, and its codes are 0."""
 
 
-def spread(scale: Tensor, x: Tensor, scheme: Scheme) -> Tensor:
+def expand_scale(scale: Tensor, x: Tensor, scheme: Scheme) -> Tensor:
     """Scales of `scheme`, shaped so that they multiply x (.., K)."""
     if scheme.per == "group":
         assert scheme.group is not None
@@ -23,13 +23,13 @@ def spread(scale: Tensor, x: Tensor, scheme: Scheme) -> Tensor:
 
 def codes_of(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
     """fp32 integers: x / scale (a division, as ONNX has it) rounded half to even, plus the zero point, clamped."""
-    codes = torch.round(x / spread(scale, x, scheme)) + spread(zero_point, x, scheme)
+    codes = torch.round(x / expand_scale(scale, x, scheme)) + expand_scale(zero_point, x, scheme)
     return codes.clamp(scheme.lowest, scheme.highest)
 
 
 def numbers_of(codes: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
     """(code - zero point) * scale, fp32."""
-    return (codes - spread(zero_point, codes, scheme)) * spread(scale, codes, scheme)
+    return (codes - expand_scale(zero_point, codes, scheme)) * expand_scale(scale, codes, scheme)
 
 
 def dequantize(quantized: QuantizedTensor) -> Tensor:
@@ -48,11 +48,11 @@ def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) 
 
 def learned_fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
     """The same with gradients for scale and zero point (1902.08153 eq. 3, 2004.09576 eq. 5 and 6)."""
-    codes = round_through(x.float() / spread(scale, x, scheme)) + spread(zero_point, x, scheme)
-    return numbers_of(within(codes, scheme), scale, zero_point, scheme)
+    codes = round_through(x.float() / expand_scale(scale, x, scheme)) + expand_scale(zero_point, x, scheme)
+    return numbers_of(clamp_codes(codes, scheme), scale, zero_point, scheme)
 
 
-def within(codes: Tensor, scheme: Scheme) -> Tensor:
+def clamp_codes(codes: Tensor, scheme: Scheme) -> Tensor:
     """Codes clamped to those in use; gradient 1 where nothing was clamped, the two ends included: the gradient that
     torch's clamp has there depends on its version."""
     above = torch.where(codes < scheme.lowest, float(scheme.lowest), codes)
@@ -72,8 +72,8 @@ def scale_gradient(x: Tensor, factor: float) -> Tensor:
 class _FakeQuantize(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
-        wide = spread(scale, x, scheme)
-        zero = spread(zero_point, x, scheme)
+        wide = expand_scale(scale, x, scheme)
+        zero = expand_scale(zero_point, x, scheme)
         codes = torch.round(x / wide) + zero
         ctx.save_for_backward((codes >= scheme.lowest) & (codes <= scheme.highest))
         return (codes.clamp_(scheme.lowest, scheme.highest) - zero).mul_(wide)

@@ -39,10 +39,10 @@ class Static(Base):
     def freeze(self) -> None:
         """Settle the scale. Raises UserError where nothing, a constant or non-finite numbers were observed."""
         seen = require_range(self._seen)
-        self.settle(*self.chosen(seen))
+        self.settle(*self.choose_range(seen))
         self._seen = None  # many megabytes in a large model
 
-    def chosen(self, seen: Histogram) -> tuple[float, float]:
+    def choose_range(self, seen: Histogram) -> tuple[float, float]:
         """The range that the codes are to cover."""
         raise NotImplementedError
 

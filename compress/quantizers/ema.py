@@ -51,7 +51,7 @@ class Quantizer(Static):
         self.settle(*self.average.tolist())
         self._seen = None
 
-    def chosen(self, seen: Histogram) -> tuple[float, float]:
+    def choose_range(self, seen: Histogram) -> tuple[float, float]:
         """The average, whatever the extremes were."""
         low, high = self.average.tolist()
         return low, high

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from compress.errors import UserError
 from compress.quantizers._base import Base, Bits, Shape
 from compress.quantizers._histogram import Histogram, least_square
-from compress.quantizers._learned import fitted_scale, full, gradient_factor
+from compress.quantizers._learned import fit_scale, full, gradient_factor
 from compress.quantizers._rounding import SMALLEST, learned_fake_quantize, scale_gradient
 from compress.quantizers._static import UNSET, require_range
 
@@ -50,7 +50,7 @@ class Quantizer(Base):
         if self._of_weight:
             if not isinstance(seen, Tensor) or not bool(torch.isfinite(seen).all()):
                 raise UserError("its weight contains NaN or infinity", do="check the model's weights")
-            scale = fitted_scale(seen, self.scheme)
+            scale = fit_scale(seen, self.scheme)
         else:
             low, high = least_square(require_range(seen if isinstance(seen, Histogram) else None), self.scheme)
             scale = torch.tensor(max(high / self.scheme.highest, low / self.scheme.lowest, SMALLEST))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from compress.quantizers._base import Base, Bits, Shape, affine
 from compress.quantizers._histogram import Histogram, least_square, scale_for
 from compress.quantizers._learned import gradient_factor
-from compress.quantizers._rounding import SMALLEST, learned_fake_quantize, round_through, scale_gradient, within
+from compress.quantizers._rounding import SMALLEST, clamp_codes, learned_fake_quantize, round_through, scale_gradient
 from compress.quantizers._static import UNSET, require_range
 
 
@@ -55,4 +55,4 @@ class Quantizer(Base):
         return scale, self._zero_point(scale, self.offset.detach())
 
     def _zero_point(self, scale: Tensor, offset: Tensor) -> Tensor:
-        return within(round_through(-offset / scale), self.scheme)
+        return clamp_codes(round_through(-offset / scale), self.scheme)

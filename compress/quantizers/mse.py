@@ -13,6 +13,6 @@ class Quantizer(Static):
     def __init__(self, shape: Shape = None, *, bits: Bits = 8, symmetric: bool = False) -> None:
         super().__init__(bits, symmetric)
 
-    def chosen(self, seen: Histogram) -> tuple[float, float]:
+    def choose_range(self, seen: Histogram) -> tuple[float, float]:
         """The best of 91 parts, 10 % to 100 %."""
         return least_square(seen, self.scheme)

@@ -31,6 +31,6 @@ class Quantizer(Static):
         super().__init__(bits, symmetric)
         self.percent = percent
 
-    def chosen(self, seen: Histogram) -> tuple[float, float]:
+    def choose_range(self, seen: Histogram) -> tuple[float, float]:
         """Between the two percentiles."""
         return seen.percentile(self.percent)

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from compress.contracts import Override
 from compress.errors import UserError, describe, did_you_mean, printable
 from compress.recipe.document import Place, Value, parse, read, tree
-from compress.recipe.explain import dotted, explain
-from compress.recipe.library import find_recipe, shown
-from compress.recipe.renames import current_key, current_value, item_block, joined, rename
+from compress.recipe.explain import explain, format_key_path
+from compress.recipe.library import find_recipe, format_path
+from compress.recipe.renames import current_key, current_value, item_block, join_block, rename
 from compress.recipe.schema import Recipe
 
 MAX_EXTENDS = 10
@@ -85,7 +85,7 @@ def compose(recipe: str | Path | Mapping[str, Any], *, where: str | None = None)
         path = None
     else:
         path = find_recipe(str(recipe), where=where)
-        root = read(path, shown(path))
+        root = read(path, format_path(path))
         root.content.setdefault("name", Value(path.stem, root.place))
     return _extend(root, path, [] if path is None else [path.resolve()])
 
@@ -108,7 +108,7 @@ def apply(root: Value, override: Override) -> None:
         raise UserError("an empty key in the path", where=str(place), why=f"found '{printable(override.path, 100)}'")
     targets = list(_targets(root, steps[:-1], (), place))
     if not targets and override.required:
-        raise UserError(f"{dotted(steps)}: this path does not exist in the recipe", where=str(place))
+        raise UserError(f"{format_key_path(steps)}: this path does not exist in the recipe", where=str(place))
     for parent, at, block in targets:
         _put(parent, steps[-1], tree(override.value, place), at, block, place)
 
@@ -130,7 +130,7 @@ def _extend(root: Value, path: Path | None, seen: list[Path]) -> Value:
         raise UserError("recipes extend each other in a cycle", where=where, why=chain)
     if len(seen) >= MAX_EXTENDS:
         raise UserError("too many recipes extend each other", where=where, why=f"more than {MAX_EXTENDS}")
-    base = _extend(read(base_path, shown(base_path)), base_path, [*seen, base_path.resolve()])
+    base = _extend(read(base_path, format_path(base_path)), base_path, [*seen, base_path.resolve()])
     base.content.pop("name", None)
     rename(root, like=base)
     return _merge(base, root)
@@ -180,11 +180,13 @@ def _targets(
     if here.content is None:  # `data: null` or nothing there yet: the override makes the mapping
         here.content = {}
     if not isinstance(here.content, dict):
-        raise UserError(f"{dotted(at)}: not a mapping", where=str(place), why=f"it is {describe(here.content)}")
+        raise UserError(
+            f"{format_key_path(at)}: not a mapping", where=str(place), why=f"it is {describe(here.content)}"
+        )
     step = current_key(block, step, place)
     if step not in here.content:
         here.content[step] = Value({}, place, place)
-    yield from _targets(here.content[step], rest, (*at, step), place, joined(block, step))
+    yield from _targets(here.content[step], rest, (*at, step), place, join_block(block, step))
 
 
 def _has(here: Value, steps: Sequence[str], block: str, place: Place) -> bool:
@@ -192,7 +194,7 @@ def _has(here: Value, steps: Sequence[str], block: str, place: Place) -> bool:
         step = current_key(block, step, place)
         if step == "*" or not isinstance(here.content, dict) or step not in here.content:
             return step == "*"
-        here, block = here.content[step], joined(block, step)
+        here, block = here.content[step], join_block(block, step)
     return isinstance(here.content, dict)
 
 
@@ -206,10 +208,12 @@ def _put(parent: Value, key: str, value: Value, at: tuple[str, ...], block: str,
     if parent.content is None:
         parent.content = {}
     if not isinstance(parent.content, dict):
-        raise UserError(f"{dotted(at)}: not a mapping", where=str(place), why=f"it is {describe(parent.content)}")
+        raise UserError(
+            f"{format_key_path(at)}: not a mapping", where=str(place), why=f"it is {describe(parent.content)}"
+        )
     current_value(block, key, value)
     key = current_key(block, key, place)
-    rename(value, joined(block, key))
+    rename(value, join_block(block, key))
     parent.content[key] = value
 
 
@@ -217,7 +221,7 @@ def _index(here: Value, step: str, at: tuple[str, ...], place: Place) -> int:
     count = len(here.content)
     if step.isdecimal() and step.isascii() and len(step) < 7 and int(step) < count:
         return int(step)
-    path = dotted((*at, step))
+    path = format_key_path((*at, step))
     if step.isdecimal():
         items = f"0..{count - 1}" if count else "none, the list is empty"
         raise UserError(f"{path}: no such item", where=str(place), why=f"allowed: {items}")

@@ -43,7 +43,7 @@ def explain(error: ValidationError, root: Value) -> UserError:
     return first
 
 
-def dotted(path: Sequence[str | int]) -> str:
+def format_key_path(path: Sequence[str | int]) -> str:
     """A key path as a person writes it after --set."""
     return printable(".".join(map(str, path)), 200)
 
@@ -95,10 +95,13 @@ def _explain(problem: Problem, root: Value) -> UserError:
     found = problem["input"]
     if kind == "unknown_name":
         why = f"found {describe(found)}, allowed: {', '.join(context['known'])}"
-        return UserError(dotted(path), where=str(value.place), why=why, do=_near(found, context["known"]))
+        return UserError(format_key_path(path), where=str(value.place), why=why, do=_near(found, context["known"]))
     place = _start(value) if kind == "value_error" and exists and isinstance(value.content, dict) else value.place
     return UserError(
-        dotted(path) or "recipe", where=str(place), why=_why(kind, problem, found), do=_hint(kind, found, context)
+        format_key_path(path) or "recipe",
+        where=str(place),
+        why=_why(kind, problem, found),
+        do=_hint(kind, found, context),
     )
 
 
@@ -107,20 +110,22 @@ def _unknown_key(path: Path, context: Mapping[str, Any], root: Value) -> UserErr
     parent, _ = locate(root, path)
     child, exists = locate(root, (*path, key))
     place = (child.key_place or child.place) if exists else parent.place
-    return UserError(f"{dotted((*path, key))}: unknown key", where=str(place), do=did_you_mean(key, known))
+    return UserError(f"{format_key_path((*path, key))}: unknown key", where=str(place), do=did_you_mean(key, known))
 
 
 def _unknown_kind(path: Path, context: Mapping[str, Any], root: Value) -> UserError:
     value, _ = locate(root, path)
     kind, known = context["kind"], context["known"]
     do = did_you_mean(kind, known) if isinstance(kind, str) else "known: " + ", ".join(known)
-    return UserError(f"{dotted(path)}: unknown kind", where=str(value.place), why=f"found {describe(kind)}", do=do)
+    return UserError(
+        f"{format_key_path(path)}: unknown kind", where=str(value.place), why=f"found {describe(kind)}", do=do
+    )
 
 
 def _missing(path: Path, context: Mapping[str, Any], root: Value) -> UserError:
     parent, _ = locate(root, path[:-1])
     do = "known: " + ", ".join(context["known"]) if "known" in context else f"add `{path[-1]}:`"
-    return UserError(f"{dotted(path)}: missing key", where=str(_start(parent)), do=do)
+    return UserError(f"{format_key_path(path)}: missing key", where=str(_start(parent)), do=do)
 
 
 def _missing_block(context: Mapping[str, Any], root: Value) -> UserError:

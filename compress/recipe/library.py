@@ -56,7 +56,7 @@ def find_recipe(name: str, *, beside: Path | None = None, where: str | None = No
     return path
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """How messages name a file: relative to the working directory when it is below it."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))

@@ -70,7 +70,7 @@ def rename(here: Value, block: str = "", like: Value | None = None) -> None:
             _replace(content, one)
     for key, child in content.items():
         other = _at(like, key)
-        inner = _item_block(block, child, other) if block == "stages" else joined(block, key)
+        inner = _item_block(block, child, other) if block == "stages" else join_block(block, key)
         rename(child, inner, other)
 
 
@@ -100,7 +100,7 @@ def current_kind(package: str, kind: str, flag: str) -> str:
     return value.content
 
 
-def joined(block: str, key: str) -> str:
+def join_block(block: str, key: str) -> str:
     """The block of a key inside a block."""
     return f"{block}.{key}" if block else key
 
@@ -119,7 +119,7 @@ def as_before(data: Any, block: str = "") -> Any:
         return [as_before(item, _kind(item, block) if block == "stages" else block) for item in data]
     if not isinstance(data, dict):
         return data
-    said = {key: as_before(value, joined(block, key)) for key, value in data.items()}
+    said = {key: as_before(value, join_block(block, key)) for key, value in data.items()}
     for one in RENAMES:
         if one.block == block and one.new in said:
             value = said.pop(one.new)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from compress.contracts import FAKE, Measurement
 from evaluation.quality.churn import Group
-from evaluation.quality.slices import FEWEST, Slice, worse
+from evaluation.quality.slices import FEWEST, Slice, find_worse
 
 Row = tuple[str, ...]
 
@@ -133,7 +133,7 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     tested = [s for s in found if s.adjusted is not None]
     if not tested:
         return []
-    failing = worse(found)
+    failing = find_worse(found)
     small = sum(s.value is None for s in found)
     less = f"; {small} more with too few rows to test" if small else ""
     if not failing:

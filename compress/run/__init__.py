@@ -8,7 +8,7 @@ stage it resumes from the newest valid checkpoint.
 
 from compress.run.results import RunReport, input_folder, work_folder
 from compress.run.run import Run, run_recipe
-from compress.run.train import train_prepared, training_context
+from compress.run.train import build_training_context, train_prepared
 
 __all__ = [
     "Run",
@@ -16,6 +16,6 @@ __all__ = [
     "input_folder",
     "run_recipe",
     "train_prepared",
-    "training_context",
+    "build_training_context",
     "work_folder",
 ]

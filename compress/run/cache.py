@@ -39,7 +39,7 @@ PLACES = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class CachedStage:
     """A stage of an earlier run. model: what it made.  work: its work folder."""
 
     model: Path
@@ -100,21 +100,21 @@ def key(spec: StageSpec, index: int, context: StageContext) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def find(key: str, say: Callable[[str], None]) -> Found | None:
+def find(key: str, say: Callable[[str], None]) -> CachedStage | None:
     """The stage with this key, whole and as it was made; None where there is none. say: prints those that were
     changed since."""
     for place in _places(key):
-        found = Found(Path(place["model"]), Path(place["work"]))
+        found = CachedStage(Path(place["model"]), Path(place["work"]))
         if not found.model.is_dir() or not (found.work / STEPS).is_file():
             continue
-        reason = changed(found.model, place["mark"])
+        reason = describe_change(found.model, place["mark"])
         if reason is None:
             return found
         say(f"{found.model} is not used: {reason}")
     return None
 
 
-def changed(model: Path, marked: str) -> str | None:
+def describe_change(model: Path, marked: str) -> str | None:
     """How a stage's folder differs from what was made; None where it does not."""
     reasons = atomic.verify_folder(model)
     if reasons:
@@ -132,7 +132,7 @@ def keep(key: str, model: Path, work: Path, say: Callable[[str], None]) -> None:
         say(f"later runs cannot reuse this stage: {error.line()}")
 
 
-def take(found: Found, target: Path, work: Path) -> None:
+def take(found: CachedStage, target: Path, work: Path) -> None:
     """Make a stage of an earlier run this run's own: its model, and what it wrote beside it."""
     for file in sorted(found.work.iterdir()):
         if file.is_file() and file.suffix in (".json", ".svg") and not file.name.startswith(".") and file.name != MADE:

@@ -15,7 +15,7 @@ from compress.encoder.config.sparsity import is_sparse
 from compress.errors import UserError, did_you_mean, nearest, printable
 from compress.recipe import Recipe
 
-Tutor = Literal["teacher", "first"] | int
+TeacherSource = Literal["teacher", "first"] | int
 """Whom a stage learns from: whom the recipe names, the model that the chain starts from, or the result of a stage."""
 
 
@@ -61,7 +61,7 @@ def models_before(recipe: Recipe, indices: Sequence[int], index: int) -> list[in
     return [i for i in indices if i < index and recipe.stages[i].makes == "model"]
 
 
-def tutor(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
+def find_teacher_source(recipe: Recipe, indices: Sequence[int], index: int) -> TeacherSource:
     """Whom a stage that learns is taught by, as its `taught_by` says; of the others whom the recipe names."""
     spec = recipe.stages[index]
     asked = getattr(spec, "taught_by", "teacher")
@@ -73,7 +73,7 @@ def tutor(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
     return found
 
 
-def _parent(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
+def _parent(recipe: Recipe, indices: Sequence[int], index: int) -> TeacherSource:
     """The model as it was before this stage, or before those without training that it recovers."""
     before = models_before(recipe, indices, index)
     if before and recipe.stages[index].starts_from() != "input":
@@ -89,10 +89,10 @@ def _parent(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
     previous = models_before(recipe, indices, index)[-1]
     if before[-1] != previous or not recipe.stages[previous].compresses:
         return before[-1]
-    return tutor(recipe, indices, previous)  # it goes on with a student that somebody taught already
+    return find_teacher_source(recipe, indices, previous)  # it goes on with a student that somebody taught already
 
 
-def _first(recipe: Recipe, indices: Sequence[int], index: int) -> Tutor:
+def _first(recipe: Recipe, indices: Sequence[int], index: int) -> TeacherSource:
     """The model that the chain starts from: one that was given, or the first that it makes for the task."""
     stages, before = recipe.stages, models_before(recipe, indices, index)
     own = [i for i in before if not stages[i].compresses and stages[i].for_task]
@@ -110,7 +110,7 @@ def asks_teacher(recipe: Recipe, indices: Sequence[int]) -> bool:
         if "teacher" not in spec.needs():
             continue
         given = recipe.model is not None or bool(models_before(recipe, indices, index))
-        if tutor(recipe, indices, index) == "teacher" if spec.learns else not given:
+        if find_teacher_source(recipe, indices, index) == "teacher" if spec.learns else not given:
             return True
     return False
 
@@ -119,14 +119,14 @@ def asks_teacher(recipe: Recipe, indices: Sequence[int]) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
+class ModelForm:
     """A form that a model has. by: the stage that made it so, None: it was so from the start."""
 
     form: Form
     by: int | None
 
 
-def forms_of(config: EncoderConfig | None) -> list[Found]:
+def forms_of(config: EncoderConfig | None) -> list[ModelForm]:
     """Those of a model that is there."""
     if config is None:
         return []
@@ -138,7 +138,7 @@ def forms_of(config: EncoderConfig | None) -> list[Found]:
         "partly_shared": config.sharing is not None,
         "factorized_embeddings": config.width != config.hidden,
     }
-    return [Found(form, None) for form, there in forms.items() if there]
+    return [ModelForm(form, None) for form, there in forms.items() if there]
 
 
 def check_order(recipe: Recipe, indices: Sequence[int], start: EncoderConfig | None) -> None:
@@ -146,23 +146,23 @@ def check_order(recipe: Recipe, indices: Sequence[int], start: EncoderConfig | N
     work a later one throws away. start: the shape of the model that the chain starts from, None while it is unknown."""
     models = [i for i in indices if recipe.stages[i].makes == "model"]
     now = given = forms_of(start)
-    after: dict[int, list[Found]] = {}
+    after: dict[int, list[ModelForm]] = {}
     for index in models:
         spec = recipe.stages[index]
         _refuse_lost(recipe, indices, index)
         if spec.starts_from() in ("random", "checkpoint"):
             now = []
         elif spec.starts_from() == "teacher":
-            who = tutor(recipe, indices, index)
+            who = find_teacher_source(recipe, indices, index)
             now = after[who] if isinstance(who, int) else given
         reason = _objection(spec, now)
         # What the first stage cannot take of the model that it is given, it says itself, and with its figures.
         if reason is not None and not (index == models[0] and reason[0].by is None):
             raise _refused(recipe, index, *reason)
-        now = after[index] = [*now, *(Found(form, index) for form in spec.makes_forms())]
+        now = after[index] = [*now, *(ModelForm(form, index) for form in spec.makes_forms())]
 
 
-def _refused(recipe: Recipe, index: int, found: Found, rejection: Rejection) -> UserError:
+def _refused(recipe: Recipe, index: int, found: ModelForm, rejection: Rejection) -> UserError:
     here = label(recipe, index)
     earlier = "this model" if found.by is None else label(recipe, found.by)
     return UserError(
@@ -187,7 +187,7 @@ def _refuse_lost(recipe: Recipe, indices: Sequence[int], index: int) -> None:
         made = "random weights"
     elif start == "checkpoint":
         made = f"its own checkpoint, {spec.checkpoint()}"
-    elif start == "teacher" and tutor(recipe, indices, index) != before[-1]:
+    elif start == "teacher" and find_teacher_source(recipe, indices, index) != before[-1]:
         made = "its teacher, which is a different model"
     if made is not None:
         do = "put it first, or let it start from the previous stage's model"
@@ -201,7 +201,7 @@ def _refuse_lost(recipe: Recipe, indices: Sequence[int], index: int) -> None:
         )
 
 
-def _objection(spec: StageSpec, forms: Sequence[Found]) -> tuple[Found, Rejection] | None:
+def _objection(spec: StageSpec, forms: Sequence[ModelForm]) -> tuple[ModelForm, Rejection] | None:
     """What keeps the stage from working on a model of these forms; None where nothing does."""
     known = {found.form: found for found in forms}
     return next(((known[r.form], r) for r in spec.rejects() if r.form in known), None)

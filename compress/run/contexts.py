@@ -13,11 +13,11 @@ from compress.contracts import StageSpec
 from compress.contracts.traits import TOKENIZER
 from compress.errors import Stopped
 from compress.run import chain
-from compress.run.results import Made
+from compress.run.results import ChainState
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.teachers import Teachers
-from compress.stages.shared.stage import Outline, Prepared, Stage, StageContext, Workshop, outline_of
+from compress.stages.shared.stage import ModelShape, PreparedStage, Stage, StageContext, StageServices, read_shape
 from compress.storage.signals import StopFlag
 from compress.training.precision import resolve as resolve_precision
 
@@ -37,11 +37,11 @@ class Contexts:
         self.selection, self.sources, self.inputs = selection, sources, inputs
         self.device, self.console, self.stop = device, console, stop
 
-    def given(self) -> Made:
+    def get_start(self) -> ChainState:
         """What the first stage starts from: the recipe's model, the tokenizer of a flag."""
-        return Made(self.sources.given_model(), self.inputs.get(TOKENIZER))
+        return ChainState(self.sources.given_model(), self.inputs.get(TOKENIZER))
 
-    def of(self, spec: StageSpec, folder: Path, made: Made, teachers: Teachers) -> StageContext:
+    def of(self, spec: StageSpec, folder: Path, made: ChainState, teachers: Teachers) -> StageContext:
         """The context of a stage that works in `folder`, after those that made `made`."""
         recipe, sources = self.selection.recipe, self.sources
         precision = getattr(spec, "training").precision if spec.trains() else "auto"  # noqa: B009 - not of all stages
@@ -61,40 +61,40 @@ class Contexts:
             ensemble=teachers.ensemble,
             say=self.console.note,
             show=self.console.table,
-            workshop=Workshop(self.console.progress, lambda: self.stop_if_requested(first_step)),
+            workshop=StageServices(self.console.progress, lambda: self.stop_if_requested(first_step)),
         )
 
     def stage(self, spec: StageSpec, context: StageContext) -> Stage:
         """The stage itself."""
         return registry.stage_class(spec.kind)(spec, context)
 
-    def planned(self, spec: StageSpec) -> Stage:
+    def plan_stage(self, spec: StageSpec) -> Stage:
         """A stage that only plans: it has no folder, no model and no teacher yet."""
-        return self.stage(spec, self.of(spec, Path(), Made(), Teachers()))
+        return self.stage(spec, self.of(spec, Path(), ChainState(), Teachers()))
 
-    def prepare(self, spec: StageSpec, context: StageContext) -> Prepared:
+    def prepare(self, spec: StageSpec, context: StageContext) -> PreparedStage:
         """Print the stage's plan and prepare it. Raises UserError for what does not fit."""
         stage = self.stage(spec, context)
         for line in stage.plan():
             self.console.note(f"{context.folder.name}: {line}")
         return stage.prepare()
 
-    def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(self, teacher: ModelShape | None, general: ModelShape | None) -> ModelShape | None:
         """The shape of the model that the stages will make, from the recipe alone. Raises UserError where none fits."""
         selection = self.selection
         model = self.sources.given_model()
-        first = made = None if model is None else outline_of(model)
+        first = made = None if model is None else read_shape(model)
         start = first or (teacher if "teacher" in selection.first.needs() else None)
         chain.check_order(selection.recipe, selection.indices, None if start is None else start.config)
-        done: dict[int, Outline | None] = {}
+        done: dict[int, ModelShape | None] = {}
         for index in selection.indices:
-            stage = self.planned(selection.stage(index))
-            who = chain.tutor(selection.recipe, selection.indices, index)
+            stage = self.plan_stage(selection.stage(index))
+            who = chain.find_teacher_source(selection.recipe, selection.indices, index)
             if who == "teacher":
-                made = stage.outline(made, teacher, general)
+                made = stage.plan_shape(made, teacher, general)
             else:
                 other = first if who == "first" else done[who]
-                made = stage.outline(made, other, other)
+                made = stage.plan_shape(made, other, other)
             done[index] = made
         return made
 

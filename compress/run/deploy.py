@@ -14,7 +14,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.open import file_digest
 from compress.onnx.check import ROWS
 from compress.onnx.model_file import FILE, RECORD, read_record
-from compress.onnx.runtimes import EXTRAS, missing, versions
+from compress.onnx.runtimes import EXTRAS, make_missing_error, versions
 from compress.predict.predictor import MAX_TOKENS, Predictor
 
 Say = Callable[[str], None]
@@ -28,7 +28,7 @@ def can_write() -> bool:
 def require_writer(asked: bool | None) -> None:
     """Raise UserError where files are asked for by name and cannot be written here."""
     if asked and not can_write():
-        raise missing(ImportError(name="onnxruntime"))
+        raise make_missing_error(ImportError(name="onnxruntime"))
 
 
 def deploy(

@@ -13,13 +13,13 @@ from compress.measure.models import (
     MEMBER,
     STAGE,
     CostPlan,
-    Measured,
+    MeasuredModel,
     Subject,
     kind_of,
+    list_teachers,
     measure,
     member_role,
     stage_role,
-    taught_by,
 )
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
@@ -27,13 +27,13 @@ from compress.run import chain, waterfall
 from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
 from compress.run.journal import Journal
-from compress.run.publish import log_measured, measured_tags
-from compress.run.results import Made, RunReport
+from compress.run.publish import build_measurement_tags, log_measured
+from compress.run.results import ChainState, RunReport
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
 from compress.run.teachers import Teachers
-from compress.stages.shared.stage import decided_by, task_choice
+from compress.stages.shared.stage import get_metric_setting, task_choice
 from compress.storage import atomic
 from compress.tracking import TrackedRun
 
@@ -41,7 +41,7 @@ START = f"{MEMBER}start"
 """The role of the model that a chain starts from, where another one teaches."""
 
 
-class Measuring:
+class StageMeasurer:
     """Measures what the stages of a run made."""
 
     def __init__(
@@ -61,14 +61,14 @@ class Measuring:
         """The folder of the run."""
         return self.stages.folder
 
-    def measure(self, log: TrackedRun, teachers: Teachers, made: Made, control: StageResult | None) -> RunReport:
+    def measure(self, log: TrackedRun, teachers: Teachers, made: ChainState, control: StageResult | None) -> RunReport:
         """Measure the models side by side and report them; with `result: best` the best one becomes the run's."""
         recipe, table = self.selection.recipe, self.sources.table
         evaluation, last = recipe.evaluation, self.selection.indices[-1]
         assert made.model is not None
         assert recipe.data is not None
         subjects = self._subjects(teachers, made, control)
-        dataset, rows = f"{table.called}/{evaluation.split}", table.split(evaluation.split)
+        dataset, rows = f"{table.display_name}/{evaluation.split}", table.split(evaluation.split)
         deploy(
             [s.folder for s in subjects if kind_of(s.role) != "teacher" or len(subjects) == 1],
             rows, dataset, recipe.data.max_length,
@@ -83,7 +83,7 @@ class Measuring:
             max_length=recipe.data.max_length,
             cost=CostPlan(**evaluation.latency.model_dump(), throughput_rows=evaluation.throughput_rows),
             bootstrap=evaluation.bootstrap,
-            settings=decided_by(table),
+            settings=get_metric_setting(table),
             held=None if evaluation.split == "validation" else table.splits.get("validation"),
             device=self.options.device,
             precision="bf16" if self.options.precision == "bf16" else "fp32",
@@ -94,7 +94,7 @@ class Measuring:
         found = waterfall.rows(steps) if len(steps) > 1 else []
         with contextlib.ExitStack() as scope:
             # A run that is to go on has its final figures when it is done: they are written once.
-            own = log if self.selection.whole else scope.enter_context(self.stages.tracked(log, last))
+            own = log if self.selection.whole else scope.enter_context(self.stages.open_stage_run(log, last))
             lines = log_measured(
                 own, self.console, measured, table=table, method=self.selection.method, told=self._roles_told(teachers),
                 child=lambda role: self._child(log, role),
@@ -107,9 +107,9 @@ class Measuring:
             lines += self._tell_waterfall(log, steps, found)
         if self.selection.whole and self.selection.is_chain and self.stages.has_own_run(last):
             main = next((m for m in measured if m.subject.role == "student"), measured[-1])
-            with self.stages.tracked(log, last) as child:
+            with self.stages.open_stage_run(log, last) as child:
                 child.metrics(main.measurement.values)
-                child.tags(measured_tags(main))
+                child.tags(build_measurement_tags(main))
         model = made.model
         if candidates:
             model = self.folder / "model"
@@ -122,7 +122,7 @@ class Measuring:
 
     # --- a chain --------------------------------------------------------------------------------------------------
 
-    def _steps(self, measured: Sequence[Measured]) -> list[waterfall.Step]:
+    def _steps(self, measured: Sequence[MeasuredModel]) -> list[waterfall.Step]:
         """The models of a chain in their order; none where the run is no chain."""
         recipe, indices = self.selection.recipe, self.selection.indices
         if not self.selection.is_chain or len(indices) < 2:
@@ -154,7 +154,7 @@ class Measuring:
             log.metrics(waterfall.figures(found))
         return lines
 
-    def _subjects(self, teachers: Teachers, made: Made, control: StageResult | None) -> list[Subject]:
+    def _subjects(self, teachers: Teachers, made: ChainState, control: StageResult | None) -> list[Subject]:
         """What is measured: who taught, what stages made on the way, the result, and its control."""
         assert made.model is not None
         name, trained, is_chain = self.folder.name, self._trained, self.selection.is_chain
@@ -176,7 +176,7 @@ class Measuring:
 
     def _references(self, teachers: Teachers) -> list[Subject]:
         """Whoever taught, and the model that the chain starts from, where that is another one."""
-        found = [] if teachers.task is None else taught_by(teachers.task, teachers.ensemble)
+        found = [] if teachers.task is None else list_teachers(teachers.task, teachers.ensemble)
         start = self.sources.given_model()
         if not self.selection.is_chain or start is None or chain.same_folder(start, teachers.task):
             return found
@@ -204,7 +204,7 @@ class Measuring:
         named = [self.selection.stage(i).trained for i in self.selection.indices[:-1]]
         return next((name for name in reversed(named) if name is not None), None)
 
-    def _candidates(self, made: Made, control: StageResult | None) -> list[Candidate]:
+    def _candidates(self, made: ChainState, control: StageResult | None) -> list[Candidate]:
         """What the run's result is chosen from, what was there first before what was trained; none where nothing is."""
         if not self.selection.selects_best or made.last is None:
             return []

@@ -10,7 +10,7 @@ from compress.console import Console
 from compress.data.tables.table import Table
 from compress.data.tasks import task_of
 from compress.measure import calibration
-from compress.measure.models import Measured, kind_of
+from compress.measure.models import MeasuredModel, kind_of
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import SlicesNote
 from compress.report.rows import (
@@ -27,7 +27,7 @@ from compress.report.rows import (
 )
 from compress.storage import atomic
 from compress.tracking import TrackedRun
-from evaluation.quality.slices import worse
+from evaluation.quality.slices import find_worse
 
 RESAMPLES = 1000
 WORST = 5  # groups in a card's table
@@ -40,7 +40,7 @@ Child = Callable[[str], TrackedRun]
 def log_measured(
     log: TrackedRun,
     console: Console,
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredModel],
     *,
     table: Table,
     method: str,
@@ -84,7 +84,7 @@ def log_measured(
     return lines
 
 
-def gain(measured: Sequence[Measured], table: Table) -> list[str]:
+def gain(measured: Sequence[MeasuredModel], table: Table) -> list[str]:
     """The sentence that answers whether the teacher helped; empty when no control was trained."""
     by_role = {m.subject.role: m for m in measured}
     student, control = by_role.get("student"), by_role.get("control")
@@ -97,26 +97,26 @@ def gain(measured: Sequence[Measured], table: Table) -> list[str]:
     return [gain_sentence("the student", "its control on hard labels", metric, (d.value, d.low, d.high))]
 
 
-def _storage(main: Measured) -> list[str]:
+def _storage(main: MeasuredModel) -> list[str]:
     config = modelfolder.inspect(main.subject.folder).config
     stored_once = config.sharing is not None or config.layer_groups is not None or config.project_first
     return storage_sentence(main.measurement.values) if stored_once else []
 
 
-def annotate(m: Measured, baseline: Measured | None) -> None:
+def annotate(m: MeasuredModel, baseline: MeasuredModel | None) -> None:
     """Write the figures into the model's compress.json and card."""
     meta = modelfolder.inspect(m.subject.folder).meta
     theirs = baseline.measurement if baseline else None
-    modelfolder.annotate(m.subject.folder, meta.measured(m.measurement, theirs, slices_note(m)))
+    modelfolder.annotate(m.subject.folder, meta.with_measurement(m.measurement, theirs, slices_note(m)))
 
 
-def slices_note(m: Measured) -> SlicesNote | None:
+def slices_note(m: MeasuredModel) -> SlicesNote | None:
     """On which groups a model fails more than its parent, the worst of them in a table; None where none was tested."""
     sentence = slices_sentence(m.slices)
     if not sentence:
         return None
     lines = tuple(line.removeprefix("slices: ") for line in (*sentence, SLICES_NOTE))  # the heading says it
-    failing = worse(m.slices)[:WORST]
+    failing = find_worse(m.slices)[:WORST]
     columns, rows = slices_table(failing, m.metric or "") if failing else ((), [])
     return SlicesNote(lines=lines, columns=columns, rows=tuple(rows))
 
@@ -135,7 +135,7 @@ def tell(console: Console, report: Any, log: TrackedRun) -> None:
         console.result(f"see it   {line}")
 
 
-def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> None:
+def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str) -> None:
     context = m.measurement.context
     info = modelfolder.inspect(m.subject.folder)
     dataset = (context["dataset"], context["dataset_digest"])
@@ -167,7 +167,7 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
     else:  # no model of its own: each of them is one
         run.params({**params, "teachers": m.subject.ensemble.sentence()})
         run.metrics(m.measurement.values)
-    run.tags(measured_tags(m))
+    run.tags(build_measurement_tags(m))
     if m.churn:
         run.table(run.folder / CHURN, *churn_table(m.churn))
     if m.slices:
@@ -180,7 +180,7 @@ def _log(run: TrackedRun, m: Measured, table: Table, method: str, note: str) -> 
     run.note(note)
 
 
-def measured_tags(m: Measured) -> dict[str, str]:
+def build_measurement_tags(m: MeasuredModel) -> dict[str, str]:
     """Which model, on what, and under which conditions: runs that differ in these are not ranked against each other."""
     tags = {f"measured.{key}": value for key, value in m.measurement.context.items()}
     if m.subject.ensemble is None:
@@ -188,7 +188,7 @@ def measured_tags(m: Measured) -> dict[str, str]:
     return tags
 
 
-def _draw(run: TrackedRun, main: Measured, measured: Sequence[Measured]) -> None:
+def _draw(run: TrackedRun, main: MeasuredModel, measured: Sequence[MeasuredModel]) -> None:
     """The reliability plot of all models, of the main one also after temperature scaling."""
     found = {m.subject.name: m.calibration for m in measured if m.calibration is not None}
     if main.calibration is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from compress.contracts import StageResult, StageSpec
 from compress.contracts.traits import TOKENIZER
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.modelfolder.resolve import resolve as resolve_model
 from compress.modelfolder.resolve import tokenizer_folder
 from compress.stages.shared.stage import FINDINGS
@@ -21,7 +21,7 @@ STEPS = "steps.json"
 
 
 @dataclass(frozen=True)
-class Made:
+class ChainState:
     """What the stages so far have made. before: what the last stage started from.  last: what the last stage left.
 
     figures: stage → what its best validation gave, and what was measured at its end.  folders: place of a stage → the
@@ -36,7 +36,7 @@ class Made:
     folders: Mapping[int, Path] = dataclasses.field(default_factory=dict)
     reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
-    def after(self, index: int, name: str, spec: StageSpec, result: StageResult) -> Made:
+    def add_stage(self, index: int, name: str, spec: StageSpec, result: StageResult) -> ChainState:
         told = {**self.figures, name: result.best} if result.best else self.figures
         reused = self.reused if result.source is None else {**self.reused, name: result.source}
         made = dataclasses.replace(self, figures=told, reused=reused)
@@ -52,7 +52,7 @@ class RunReport:
 
     folder: Path
     model: Path
-    measured: Sequence[Measured] = ()
+    measured: Sequence[MeasuredModel] = ()
     lines: Sequence[str] = ()
     stages: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     findings: Sequence[Mapping[str, Any]] = ()

@@ -19,14 +19,14 @@ from compress.run.contexts import Contexts
 from compress.run.deploy import require_writer
 from compress.run.folder import RUNS, Request, RunFolder, claim, is_finished, read_record, resume_command
 from compress.run.journal import Journal
-from compress.run.measured import Measuring
+from compress.run.measured import StageMeasurer
 from compress.run.publish import tell
-from compress.run.results import Made, RunReport, input_folder, read_findings, work_folder
+from compress.run.results import ChainState, RunReport, input_folder, read_findings, work_folder
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
-from compress.run.teachers import Teachers, joined, named, teacher_recipe, teacher_rows
-from compress.stages.shared.stage import Outline, StageContext, outline_of
+from compress.run.teachers import Teachers, find_teachers, join_teachers, teacher_recipe, teacher_rows
+from compress.stages.shared.stage import ModelShape, StageContext, read_shape
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
@@ -101,9 +101,9 @@ class Run:
         """The stages, in the folder of a run."""
         return Stages(self.selection, self.contexts, self.journal, folder, self.console)
 
-    def measuring(self, stages: Stages) -> Measuring:
+    def make_measurer(self, stages: Stages) -> StageMeasurer:
         """What measures the models that these stages make."""
-        return Measuring(self.selection, self.sources, stages, self.journal, self.options, self.console)
+        return StageMeasurer(self.selection, self.sources, stages, self.journal, self.options, self.console)
 
     def _go(self, folder: RunFolder) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
@@ -142,7 +142,7 @@ class Run:
             control = stages.control(log, teachers, made)
             self.contexts.stop_if_requested("measuring")
             if selection.last.answers_task() and self.measures:
-                report = self.measuring(stages).measure(log, teachers, made, control)
+                report = self.make_measurer(stages).measure(log, teachers, made, control)
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
             found = [row for index in selection.indices for row in read_findings(stages.work(index))]
@@ -158,9 +158,9 @@ class Run:
         log.artifact(path / "environment.json")
         table = self.sources.opened_table
         if table is not None:
-            log.dataset(f"{table.called}/train", table.fingerprint, table.name, "training")
+            log.dataset(f"{table.display_name}/train", table.fingerprint, table.name, "training")
 
-    def _reused(self, made: Made) -> str:
+    def _reused(self, made: ChainState) -> str:
         """Which stages are of earlier runs."""
         runs = dict.fromkeys(made.reused.values())
         taken = [f"{', '.join(name for name, of in made.reused.items() if of == run)} from {run}" for run in runs]
@@ -178,35 +178,35 @@ class Run:
     def workplace(self, place: int, folder: Path) -> StageContext:
         """What the recipe's stage at `place` is given before any other has run; a teacher that is a recipe is made."""
         self.sources.open()
-        return self.contexts.of(self.selection.stage(place), folder, self.contexts.given(), self.teachers())
+        return self.contexts.of(self.selection.stage(place), folder, self.contexts.get_start(), self.teachers())
 
-    def outline(self, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        """The shape of the model that the stages will make: see `Contexts.outline`."""
-        return self.contexts.outline(teacher, general)
+    def plan_shape(self, teacher: ModelShape | None, general: ModelShape | None) -> ModelShape | None:
+        """The shape of the model that the stages will make: see `Contexts.plan_shape`."""
+        return self.contexts.plan_shape(teacher, general)
 
     # --- teachers -----------------------------------------------------------------------------------------------
 
     def teachers(self) -> Teachers:
         """Whoever teaches, found or made, and fitting together. Raises UserError for what does not fit."""
         if "teacher" not in self.selection.needs:
-            self.outline(None, None)
+            self.plan_shape(None, None)
             return Teachers()
         rows = teacher_rows(self.recipe)
         made = [self._teacher(row, lead=place == self.recipe.lead) for place, row in enumerate(rows)]
-        return joined(self.recipe, made)
+        return join_teachers(self.recipe, made)
 
     def _teacher(self, row: TeacherRow, *, lead: bool) -> Teachers:
         """A folder as it is; a teacher recipe runs once and is found by its content later."""
         recipe = teacher_recipe(self.recipe, row)
         if recipe is None:
-            teachers = named(self.recipe, row.model, self.inputs, lead=lead)
+            teachers = find_teachers(self.recipe, row.model, self.inputs, lead=lead)
             if lead:
-                self.outline(*teachers.outlines())
+                self.plan_shape(*teachers.read_shapes())
             return teachers
         run = Run(recipe, self.options, self.console, None, {})
         general = self.inputs.get("general_teacher")
-        planned = run.outline(None, None)
-        self.outline(planned, planned if general is None else outline_of(general))
+        planned = run.plan_shape(None, None)
+        self.plan_shape(planned, planned if general is None else read_shape(general))
         folder = RUNS / "teachers" / f"{recipe.name}-{run.sources.content_hash()[:12]}"
         final = folder / "model"
         if is_finished(folder) and not atomic.verify_folder(final):
@@ -232,7 +232,7 @@ class Run:
             lines.append(f"corpus: {corpus.name}: {corpus.sizes}")
         lines += self._describe_teacher()
         for number, index in enumerate(self.selection.indices, 1):
-            stage = self.contexts.planned(self.selection.stage(index))
+            stage = self.contexts.plan_stage(self.selection.stage(index))
             lines += [f"stage {number}: {line}" for line in stage.plan()]
         self.console.result(self.recipe.dump_yaml().rstrip())
         for line in lines:
@@ -242,20 +242,20 @@ class Run:
     def _describe_teacher(self) -> list[str]:
         """Who would teach; what does not fit is found as in a real run, as far as the teachers are there."""
         if "teacher" not in self.selection.needs:
-            self.outline(None, None)
+            self.plan_shape(None, None)
             return []
         lines, there = [], []
         for place, row in enumerate(teacher_rows(self.recipe)):
             recipe, lead = teacher_recipe(self.recipe, row), place == self.recipe.lead
             if recipe is None:
-                there.append(named(self.recipe, row.model, self.inputs, lead=lead))
+                there.append(find_teachers(self.recipe, row.model, self.inputs, lead=lead))
                 outlines = there[-1].outlines()
             else:
-                outlines = (Run(recipe, self.options, self.console, None, {}).outline(None, None),) * 2
+                outlines = (Run(recipe, self.options, self.console, None, {}).plan_shape(None, None),) * 2
             if lead:
-                self.outline(*outlines)
+                self.plan_shape(*outlines)
             seed = "" if row.seed is None else f", seed {row.seed}"
             lines.append(f"teacher: {'' if recipe is None else 'recipe '}{row.model}{seed}")
-        if len(there) == len(lines) and (ensemble := joined(self.recipe, there).ensemble) is not None:
+        if len(there) == len(lines) and (ensemble := join_teachers(self.recipe, there).ensemble) is not None:
             lines = [ensemble.sentence()]
         return lines

@@ -33,7 +33,7 @@ class Selection:
         if not places:
             kinds = ", ".join(dict.fromkeys(s.kind for s in recipe.stages))
             raise UserError(f"recipe {recipe.name} has no {verb} stage", why=f"its stages: {kinds}")
-        begin, indices = requested_stages(recipe, places, options)
+        begin, indices = select_requested_stages(recipe, places, options)
         return cls(recipe, tuple(indices), begin, indices[-1] == places[-1], options)
 
     def stage(self, index: int) -> StageSpec:
@@ -84,7 +84,7 @@ class Selection:
         return [i for i in self.indices[:-1] if self.stage(i).makes == "model"]
 
 
-def requested_stages(
+def select_requested_stages(
     recipe: Recipe, places: Sequence[int], options: ChainOptions | None
 ) -> tuple[int | None, list[int]]:
     """(the stage from which on all are made anew, those that run) of the stages at `places`. Raises UserError."""

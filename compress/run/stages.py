@@ -21,11 +21,11 @@ from compress.modelfolder.sentence_pooling import MODULES
 from compress.run import cache, chain
 from compress.run.contexts import Contexts
 from compress.run.journal import Journal
-from compress.run.results import STEPS, Made, discard_checkpoints, read_done, work_folder
+from compress.run.results import STEPS, ChainState, discard_checkpoints, read_done, work_folder
 from compress.run.selection import Selection
 from compress.run.teachers import Teachers
-from compress.run.train import train_prepared, training_context, training_identity
-from compress.stages.shared.stage import Prepared, StageContext
+from compress.run.train import build_training_context, build_training_identity, train_prepared
+from compress.stages.shared.stage import PreparedStage, StageContext
 from compress.storage import atomic, safe
 from compress.tracking import TrackedRun
 from compress.training import distributed
@@ -40,7 +40,7 @@ class Stages:
     ) -> None:
         self.selection, self.contexts, self.journal = selection, contexts, journal
         self.folder, self.console = folder, console
-        self.ready: dict[Path, Prepared] = {}
+        self.ready: dict[Path, PreparedStage] = {}
         """Folder of a stage's model → the stage as it was prepared ahead of its turn."""
 
     # --- all of them ------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class Stages:
         spec, target = self.selection.first, self.target(index)
         if target.exists():
             return
-        made = self.contexts.given()
+        made = self.contexts.get_start()
         context = self.contexts.of(spec, self.work(index), made, self._teachers_of(index, made, teachers))
         if chained is not None and chained.cached and self.selection.begin != index:
             key = cache.key(spec, index, context)
@@ -60,21 +60,21 @@ class Stages:
                 return
         self.ready[target] = self._prepared(spec, context)
 
-    def run(self, log: TrackedRun, teachers: Teachers) -> Made:
+    def run(self, log: TrackedRun, teachers: Teachers) -> ChainState:
         """All of them; returns what they made."""
-        made = self.contexts.given()
+        made = self.contexts.get_start()
         for index in self.selection.indices:
             spec, target = self.selection.stage(index), self.target(index)
             context = self.contexts.of(spec, self.work(index), made, self._teachers_of(index, made, teachers))
             if self.has_own_run(index):
-                with self.tracked(log, index) as child:
+                with self.open_stage_run(log, index) as child:
                     result = self._stage(index, spec, context, target, child)
             else:
                 result = self._stage(index, spec, context, target, log)
-            made = made.after(index, context.folder.name, spec, result)
+            made = made.add_stage(index, context.folder.name, spec, result)
         return made
 
-    def control(self, log: TrackedRun, teachers: Teachers, made: Made) -> StageResult | None:
+    def control(self, log: TrackedRun, teachers: Teachers, made: ChainState) -> StageResult | None:
         """Train the control of the last stage, on hard labels alone, if the recipe asks for it."""
         if not self.selection.whole:
             return None
@@ -102,7 +102,7 @@ class Stages:
             return self.folder / selection.last.result_name
         return self.work(index) / "model"
 
-    def tracked(self, log: TrackedRun, index: int) -> TrackedRun:
+    def open_stage_run(self, log: TrackedRun, index: int) -> TrackedRun:
         """The tracked run of a stage, begun or continued."""
         return self.journal.child(log, self.work(index), method=self.selection.stage(index).kind, role="stage")
 
@@ -116,12 +116,12 @@ class Stages:
         """Whether the model of a stage that has run answers the task."""
         return self.selection.stage(index).answers_task() and "task" in modelfolder.inspect(self.target(index)).heads
 
-    def _teachers_of(self, index: int, made: Made, teachers: Teachers) -> Teachers:
+    def _teachers_of(self, index: int, made: ChainState, teachers: Teachers) -> Teachers:
         """Who teaches this stage: whom the recipe names, or a model of the chain."""
-        who = chain.tutor(self.selection.recipe, self.selection.indices, index)
+        who = chain.find_teacher_source(self.selection.recipe, self.selection.indices, index)
         if who == "teacher":
             return teachers
-        folder = self.contexts.given().model if who == "first" else made.folders[who]
+        folder = self.contexts.get_start().model if who == "first" else made.folders[who]
         if folder is None or chain.same_folder(folder, teachers.task):
             return teachers
         heads = modelfolder.inspect(folder).heads
@@ -179,7 +179,7 @@ class Stages:
         discard_checkpoints(context.folder)
         return StageResult(target, steps, time.monotonic() - begin, best, start)
 
-    def _prepared(self, spec: StageSpec, context: StageContext) -> Prepared:
+    def _prepared(self, spec: StageSpec, context: StageContext) -> PreparedStage:
         """The stage, prepared. Raises UserError for what does not fit, also for modules of sentence-transformers that
         its model could not have."""
         _sentence_files(spec, context)
@@ -199,7 +199,7 @@ class Stages:
             )  # fmt: skip
         reason = reasons[0] if reasons else None
         if reason is None and marked is not None:
-            reason = cache.changed(target, marked["mark"])
+            reason = cache.describe_change(target, marked["mark"])
             if reason is None and marked["input"] != _input(context):
                 reason = "its input model has changed"
         if reason is None:
@@ -239,13 +239,13 @@ class Stages:
         atomic.write_json(context.folder / cache.MADE, {"mark": cache.mark(target), "input": _input(context)})
         cache.keep(key, target, context.folder, self.console.warn)
 
-    def _train(self, prepared: Prepared, spec: StageSpec, context: StageContext, log: TrackedRun) -> TrainResult:
+    def _train(self, prepared: PreparedStage, spec: StageSpec, context: StageContext, log: TrackedRun) -> TrainResult:
         team = distributed.current()
         if team is not None:
             log.params({"processes": team.place.world})
-            team.announce(self._order(spec, context))
+            team.broadcast_order(self._order(spec, context))
         with self.console.progress(context.folder.name, prepared.total_steps()) as progress:
-            told = training_context(
+            told = build_training_context(
                 prepared,
                 context,
                 observe=None if prepared.diagnosis is None else prepared.diagnosis.observe,
@@ -253,7 +253,7 @@ class Stages:
                 progress=progress,
                 stop=self.contexts.stop,
                 resume=(context.folder / "checkpoints").is_dir(),
-                identity=training_identity(spec, context, prepared),
+                identity=build_training_identity(spec, context, prepared),
                 team=team,
             )
             return train_prepared(prepared, told)

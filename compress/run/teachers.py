@@ -9,12 +9,12 @@ from pathlib import Path
 from compress.contracts import Override, StageSpec
 from compress.errors import UserError, did_you_mean, nearest
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.ensemble import Ensemble, Member, together
+from compress.modelfolder.ensemble import Ensemble, Member, normalize_weights
 from compress.modelfolder.resolve import resolve
 from compress.recipe import LoadedRecipe, Recipe, TeacherRow
 from compress.recipe.library import SUFFIXES
 from compress.recipe.library import names as recipe_names
-from compress.stages.shared.stage import Outline, outline_of
+from compress.stages.shared.stage import ModelShape, read_shape
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Teachers:
         found = {name: modelfolder.fingerprint(folder) for name, folder in folders.items() if folder is not None}
         return found if self.ensemble is None else {**found, "teacher": self.ensemble.fingerprint}
 
-    def outlines(self) -> tuple[Outline | None, Outline | None]:
+    def read_shapes(self) -> tuple[ModelShape | None, ModelShape | None]:
         """Of the two folders."""
-        task = None if self.task is None else outline_of(self.task)
-        return task, task if self.general == self.task else None if self.general is None else outline_of(self.general)
+        task = None if self.task is None else read_shape(self.task)
+        return task, task if self.general == self.task else None if self.general is None else read_shape(self.general)
 
 
 def is_recipe(name: str) -> bool:
@@ -47,7 +47,7 @@ def is_recipe(name: str) -> bool:
     return name in recipe_names() or name.endswith(SUFFIXES)
 
 
-def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool = True) -> Teachers:
+def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool = True) -> Teachers:
     """The teachers of a recipe, `name` being that of a model folder. inputs: may hold `general_teacher`.
 
     lead: False for one of several whose head alone teaches.
@@ -83,12 +83,12 @@ def named(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool =
     return Teachers(task, general)
 
 
-def joined(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
+def join_teachers(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
     """Those of each row of `recipe.taught_by` as the recipe's. Raises UserError for several that do not fit."""
     if recipe.teachers is None:
         return made[0]
     names = [row.model if row.seed is None else f"{row.model} (seed {row.seed})" for row in recipe.teachers]
-    weights = together([row.weight for row in recipe.teachers])
+    weights = normalize_weights([row.weight for row in recipe.teachers])
     members = []
     for name, one, weight in zip(names, made, weights, strict=True):
         assert one.task is not None

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from compress.recipe import as_before
-from compress.stages.shared.stage import Prepared, StageContext
+from compress.stages.shared.stage import PreparedStage, StageContext
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.loop import train
 
 
-def training_context(prepared: Prepared, context: StageContext, **more: Any) -> TrainingContext:
+def build_training_context(prepared: PreparedStage, context: StageContext, **more: Any) -> TrainingContext:
     """What the loop is told of a stage. more: the other fields of `TrainingContext`, or in place of the stage's."""
     told = {
         "folder": context.folder,
@@ -27,7 +27,7 @@ def training_context(prepared: Prepared, context: StageContext, **more: Any) -> 
     return TrainingContext(**{**told, **more})
 
 
-def train_prepared(prepared: Prepared, told: TrainingContext) -> TrainResult:
+def train_prepared(prepared: PreparedStage, told: TrainingContext) -> TrainResult:
     """Train the module of a stage that has one; raises what `train` raises."""
     assert prepared.module is not None
     assert prepared.source is not None
@@ -35,7 +35,7 @@ def train_prepared(prepared: Prepared, told: TrainingContext) -> TrainResult:
     return train(prepared.module, prepared.source, prepared.plan, told)
 
 
-def training_identity(spec: Any, context: StageContext, prepared: Prepared) -> dict[str, str]:
+def build_training_identity(spec: Any, context: StageContext, prepared: PreparedStage) -> dict[str, str]:
     """What must be the same for a checkpoint to be continued, and in all processes that train together."""
     stage = hashlib.sha256(
         json.dumps(as_before(spec.model_dump(mode="json"), spec.kind), sort_keys=True).encode()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compress.contracts import FAKE
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.report.plots import Level, waterfall_chart
 from compress.report.rows import markdown, title
 from compress.run.publish import RESAMPLES
@@ -25,7 +25,7 @@ class Step:
     """One model of the chain, in its order. name: of the stage, or of the model that the chain starts from."""
 
     name: str
-    measured: Measured
+    measured: MeasuredModel
 
     @property
     def values(self) -> Mapping[str, float]:

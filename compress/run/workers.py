@@ -18,10 +18,10 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import load_recipe
 from compress.run.selection import Selection
 from compress.run.sources import Sources
-from compress.run.train import train_prepared, training_context, training_identity
+from compress.run.train import build_training_context, build_training_identity, train_prepared
 from compress.stages.shared.stage import StageContext
 from compress.storage.signals import StopFlag
-from compress.training.context import Unheard
+from compress.training.context import NullLog
 from compress.training.distributed import PeerError, Team
 
 
@@ -35,7 +35,7 @@ def follow(team: Team, options: RunOptions) -> NoReturn:
     with StopFlag() as stop:
         while True:
             try:
-                order = team.hear()
+                order = team.receive_order()
             except Stopped:
                 raise SystemExit(ExitCode.STOPPED) from None
             if "end" in order:
@@ -69,13 +69,13 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
         )
         prepared = registry.stage_class(spec.kind)(spec, context).prepare()
         with console.progress("", None) as progress:
-            told = training_context(
+            told = build_training_context(
                 prepared,
                 context,
-                log=Unheard(),
+                log=NullLog(),
                 progress=progress,
                 stop=stop,
-                identity=training_identity(spec, context, prepared),
+                identity=build_training_identity(spec, context, prepared),
                 team=team,
             )
     except BaseException as error:

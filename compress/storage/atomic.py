@@ -27,8 +27,8 @@ from compress.storage.disk import (
     fsync_folder,
     human_bytes,
     make_folder,
+    report_write_errors,
     require_free,
-    telling,
 )
 from compress.storage.faults import fault, point
 from compress.storage.manifest import FileRecord, is_ours, newest_valid, read_manifest, verify_folder
@@ -51,7 +51,7 @@ __all__ = [
     "remove_folder",
     "require_free",
     "set_aside",
-    "telling",
+    "report_write_errors",
     "verify_folder",
     "write_bytes",
     "write_json",
@@ -111,8 +111,8 @@ def write_safetensors(
 
 def _write(path: Path, chunks: Iterable[bytes | memoryview], size: int) -> None:
     make_folder(path.parent)
-    with telling(path, size), temporary.writing_in(path.parent):
-        temp = temporary.beside(path, temporary.NEW)
+    with report_write_errors(path, size), temporary.hold_writer_lock(path.parent):
+        temp = temporary.make_name_beside(path, temporary.NEW)
         try:
             descriptor = _create(temp)
             with os.fdopen(descriptor, "wb", buffering=0) as file:
@@ -162,11 +162,11 @@ def new_folder(
         make_folder(path.parent)
     _refuse_occupied(path, replace)
     with contextlib.ExitStack() as scope:
-        with telling(path, needed):
-            scope.enter_context(temporary.writing_in(path.parent))
-        temp, filled = temporary.beside(path, temporary.NEW), False
+        with report_write_errors(path, needed):
+            scope.enter_context(temporary.hold_writer_lock(path.parent))
+        temp, filled = temporary.make_name_beside(path, temporary.NEW), False
         try:
-            with telling(path, needed):
+            with report_write_errors(path, needed):
                 temp.mkdir()
                 fault(_FOLDER_CREATED)
             yield temp
@@ -181,7 +181,7 @@ def new_folder(
             if isinstance(error, UserError) and str(temp) in (error.where or ""):
                 raise _renamed(error, temp, path) from error
             raise
-        with telling(path, needed):
+        with report_write_errors(path, needed):
             _publish(temp, path, replace)
 
 
@@ -194,9 +194,9 @@ def remove_folder(path: str | os.PathLike[str]) -> None:
     if not os.path.lexists(folder):
         return
     _refuse_foreign(folder, "cannot be removed")
-    with telling(folder), temporary.writing_in(folder.parent):
+    with report_write_errors(folder), temporary.hold_writer_lock(folder.parent):
         fault(_REMOVE_BEGUN)
-        aside = temporary.beside(folder, temporary.DELETED)
+        aside = temporary.make_name_beside(folder, temporary.DELETED)
         os.rename(folder, aside)
         fault(_REMOVE_RENAMED)
         fsync_folder(folder.parent)
@@ -211,7 +211,7 @@ def set_aside(path: str | os.PathLike[str]) -> Path:
     folder = Path(os.path.abspath(path))
     free = (folder.with_name(f"{folder.name}.changed-{n}") for n in itertools.count(1))
     aside = next(one for one in free if not os.path.lexists(one))
-    with telling(folder):
+    with report_write_errors(folder):
         os.rename(folder, aside)
         fsync_folder(folder.parent)
     return aside
@@ -232,7 +232,7 @@ def _refuse_foreign(path: Path, what: str) -> None:
         why = "it is a symbolic link" if path.is_symlink() else "it is not a folder"
     elif not is_ours(path):
         why = "it has no manifest.json that compress wrote"
-    elif others := manifest.unlisted(path):
+    elif others := manifest.find_unlisted(path):
         why = f"it contains other files: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"
     if why is not None:
         raise UserError(what, where=str(path), why=why, do="move it to another place", code=ExitCode.REFUSED)
@@ -301,7 +301,7 @@ def _swap(temp: Path, path: Path) -> Path:
     """
     if _exchange(temp, path):
         return temp
-    old = temporary.beside(path, temporary.OLD)
+    old = temporary.make_name_beside(path, temporary.OLD)
     os.rename(path, old)
     try:
         fault(_FOLDER_ASIDE)

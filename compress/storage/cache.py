@@ -34,7 +34,7 @@ def private_folder(name: str) -> Path:
     Raises UserError (environment) when it is a link, or belongs to somebody else.
     """
     place = atomic.make_folder(cache_folder()) / name
-    with atomic.telling(place):
+    with atomic.report_write_errors(place):
         with suppress(FileExistsError):
             place.mkdir(mode=0o700)
         status = place.lstat()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from compress.errors import ExitCode, UserError
 from compress.storage import temporary
-from compress.storage.disk import fsync_folder, make_folder, require_free, telling
+from compress.storage.disk import fsync_folder, make_folder, report_write_errors, require_free
 from compress.storage.faults import fault, point
 
 _COPIED = point("database.after_copy")
@@ -28,8 +28,8 @@ def copy_database(source: str | os.PathLike[str], target: str | os.PathLike[str]
         raise UserError("exists already", where=str(path), do="choose another file", code=ExitCode.REFUSED)
     make_folder(path.parent)
     require_free(path, Path(source).stat().st_size)
-    with telling(path), temporary.writing_in(path.parent):
-        temp = temporary.beside(path, temporary.NEW)
+    with report_write_errors(path), temporary.hold_writer_lock(path.parent):
+        temp = temporary.make_name_beside(path, temporary.NEW)
         try:
             copy_content(source, temp)
             descriptor = os.open(temp, os.O_RDONLY | os.O_CLOEXEC)

@@ -68,7 +68,7 @@ def explain(error: OSError, path: str | os.PathLike[str], needed: int | None = N
 
 
 @contextmanager
-def telling(path: str | os.PathLike[str], needed: int | None = None) -> Iterator[None]:
+def report_write_errors(path: str | os.PathLike[str], needed: int | None = None) -> Iterator[None]:
     """Inside this block an OSError means that writing `path` failed, and leaves as a UserError that says so."""
     try:
         yield
@@ -91,7 +91,7 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
         raise UserError("a path cannot contain a NUL character", where=os.fspath(path), do="choose another path")
     here = Path(os.path.abspath(path))
     missing = []
-    with telling(here):
+    with report_write_errors(here):
         while not here.is_dir():
             missing.append(here)
             if here == here.parent:

@@ -87,7 +87,7 @@ def fault(name: str) -> None:
 
 
 @contextmanager
-def armed(name: str, action: str, nth: int = 1) -> Iterator[None]:
+def arm_fault(name: str, action: str, nth: int = 1) -> Iterator[None]:
     """Arm one point inside this process for the length of a block; the count of hits starts at zero."""
     global _armed
     if name not in POINTS:
@@ -105,7 +105,7 @@ def armed(name: str, action: str, nth: int = 1) -> Iterator[None]:
 
 
 @contextmanager
-def recorded() -> Iterator[list[tuple[str, int]]]:
+def record_points() -> Iterator[list[tuple[str, int]]]:
     """The (name, nth) of every point passed inside the block, in order: what a test then kills at, one by one."""
     global _record
     hits: list[tuple[str, int]] = []

@@ -49,7 +49,7 @@ _COLON = re.compile(r"\s*:")
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[tuple[FileIO, int]]:
+def open_plain_file(path: str | os.PathLike[str]) -> Iterator[tuple[FileIO, int]]:
     """(unbuffered file, size in bytes) of a plain file that is there and not empty; a UserError for anything else."""
     where = os.fspath(path)
     try:
@@ -73,7 +73,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[FileIO, int]]:
 
 def read_bytes(path: str | os.PathLike[str], limit: int) -> bytes:
     """The content of a file of at most `limit` bytes."""
-    with opened(path) as (file, size):
+    with open_plain_file(path) as (file, size):
         if size > limit:
             why = f"{human_bytes(size)}, at most {human_bytes(limit)}"
             raise UserError("the file is too large", where=os.fspath(path), why=why)

@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Pretrained(Protocol):
+class SavableModel(Protocol):
     """A model or a tokenizer of transformers."""
 
     def save_pretrained(self, folder: str, /) -> object: ...
 
 
-class Saved(Protocol):
+class SavableDataset(Protocol):
     """A `Dataset` or a `DatasetDict` of datasets."""
 
     def save_to_disk(self, folder: str, /) -> None: ...
 
 
-def write_pretrained(folder: Path, *objects: Pretrained) -> None:
+def write_pretrained(folder: Path, *objects: SavableModel) -> None:
     """Write each into `folder`, which is there. Give a temporary folder that becomes final as a whole."""
     for one in objects:
         one.save_pretrained(str(folder))
 
 
-def write_dataset(folder: Path, dataset: Saved) -> None:
+def write_dataset(folder: Path, dataset: SavableDataset) -> None:
     """Write `dataset` into `folder`, which is there. Give a temporary folder that becomes final as a whole."""
     dataset.save_to_disk(str(folder))

@@ -107,7 +107,7 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if i % 2 else (0, 0, part) for i, part in enumerate(parts)]
 
 
-def unlisted(folder: Path) -> list[str]:
+def find_unlisted(folder: Path) -> list[str]:
     """Files below `folder` that its manifest does not list: somebody else put them there."""
     return sorted(set(files_below(folder)) - set(read_manifest(folder)) - {NAME})
 

@@ -36,7 +36,7 @@ _BEFORE_DELETE = point("clean.before_delete")
 _AFTER_DELETE = point("clean.after_delete")
 
 
-def beside(target: Path, kind: str) -> Path:
+def make_name_beside(target: Path, kind: str) -> Path:
     """A fresh temporary name next to `target`. UserError when the target's own name leaves no room for it."""
     name = target.name
     if len(os.fsencode(name)) > _LONGEST:
@@ -55,7 +55,7 @@ def parse(name: str) -> tuple[str, str] | None:
 
 
 @contextlib.contextmanager
-def writing_in(folder: Path) -> Iterator[None]:
+def hold_writer_lock(folder: Path) -> Iterator[None]:
     """Hold the shared lock of a writer on `folder`; the first one in removes what dead writers left."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -69,7 +69,7 @@ def writing_in(folder: Path) -> Iterator[None]:
 
 def clean(folder: str | os.PathLike[str]) -> None:
     """Restore what an interrupted replacement moved aside in `folder`, delete what dead writers left there."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), writing_in(Path(folder)):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), hold_writer_lock(Path(folder)):
         pass
 
 

@@ -76,7 +76,7 @@ def read_safetensors_header(
     Raises UserError with one line for a file that is missing, empty, something else (zip, pickle, HTML, git-lfs
     pointer …), truncated, too long, or whose header is oversized, malformed, ambiguous or disagrees with itself.
     """
-    with foreign.opened(path) as (file, size):
+    with foreign.open_plain_file(path) as (file, size):
         return _header(file, size, str(path), max_tensors, max_header)
 
 
@@ -93,7 +93,7 @@ def load_safetensors(
     Raises UserError as `read_safetensors_header` does, for a name that is not there, and, with `finite`, for a NaN or
     an infinity, naming the tensor (exit 4).
     """
-    with foreign.opened(path) as (file, size):
+    with foreign.open_plain_file(path) as (file, size):
         header = _header(file, size, str(path), max_tensors, max_header)
         wanted = header.tensors if names is None else _choose(header, names, str(path))
         tensors = {name: _read(file, header.data_start, info, str(path)) for name, info in wanted.items()}

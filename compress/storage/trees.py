@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compress.errors import ExitCode, UserError
 from compress.storage import manifest, temporary
-from compress.storage.disk import fsync_folder, telling
+from compress.storage.disk import fsync_folder, report_write_errors
 from compress.storage.faults import fault, point
 
 _ASIDE = point("tree.after_rename")
@@ -30,8 +30,8 @@ def remove_tree(path: str | os.PathLike[str], below: str | os.PathLike[str]) -> 
         why = f"it is a link, a file, or not below {root}"
         raise UserError("cannot be removed", where=str(folder), why=why, code=ExitCode.REFUSED)
     size = tree_bytes(folder)
-    with telling(folder), temporary.writing_in(folder.parent):
-        aside = temporary.beside(folder, temporary.DELETED)
+    with report_write_errors(folder), temporary.hold_writer_lock(folder.parent):
+        aside = temporary.make_name_beside(folder, temporary.DELETED)
         os.rename(folder, aside)
         fault(_ASIDE)
         fsync_folder(folder.parent)
@@ -90,7 +90,7 @@ def restore_names(folder: str | os.PathLike[str]) -> None:
         return
     files = manifest.read_manifest(root)
     there = {record: name for name, record in files.items() if (root / name).is_file()}
-    with telling(root):
+    with report_write_errors(root):
         for name, record in files.items():
             if (root / name).exists() or record not in there:
                 continue

@@ -5,23 +5,23 @@ locked or broken database, a full disk of another machine never stop or slow a t
 what was missed.
 """
 
-from compress.tracking.run import Parent, TrackedRun, experiment, open_asked, open_run
-from compress.tracking.state import stored_run_id
+from compress.tracking.run import Parent, TrackedRun, experiment, open_requested_run, open_run
+from compress.tracking.state import read_stored_run_id
 from compress.tracking.store import Store, resolve_store
-from compress.tracking.sync import Synced, sync
+from compress.tracking.sync import SyncedRun, sync
 from compress.tracking.view import deep_link, ui_lines
 
 __all__ = [
     "Parent",
     "Store",
-    "Synced",
+    "SyncedRun",
     "TrackedRun",
     "deep_link",
     "experiment",
-    "open_asked",
+    "open_requested_run",
     "open_run",
     "resolve_store",
-    "stored_run_id",
+    "read_stored_run_id",
     "sync",
     "ui_lines",
 ]

@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedArchive:
     """folder: the archive.  runs, models: in it.  left_out: sentences on files that could not be read."""
 
     folder: Path
@@ -39,7 +39,7 @@ class Exported:
 
 def export_runs(
     store: Store, names: Sequence[str], experiment: str | None, target: Path, say: Say = lambda _: None
-) -> Exported:
+) -> ExportedArchive:
     """Write the runs with these names and those below them (none named: all, or all of the experiment) to `target`.
 
     Raises UserError when `target` exists, and for a name that no run has. A run whose artifacts are gone is written
@@ -69,7 +69,7 @@ def export_runs(
         views = {experiments[e].name: _views(experiments[e].tags) for e in concerned}
         index = Index(store=store.shown, runs=[r.info.run_id for r in runs], experiments=views)
         atomic.write_json(temp / INDEX, index.model_dump())
-    return Exported(Path(target), len(runs), len(models), left_out)
+    return ExportedArchive(Path(target), len(runs), len(models), left_out)
 
 
 def _chosen(store: Store, client: MlflowClient, names: Sequence[str], experiment: str | None) -> list[Run]:

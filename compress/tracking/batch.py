@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from compress.tracking.names import TAG_LIMIT, cut
+from compress.tracking.names import TAG_LIMIT, truncate_text
 
 # MLflow takes 1000 things a call, at most 100 of them parameters and 100 tags.
 METRICS_PER_CALL = 800
@@ -94,7 +94,7 @@ class Batch:
         elif op == "tags":
             self.tags.update(record["values"])
         elif op == "note":
-            self.tags["mlflow.note.content"] = cut(record["text"], TAG_LIMIT)
+            self.tags["mlflow.note.content"] = truncate_text(record["text"], TAG_LIMIT)
         else:
             return False
         self.records += 1

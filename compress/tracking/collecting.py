@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compress.errors import UserError
 from compress.storage.trees import remove_tree, tree_bytes
-from compress.tracking.places import ARTIFACTS, local_path, own_database, rows, shrink
+from compress.tracking.places import ARTIFACTS, local_path, open_own_database, rows, shrink
 from compress.tracking.store import Store, open_client, short
 
 _RUN = re.compile(r"[0-9a-f]{32}")
@@ -19,7 +19,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
-class Gone:
+class Removal:
     """Something to remove. kind: run, model, experiment (their rows and files) or orphan (files alone).
 
     path: its folder; None where it has none here.
@@ -36,7 +36,7 @@ class Gone:
 class Garbage:
     """gone: what is to be removed.  kept: sentences on what stays though its run was deleted."""
 
-    gone: list[Gone]
+    gone: list[Removal]
     kept: list[str]
 
     @property
@@ -47,14 +47,14 @@ class Garbage:
 def garbage(store: Store, older_than_days: float = 0.0) -> Garbage:
     """What `collect` would remove: runs, models and experiments that were deleted at least so long ago, and folders of
     artifacts that belong to none. A deleted run whose model is a version in the registry stays. Changes nothing."""
-    database = own_database(store, "compress runs gc")
+    database = open_own_database(store, "compress runs gc")
     root = database.parent / ARTIFACTS
     folders = list(_folders(root))  # before the rows are read: a run that begins now has its row first
     before = int(time.time() * 1000 - older_than_days * DAY_MS)
     versions = rows(database, "SELECT name, version, run_id, source, storage_location FROM model_versions")
     held = {str(run): f"{name}/{version}" for name, version, run, *_ in versions if run}
     sources = " ".join(str(text) for *_, source, place in versions for text in (source, place) if text)
-    gone: list[Gone] = []
+    gone: list[Removal] = []
     kept: list[str] = []
     runs = rows(database, "SELECT run_uuid, name, artifact_uri, lifecycle_stage, deleted_time FROM runs")
     leaving: set[str] = set()
@@ -82,7 +82,7 @@ def garbage(store: Store, older_than_days: float = 0.0) -> Garbage:
     known = {run for run, *_ in runs} | {model for model, *_ in models}
     places = [p for *_, p in _places(runs, models, versions)]
     gone += [
-        Gone("orphan", folder.name, "", folder, tree_bytes(folder))
+        Removal("orphan", folder.name, "", folder, tree_bytes(folder))
         for folder in folders
         if folder.name not in known and not any(p.is_relative_to(folder) for p in places)
     ]
@@ -92,7 +92,7 @@ def garbage(store: Store, older_than_days: float = 0.0) -> Garbage:
 
 def collect(store: Store, found: Garbage) -> int:
     """Remove it for good, rows first, so that what a kill leaves is an orphan; returns the bytes of files."""
-    database = own_database(store, "compress runs gc")
+    database = open_own_database(store, "compress runs gc")
     root = database.parent / ARTIFACTS
     tables = open_client(store)._tracking_client.store
     removals = {
@@ -135,14 +135,14 @@ def _inside(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink())
 
 
-def _gone(kind: str, identity: str, name: str, place: str, root: Path) -> Gone:
+def _gone(kind: str, identity: str, name: str, place: str, root: Path) -> Removal:
     """Its folder is `…/<id>`, above the `artifacts` that the store names; files elsewhere are not ours to remove."""
     path = local_path(place or "")
     if path is not None:
         path = path.parent if path.name == "artifacts" and path.parent.name == identity else path
     if path is None or root not in path.parents or path.name != identity or not path.is_dir():
-        return Gone(kind, identity, name or "", None, 0)
-    return Gone(kind, identity, name or "", path, tree_bytes(path))
+        return Removal(kind, identity, name or "", None, 0)
+    return Removal(kind, identity, name or "", path, tree_bytes(path))
 
 
 def _places(runs: list, models: list, versions: list) -> Iterable[tuple[str, Path]]:
@@ -155,7 +155,7 @@ def _places(runs: list, models: list, versions: list) -> Iterable[tuple[str, Pat
             yield owner, path
 
 
-def _experiments(database: Path, leaving: set[str]) -> list[Gone]:
+def _experiments(database: Path, leaving: set[str]) -> list[Removal]:
     """Deleted experiments in which no run or model is left."""
     deleted = rows(database, "SELECT experiment_id, name FROM experiments WHERE lifecycle_stage = 'deleted'")
     found = []
@@ -163,5 +163,5 @@ def _experiments(database: Path, leaving: set[str]) -> list[Gone]:
         runs = {r for (r,) in rows(database, f"SELECT run_uuid FROM runs WHERE experiment_id = {int(identity)}")}
         of_models = f"SELECT source_run_id FROM logged_models WHERE experiment_id = {int(identity)}"
         if runs <= leaving and all(run in leaving for (run,) in rows(database, of_models)):
-            found.append(Gone("experiment", str(identity), name, None, 0))
+            found.append(Removal("experiment", str(identity), name, None, 0))
     return found

@@ -24,7 +24,7 @@ _MOST = 1000
 
 
 @dataclass(frozen=True)
-class Doomed:
+class RunToDelete:
     """A run that is to go. below: it goes because a run above it does.  bytes: of its artifacts and models on this
     machine; None where they lie elsewhere.  models: logged models.  versions: `name/3` of the registry."""
 
@@ -35,7 +35,7 @@ class Doomed:
     versions: tuple[str, ...] = ()
 
 
-def doomed(store: Store, names: Sequence[str]) -> list[Doomed]:
+def find_runs_to_delete(store: Store, names: Sequence[str]) -> list[RunToDelete]:
     """The runs with these ids, begins of ids or names, and all runs below them, each once.
 
     Raises UserError for a name that no run has, for a run that still runs, and for one whose model holds an alias of
@@ -43,7 +43,7 @@ def doomed(store: Store, names: Sequence[str]) -> list[Doomed]:
     """
     client = open_client(store)
     experiments = {e.experiment_id: e.name for e in all_experiments(client)}
-    found: dict[str, Doomed] = {}
+    found: dict[str, RunToDelete] = {}
     for name in names:
         asked = client.get_run(find_run(store, name).run_id)
         for place, run in enumerate(with_children(client, asked, list(experiments))):
@@ -52,7 +52,7 @@ def doomed(store: Store, names: Sequence[str]) -> list[Doomed]:
     return list(found.values())
 
 
-def delete(store: Store, runs: Sequence[Doomed]) -> int:
+def delete(store: Store, runs: Sequence[RunToDelete]) -> int:
     """Mark them as deleted, those below first; how many were there still."""
     client = open_client(store)
     done = 0
@@ -80,7 +80,7 @@ def with_children(client: MlflowClient, run: Run, experiments: list[str]) -> lis
     return list(found.values())
 
 
-def _doom(client: MlflowClient, run: Run, experiments: dict[str, str], *, below: bool) -> Doomed:
+def _doom(client: MlflowClient, run: Run, experiments: dict[str, str], *, below: bool) -> RunToDelete:
     row = row_of(run, experiments)
     _refuse_live(row)
     versions = client.search_model_versions(f"run_id = '{run.info.run_id}'")
@@ -101,7 +101,7 @@ def _doom(client: MlflowClient, run: Run, experiments: dict[str, str], *, below:
     sizes = [_size(place) for place in places if place]
     known = [size for size in sizes if size is not None]
     named = tuple(f"{v.name}/{v.version}" for v in versions)
-    return Doomed(row, below, sum(known) if len(known) == len(sizes) else None, len(models), named)
+    return RunToDelete(row, below, sum(known) if len(known) == len(sizes) else None, len(models), named)
 
 
 def _refuse_live(row: RunRow) -> None:

@@ -15,7 +15,7 @@ from compress.tracking.listing import Page, all_experiments, experiment_named, f
 from compress.tracking.models import KEY_TAG
 from compress.tracking.reading import PARENT
 from compress.tracking.store import Store, open_client, short
-from compress.tracking.view import DEFAULT_QUALITY, contest_state, lineage_state, write_view
+from compress.tracking.view import DEFAULT_QUALITY, criteria_state, lineage_state, write_view
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -90,7 +90,7 @@ def _contest(client: MlflowClient, run: Run) -> Page:
         )
         if cuts:
             return _written(
-                client, at, "contest", f"Contest {_name(at)}", contest_state(_quality(cuts), at.info.run_id)
+                client, at, "contest", f"Contest {_name(at)}", criteria_state(_quality(cuts), at.info.run_id)
             )
         at = _above(client, at)
     raise UserError(

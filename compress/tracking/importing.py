@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedRun:
     """One run of the archive. run_id: in this store.  why_not: it was left out because of this."""
 
     archived: str
@@ -38,7 +38,7 @@ class Imported:
     why_not: str = ""
 
 
-def import_runs(store: Store, source: Path, say: Say = lambda _: None) -> list[Imported]:
+def import_runs(store: Store, source: Path, say: Say = lambda _: None) -> list[ImportedRun]:
     """Make the runs of an archive in the store; a run that is there already is left out and said.
 
     Ids are the store's own; the tag `compress.imported_from` holds the old one, and `compress runs show` knows both.
@@ -56,7 +56,7 @@ def import_runs(store: Store, source: Path, say: Say = lambda _: None) -> list[I
         there = _there(client, experiments, told)
         if there is not None:
             ids[identity] = there
-            done.append(Imported(identity, name, there, "the store already has it"))
+            done.append(ImportedRun(identity, name, there, "the store already has it"))
             continue
         where = ensure_experiment(client, store, told.experiment, None)
         for tag, value in index.experiments.get(told.experiment, {}).items():
@@ -65,7 +65,7 @@ def import_runs(store: Store, source: Path, say: Say = lambda _: None) -> list[I
         if where not in experiments:
             experiments.append(where)
         ids[identity] = _make(client, where, told, ids, source)
-        done.append(Imported(identity, name, ids[identity]))
+        done.append(ImportedRun(identity, name, ids[identity]))
         if number % 100 == 0:
             say(f"{number} of {len(index.runs)} runs")
     return done
@@ -78,7 +78,7 @@ def _checked(source: Path) -> Index:
     reasons = atomic.verify_folder(source)
     if reasons:
         raise UserError("the archive is damaged", where=str(source), why=reasons[0], code=ExitCode.DATA)
-    others = manifest.unlisted(source)
+    others = manifest.find_unlisted(source)
     if others:
         why = f"its manifest does not list {printable(others[0], 100)}"
         raise UserError(

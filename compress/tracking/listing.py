@@ -12,7 +12,7 @@ from compress.errors import UserError, did_you_mean, printable
 from compress.storage.lock import status as lock_status
 from compress.tracking import records as rec
 from compress.tracking.models import FROM_TAG, KEY_TAG
-from compress.tracking.reading import Listed, Reader, StoredRun
+from compress.tracking.reading import ListedRun, Reader, StoredRun
 from compress.tracking.store import Store, open_client
 from compress.tracking.view import PREFIX, TAG
 
@@ -74,7 +74,7 @@ def list_runs(store: Store, experiment: str | None = None, limit: int = 50, *, d
 def find_run(store: Store, name: str, experiment: str | None = None) -> RunRow:
     """The newest run with this id, or this name, of the experiment if one is named. UserError when there is none."""
     reader = Reader(store)
-    listed, imported = _among(reader, experiment, deleted=False), reader.tagged(FROM_TAG)
+    listed, imported = _among(reader, experiment, deleted=False), reader.read_tag_values(FROM_TAG)
     for run in listed:
         ids = [one for one in (run.run_id, imported.get(run.run_id)) if one]
         if name in ids or run.name == name or (len(name) >= 6 and any(one.startswith(name) for one in ids)):
@@ -83,14 +83,14 @@ def find_run(store: Store, name: str, experiment: str | None = None) -> RunRow:
     raise UserError(f"no run '{printable(name, 80)}' in {store.shown}", do=hint)
 
 
-def _among(reader: Reader, experiment: str | None, *, deleted: bool) -> list[Listed]:
+def _among(reader: Reader, experiment: str | None, *, deleted: bool) -> list[ListedRun]:
     """The runs of the experiment, else of all that are not deleted, the newest first."""
     gone = reader.experiments()
     if experiment is not None and experiment not in gone:
         raise _no_experiment(experiment, gone)
     return [
         run
-        for run in reader.listed()
+        for run in reader.list_runs()
         if run.deleted == deleted and (run.experiment == experiment if experiment else not gone[run.experiment])
     ]
 

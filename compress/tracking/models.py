@@ -29,7 +29,7 @@ VERSIONS_TAG = "mlflow.modelVersions"  # where the page of a LoggedModel looks f
 UPLOAD_SECONDS = "120"
 
 
-class Sending(Protocol):
+class JournalUpload(Protocol):
     """A journal on its way to the store: the run that its records go to. role_tags: tags that its models carry too."""
 
     @property
@@ -61,7 +61,7 @@ def patience() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def attach_model(replay: Sending, client: MlflowClient, record: Record, points: Sequence[Point]) -> None:
+def attach_model(replay: JournalUpload, client: MlflowClient, record: Record, points: Sequence[Point]) -> None:
     """Makes the LoggedModel of a journal's `model` record, or goes on with the one that was begun."""
     folder = replay.place(record["folder"])
     if not folder.is_dir():
@@ -92,7 +92,7 @@ def _upload(client: MlflowClient, model_id: str, folder: Path) -> None:
             client.log_model_artifact(model_id, str(folder / name), None if inner == "." else inner)
 
 
-def _model_id(replay: Sending, client: MlflowClient, record: Record) -> str:
+def _model_id(replay: JournalUpload, client: MlflowClient, record: Record) -> str:
     key = record["key"]
     if key not in replay.state.models:
         replay.state.models[key] = _find(replay, client, key) or _create(replay, client, record)
@@ -100,7 +100,7 @@ def _model_id(replay: Sending, client: MlflowClient, record: Record) -> str:
     return replay.state.models[key]
 
 
-def _find(replay: Sending, client: MlflowClient, key: str) -> str | None:
+def _find(replay: JournalUpload, client: MlflowClient, key: str) -> str | None:
     assert replay.state.experiment_id is not None
     found = client.search_logged_models(
         [replay.state.experiment_id], filter_string=f"tags.`{KEY_TAG}` = '{key}'", max_results=1
@@ -108,7 +108,7 @@ def _find(replay: Sending, client: MlflowClient, key: str) -> str | None:
     return found[0].model_id if found else None
 
 
-def _create(replay: Sending, client: MlflowClient, record: Record) -> str:
+def _create(replay: JournalUpload, client: MlflowClient, record: Record) -> str:
     assert replay.state.experiment_id is not None
     return client.create_logged_model(
         experiment_id=replay.state.experiment_id,
@@ -120,7 +120,7 @@ def _create(replay: Sending, client: MlflowClient, record: Record) -> str:
     ).model_id
 
 
-def _show_on_run(replay: Sending, client: MlflowClient, model_id: str) -> None:
+def _show_on_run(replay: JournalUpload, client: MlflowClient, model_id: str) -> None:
     from mlflow.entities import LoggedModelOutput
 
     outputs = client.get_run(replay.run_id).outputs
@@ -128,7 +128,7 @@ def _show_on_run(replay: Sending, client: MlflowClient, model_id: str) -> None:
         client.log_outputs(replay.run_id, [LoggedModelOutput(model_id, step=0)])
 
 
-def register_model(replay: Sending, client: MlflowClient, record: Record) -> None:
+def register_model(replay: JournalUpload, client: MlflowClient, record: Record) -> None:
     """A version of a registered model from a LoggedModel of this run, and its alias."""
     model_id = replay.state.models.get(record["model"])
     if model_id is None:
@@ -162,7 +162,7 @@ def _version_of(client: MlflowClient, name: str, key: str) -> str | None:
     return None
 
 
-def _new_version(replay: Sending, client: MlflowClient, record: Record, model_id: str) -> str:
+def _new_version(replay: JournalUpload, client: MlflowClient, record: Record, model_id: str) -> str:
     return new_version(replay.store, client, record["name"], model_id, replay.run_id, {KEY_TAG: record["model"]})
 
 

@@ -65,12 +65,12 @@ def model_name(name: str) -> str:
     return "".join("-" if c in "/:.%\"'" else c for c in printable(clean_key(name), 200))
 
 
-def cut(text: str, limit: int) -> str:
+def truncate_text(text: str, limit: int) -> str:
     """`text`, cut to `limit` characters with an ellipsis that shows it."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def rounded(value: float) -> float:
+def round_figure(value: float) -> float:
     """Six significant digits, whole numbers exact: the table prints every digit it is given."""
     if value == int(value) and abs(value) < 2**53:
         return float(value)
@@ -90,7 +90,7 @@ def split_metrics(values: Mapping[str, float], step: int | None) -> tuple[dict[s
             bad.append(name)
             continue
         if math.isfinite(value):
-            finite[name] = rounded(value)
+            finite[name] = round_figure(value)
         else:
             tags[NONFINITE + name] = str(value) if step is None else f"{value} at step {step}"
     return finite, tags, bad
@@ -113,7 +113,7 @@ def redact(text: str, hidden: Sequence[str] | None = None) -> str:
 def text_values(values: Mapping[str, Any], limit: int) -> dict[str, str]:
     """Parameters or tags as the store takes them: clean keys, no secrets, not too long."""
     hidden = secrets()
-    return {clean_key(k): cut(redact(_as_text(v), hidden), limit) for k, v in values.items()}
+    return {clean_key(k): truncate_text(redact(_as_text(v), hidden), limit) for k, v in values.items()}
 
 
 def _as_text(value: Any) -> str:

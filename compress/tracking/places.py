@@ -25,7 +25,7 @@ def local_path(place: str) -> Path | None:
     return Path(place) if place.startswith("/") else None
 
 
-def own_database(store: Store, command: str) -> Path:
+def open_own_database(store: Store, command: str) -> Path:
     """The sqlite file of the store, opened once so that its tables are of this MLflow. UserError for other stores."""
     if store.database is None:
         server = "a server" if store.is_server else "a database server"
@@ -50,7 +50,7 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def changing(database: Path) -> Iterator[sqlite3.Connection]:
+def open_transaction(database: Path) -> Iterator[sqlite3.Connection]:
     """A connection whose changes are made together when the block ends well, and not at all when it raises."""
     try:
         with closing(sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)) as connection:

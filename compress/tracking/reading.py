@@ -33,7 +33,7 @@ TAGS = ("compress.", "measured.", PARENT)
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRun:
     """A run by name. deleted: marked so in the store, which keeps it until it is collected.  status: the store's."""
 
     run_id: str
@@ -74,7 +74,7 @@ class Reader:
         self.empty = store.database is not None and there is None
         self._database = there if there is not None and schema_version(there) == newest_version() else None
 
-    def listed(self) -> list[Listed]:
+    def list_runs(self) -> list[ListedRun]:
         """Every run, the newest first, deleted ones too."""
         if self.empty:
             return []
@@ -103,30 +103,30 @@ class Reader:
                 self._database = None
         return {e.name: e.lifecycle_stage != ACTIVE for e in self._experiments()}
 
-    def runs(self, chosen: Sequence[Listed]) -> list[StoredRun]:
+    def runs(self, chosen: Sequence[ListedRun]) -> list[StoredRun]:
         """These runs with their last figures, parameters and tags, in their order."""
         found = self._by_statement(chosen) if self._database is not None else None
         return self._by_client(chosen) if found is None else found
 
     def in_folder(self, folder: str) -> list[str]:
         """Ids of the runs that were made in this folder."""
-        return [run_id for run_id, where in self.tagged("compress.folder").items() if where == folder]
+        return [run_id for run_id, where in self.read_tag_values("compress.folder").items() if where == folder]
 
     def children(self, of: Sequence[str]) -> list[StoredRun]:
         """The runs directly below these, the oldest first, with what was measured."""
         above = set(of)
         if not above or self.empty:
             return []
-        parents = self.tagged(PARENT)
-        chosen = [run for run in self.listed() if not run.deleted and parents.get(run.run_id) in above]
+        parents = self.read_tag_values(PARENT)
+        chosen = [run for run in self.list_runs() if not run.deleted and parents.get(run.run_id) in above]
         return self.runs(chosen[::-1])
 
-    def having(self, tag: str) -> list[StoredRun]:
+    def list_tagged_runs(self, tag: str) -> list[StoredRun]:
         """The runs that have a tag, the oldest first, with what was measured."""
-        ids = self.tagged(tag)
-        return self.runs([run for run in self.listed() if not run.deleted and run.run_id in ids][::-1])
+        ids = self.read_tag_values(tag)
+        return self.runs([run for run in self.list_runs() if not run.deleted and run.run_id in ids][::-1])
 
-    def tagged(self, key: str) -> dict[str, str]:
+    def read_tag_values(self, key: str) -> dict[str, str]:
         """Run id → value of a tag, of the runs that have it."""
         if self.empty:
             return {}
@@ -167,7 +167,7 @@ class Reader:
             except (MlflowException, OSError, UnicodeDecodeError):
                 return None
 
-    def _by_statement(self, chosen: Sequence[Listed]) -> list[StoredRun] | None:
+    def _by_statement(self, chosen: Sequence[ListedRun]) -> list[StoredRun] | None:
         ids = [run.run_id for run in chosen]
         where = " OR ".join(f"key LIKE '{begin}%'" for begin in TAGS)
         try:
@@ -202,7 +202,7 @@ class Reader:
         self._client = self._client or open_client(self.store)
         return self._client
 
-    def _listed_by_client(self) -> list[Listed]:
+    def _listed_by_client(self) -> list[ListedRun]:
         known = {e.experiment_id: e for e in self._experiments()}
         found = []
         for run in self._search(list(known)):
@@ -211,7 +211,7 @@ class Reader:
             found.append(_listed(row, info.lifecycle_stage != ACTIVE or of.lifecycle_stage != ACTIVE))
         return found
 
-    def _by_client(self, chosen: Sequence[Listed]) -> list[StoredRun]:
+    def _by_client(self, chosen: Sequence[ListedRun]) -> list[StoredRun]:
         names = {run.experiment for run in chosen}
         numbers = [e.experiment_id for e in self._experiments() if e.name in names]
         data = {run.info.run_id: run.data for run in self._search(numbers)}
@@ -245,7 +245,7 @@ class Reader:
                 return
 
 
-def named(listed: Sequence[Listed], name: str, shown: str) -> Listed:
+def find_listed_run(listed: Sequence[ListedRun], name: str, shown: str) -> ListedRun:
     """The newest run with this id, begin of an id, or name. UserError for none, and for one that was deleted.
 
     shown: the store, for the message.
@@ -262,7 +262,7 @@ def named(listed: Sequence[Listed], name: str, shown: str) -> Listed:
     raise UserError(f"no run and no model folder '{printable(name, 80)}'", where=shown, do=printable(hint, 400))
 
 
-def in_experiment(listed: Sequence[Listed], experiment: str) -> list[Listed]:
+def in_experiment(listed: Sequence[ListedRun], experiment: str) -> list[ListedRun]:
     """The runs of an experiment that are not deleted. UserError naming the nearest when there is no such experiment."""
     found = [r for r in listed if r.experiment == experiment and not r.deleted]
     if found:
@@ -280,12 +280,14 @@ def local_artifacts(address: str) -> Path | None:
     return Path(address) if address and not parts.scheme else None
 
 
-def _listed(row: Sequence[Any], deleted: bool) -> Listed:
+def _listed(row: Sequence[Any], deleted: bool) -> ListedRun:
     run_id, name, experiment, started, artifacts, status = row
     place = str(artifacts or "")
-    return Listed(str(run_id), str(name or run_id), str(experiment), int(started or 0), place, deleted, str(status))
+    return ListedRun(str(run_id), str(name or run_id), str(experiment), int(started or 0), place, deleted, str(status))
 
 
-def _stored(run: Listed, metrics: Mapping[str, float], params: Mapping[str, str], tags: Mapping[str, str]) -> StoredRun:
+def _stored(
+    run: ListedRun, metrics: Mapping[str, float], params: Mapping[str, str], tags: Mapping[str, str]
+) -> StoredRun:
     said = (dict(metrics), dict(params), dict(tags))
     return StoredRun(run.run_id, run.name, run.experiment, run.started_ms, run.artifacts, *said, run.status)

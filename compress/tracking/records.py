@@ -88,7 +88,7 @@ def user_name() -> str:
 
 
 @dataclass
-class Journalled:
+class JournalContent:
     """What a journal says, read from its beginning."""
 
     records: list[Record]
@@ -113,7 +113,7 @@ class Journalled:
         return RUNNING
 
 
-def read(folder: Path) -> Journalled:
+def read(folder: Path) -> JournalContent:
     """The journal of a run's folder; UserError when there is none or it does not begin as one of ours."""
     path = journal_path(folder)
     if not path.is_file():
@@ -123,7 +123,7 @@ def read(folder: Path) -> Journalled:
         raise UserError(
             "the start of the journal is missing", where=str(path), why="its first record is not a run's start"
         )
-    return Journalled(records)
+    return JournalContent(records)
 
 
 def has_journal(folder: Path) -> bool:

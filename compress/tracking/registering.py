@@ -13,7 +13,7 @@ from compress.errors import ExitCode, UserError, printable
 from compress.tracking import records as rec
 from compress.tracking.listing import all_experiments
 from compress.tracking.models import ensure_registered, new_version, versions_named
-from compress.tracking.names import cut, model_name
+from compress.tracking.names import model_name, truncate_text
 from compress.tracking.run import open_run
 from compress.tracking.state import read_state
 from compress.tracking.store import Store, open_client, short
@@ -66,7 +66,7 @@ def check_alias(alias: str) -> None:
         raise UserError(f"'{printable(alias, 60)}' is not allowed as an alias", where="--as", why=why)
 
 
-def registered_name(name: str) -> str:
+def format_registered_name(name: str) -> str:
     """`name` as the registry takes it."""
     return model_name(name)
 
@@ -93,12 +93,12 @@ def promote(store: Store, name: str, alias: str, candidate: Candidate, experimen
         if found is None:
             model_id, run_id = _logged(client, candidate) or _log(store, candidate, experiment, warn)
             tags = {
-                **{key: cut(value, DESCRIPTION_LIMIT) for key, value in candidate.facts.items()},
+                **{key: truncate_text(value, DESCRIPTION_LIMIT) for key, value in candidate.facts.items()},
                 FINGERPRINT_TAG: candidate.fingerprint,
                 FLAVOUR_TAG: candidate.flavour,
             }
             ensure_registered(client, name)
-            card = cut(candidate.card, DESCRIPTION_LIMIT)
+            card = truncate_text(candidate.card, DESCRIPTION_LIMIT)
             number = new_version(store, client, name, model_id, run_id, tags, card)
             found = Version(name, number, candidate.fingerprint, candidate.flavour, tags)
         client.set_registered_model_alias(name, alias, found.number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compress.errors import UserError
-from compress.tracking.places import ARTIFACTS, changing, local_path, own_database, rows
+from compress.tracking.places import ARTIFACTS, local_path, open_own_database, open_transaction, rows
 from compress.tracking.schema import backup
 from compress.tracking.store import Store
 
@@ -46,7 +46,7 @@ def plan(store: Store, old: Path | None = None, new: Path | None = None) -> Move
     new: where it is now, else the folder that belongs to the store. Raises UserError when `old` cannot be told, or
     nothing leads there.
     """
-    database = own_database(store, "compress runs relocate")
+    database = open_own_database(store, "compress runs relocate")
     if old is None:
         old, guessed = _infer(database)
         new = new or guessed
@@ -74,9 +74,9 @@ def plan(store: Store, old: Path | None = None, new: Path | None = None) -> Move
 
 def relocate(store: Store, move: Move) -> Path:
     """Change the addresses, all or none; returns the copy of the database that was made before."""
-    database = own_database(store, "compress runs relocate")
+    database = open_own_database(store, "compress runs relocate")
     kept = backup(database, "relocate")
-    with changing(database) as connection:
+    with open_transaction(database) as connection:
         for table, column, more in _COLUMNS:
             for before, after in _forms(move.old, move.new):
                 _replace(connection, table, column, more, before, after)

@@ -17,7 +17,7 @@ from compress.storage.journal import read as read_journal
 from compress.tracking import models
 from compress.tracking import records as rec
 from compress.tracking.batch import Batch, Memory, Point
-from compress.tracking.names import DATASET_NAME_LIMIT, DIGEST_LIMIT, SOURCE_LIMIT, cut, redact
+from compress.tracking.names import DATASET_NAME_LIMIT, DIGEST_LIMIT, SOURCE_LIMIT, redact, truncate_text
 from compress.tracking.state import SendState
 from compress.tracking.store import Store, short
 from compress.tracking.view import ensure_view
@@ -32,7 +32,7 @@ _AFTER_SEND = point("tracking.after_send")
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}
 
 
-def refused(error: BaseException) -> bool:
+def is_rejected(error: BaseException) -> bool:
     """True when the store said no to this very content."""
     return getattr(error, "error_code", None) in _REFUSALS
 
@@ -141,7 +141,7 @@ class Replay:
             try:
                 self._log(client, call)
             except Exception as error:
-                if not refused(error):
+                if not is_rejected(error):
                     raise
                 self._known = False  # perhaps it is the run that is not there any more
                 self._check_run(client)
@@ -153,7 +153,7 @@ class Replay:
             try:
                 self._log(client, single)
             except Exception as error:
-                if not refused(error):
+                if not is_rejected(error):
                     raise
                 self._refuse(error)
 
@@ -258,7 +258,7 @@ class Replay:
         except FileNotFoundError as error:
             self._refuse(error)
         except Exception as error:
-            if not refused(error):
+            if not is_rejected(error):
                 raise
             self._refuse(error)
 
@@ -316,9 +316,9 @@ def dataset_record(name: str, digest: str, source: str, context: str) -> rec.Rec
 
     return {
         "op": "dataset",
-        "name": cut(name, DATASET_NAME_LIMIT),
+        "name": truncate_text(name, DATASET_NAME_LIMIT),
         "digest": digest[:DIGEST_LIMIT],
-        "source": json.dumps({"uri": cut(redact(source), SOURCE_LIMIT)}),
+        "source": json.dumps({"uri": truncate_text(redact(source), SOURCE_LIMIT)}),
         "context": context,
     }
 

@@ -22,11 +22,11 @@ from compress.tracking.names import (
     PARAM_LIMIT,
     TAG_LIMIT,
     colour,
-    cut,
     model_name,
     redact,
     split_metrics,
     text_values,
+    truncate_text,
 )
 from compress.tracking.replay import dataset_record
 from compress.tracking.sender import INTERVAL, Sender
@@ -41,7 +41,7 @@ TABLES = "mlflow.loggedArtifacts"
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunEnding:
     """How a run left the store. left: records that are only in the journal; `sync` is the command that sends them."""
 
     status: str
@@ -83,11 +83,11 @@ class TrackedRun:
         self.key: str = start["key"]
         self.name: str = start["name"]
         self.experiment: str = start["experiment"]
-        self._command = cut(str(start["tags"].get("mlflow.source.name", "")), 500)
+        self._command = truncate_text(str(start["tags"].get("mlflow.source.name", "")), 500)
         self._journal, self._written, self._sender, self._tell = journal, written, sender, warn
         self._nonfinite: set[str] = set()
         self._said: set[str] = set()
-        self._ending: Ending | None = None
+        self._ending: RunEnding | None = None
 
     @property
     def run_id(self) -> str | None:
@@ -137,7 +137,7 @@ class TrackedRun:
     def note(self, markdown: str) -> None:
         """The description on the run's page, with the command that made it below."""
         command = f"\n\n```sh\n{self._command}\n```" if self._command else ""
-        self._append({"op": "note", "text": cut(redact(markdown), TAG_LIMIT - len(command)) + command})
+        self._append({"op": "note", "text": truncate_text(redact(markdown), TAG_LIMIT - len(command)) + command})
 
     def dataset(self, name: str, digest: str, source: str = "", context: str = "evaluation") -> None:
         """A data set the run reads. context: `training`, `validation`, `evaluation` …"""
@@ -181,7 +181,7 @@ class TrackedRun:
 
     # --- its end --------------------------------------------------------------------------------------------------
 
-    def finish(self, status: str = rec.FINISHED, seconds: float = FLUSH_SECONDS) -> Ending:
+    def finish(self, status: str = rec.FINISHED, seconds: float = FLUSH_SECONDS) -> RunEnding:
         """Ends the run and waits at most `seconds` for the store. A second call only tells the ending again."""
         if self._ending is not None:
             return self._ending
@@ -189,10 +189,10 @@ class TrackedRun:
         if self._sender is not None:
             self._sender.flush(seconds)
             self._sender.close()
-        sent = self._sender.sent if self._sender else 0
+        sent = self._sender.sent_records if self._sender else 0
         left = max(self._written - sent, 0)
         sync = f"compress sync {_shell(self.folder)}" if left else None
-        self._ending = Ending(status, self.run_id, left, sync)
+        self._ending = RunEnding(status, self.run_id, left, sync)
         if sync:
             self._warn_once(f"tracking: {left} records are not uploaded yet; upload them with: {sync}")
         try:
@@ -276,7 +276,7 @@ def open_run(
     return TrackedRun(folder, start, journal, written, sender, warn, store, held, tables)
 
 
-def open_asked(
+def open_requested_run(
     folder: Path, options: RunOptions, *, method: str, warn: Callable[[str], None], **said: Any
 ) -> TrackedRun:
     """`open_run` for the experiment and in the store that a command line asks for. said: its other arguments; the name

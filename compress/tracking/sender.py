@@ -50,7 +50,7 @@ class Sender(threading.Thread):
         return self.replay.state.run_id if self.replay else None
 
     @property
-    def sent(self) -> int:
+    def sent_records(self) -> int:
         """Records of the journal that the store has."""
         return self.replay.state.sent if self.replay else 0
 

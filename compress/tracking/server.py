@@ -140,7 +140,7 @@ def _free(host: str, port: int) -> bool:
 
 
 @contextmanager
-def serving(store: Store, host: str, wanted: int | None) -> Iterator[Server]:
+def run_server(store: Store, host: str, wanted: int | None) -> Iterator[Server]:
     """A server that answers on the port `wanted`, or on a free one; it ends with the block.
 
     Raises UserError when the port is taken, or with the server's last words when it does not start.

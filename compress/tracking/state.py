@@ -57,7 +57,7 @@ def read_state(path: Path) -> SendState | None:
         return None
 
 
-def stored_run_id(folder: Path) -> str | None:
+def read_stored_run_id(folder: Path) -> str | None:
     """The id that the store gave the run of `folder`; None where nothing was tracked, or nothing arrived yet."""
     state = read_state(state_path(folder))
     return None if state is None else state.run_id

@@ -18,7 +18,7 @@ DEPTH = 6  # folders below the one that is named
 
 
 @dataclass(frozen=True)
-class Synced:
+class SyncedRun:
     """folder: of the run.  sent: records sent now.  refused: records the store will never take.  live: left alone, as
     its process still runs."""
 
@@ -31,7 +31,7 @@ class Synced:
     live: bool = False
 
 
-def tracked_folders(top: Path) -> list[Path]:
+def find_tracked_folders(top: Path) -> list[Path]:
     """Folders of runs in `top` and below, those begun first first: a parent before its children."""
     found = [p.parent.parent for p in _journals(top, DEPTH)]
     starts = {folder: rec.read(folder).start["t"] for folder in found if rec.has_journal(folder)}
@@ -47,14 +47,14 @@ def _journals(folder: Path, depth: int) -> Iterator[Path]:
             yield from _journals(child, depth - 1)
 
 
-def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[Synced]:
+def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[SyncedRun]:
     """Sends what is missing of every run in `folder`; a run whose process died becomes KILLED.
 
     Sending twice changes nothing. UserError: no run here; the store cannot be named, or does not answer.
     """
     if not folder.is_dir():
         raise UserError("no such folder", where=str(folder), do="name the folder of a run")
-    folders = tracked_folders(folder)
+    folders = find_tracked_folders(folder)
     if not folders:
         raise UserError(
             "no tracked run in this folder",
@@ -64,7 +64,7 @@ def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = 
     return [sync_run(one, uri=uri, warn=warn) for one in folders]
 
 
-def sync_run(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> Synced:
+def sync_run(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> SyncedRun:
     """`sync` for one run's folder."""
     journal = rec.read(folder)
     store = store_of(journal, uri)
@@ -74,10 +74,10 @@ def sync_run(folder: Path, *, uri: str | None = None, warn: Callable[[str], None
     except UserError as error:
         if error.code != ExitCode.REFUSED:
             raise
-        return Synced(folder, journal.start["name"], None, rec.RUNNING, 0, 0, live=True)
+        return SyncedRun(folder, journal.start["name"], None, rec.RUNNING, 0, 0, live=True)
 
 
-def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> Synced:
+def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> SyncedRun:
     journal = rec.read(folder)  # again, now that nobody else may write
     not_beyond(rec.state_path(folder), len(journal.records))
     if journal.status == rec.RUNNING:
@@ -95,17 +95,17 @@ def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> Synced:
         ) from error
     state = replay.state
     status = rec.read(folder).status
-    return Synced(folder, journal.start["name"], state.run_id, status, replay.sent_now, state.refused)
+    return SyncedRun(folder, journal.start["name"], state.run_id, status, replay.sent_now, state.refused)
 
 
-def _bury(folder: Path, journal: rec.Journalled) -> None:
+def _bury(folder: Path, journal: rec.JournalContent) -> None:
     """Writes the ending that a killed process could not: at the time of its last sign of life."""
     own = rec.open_journal(folder)
     own.append({"op": "finish", "t": journal.records[-1]["t"], "status": rec.KILLED})
     own.close()
 
 
-def store_of(journal: rec.Journalled, uri: str | None) -> Store:
+def store_of(journal: rec.JournalContent, uri: str | None) -> Store:
     """The store to send to: the one named now, else the environment's, else the one the run wrote to; where that is
     gone because the project was moved, the project's own."""
     named = resolve_store(uri)

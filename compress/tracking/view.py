@@ -87,7 +87,7 @@ def write_view(client: MlflowClient, experiment_id: str, key: str, page: dict[st
     """Writes a saved view unless it is there as we would write it. Raises what the client raises."""
     tag = TAG + key
     old = client.get_experiment(experiment_id).tags.get(tag)
-    state = packed(page)
+    state = pack_state(page)
     if old is None or json.loads(old).get("state") != state:
         client.set_experiment_tag(experiment_id, tag, view_tag(state, name))
 
@@ -100,10 +100,10 @@ def view_tag(state: str, name: str = NAME) -> str:
 
 def view_state(quality: str = DEFAULT_QUALITY) -> str:
     """The packed state of the view of trade-offs; the same text for the same quality."""
-    return packed(page_state(quality))
+    return pack_state(page_state(quality))
 
 
-def packed(page: dict[str, Any]) -> str:
+def pack_state(page: dict[str, Any]) -> str:
     """A state of the runs page as the tag holds it."""
     return "deflate;" + base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
 
@@ -151,7 +151,7 @@ def lineage_state(quality: str, run_ids: Sequence[str]) -> dict[str, Any]:
     return _page(columns, [section], cards, order=_column("metrics", SIZE), search=search)
 
 
-def contest_state(quality: str, run_id: str) -> dict[str, Any]:
+def criteria_state(quality: str, run_id: str) -> dict[str, Any]:
     """The view of a contest: every cut that was recovered, the best first, by criterion, depth and seed.
 
     run_id: of the contest's own run, which those of the cuts hang below.

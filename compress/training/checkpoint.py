@@ -33,7 +33,7 @@ _log = logging.getLogger("compress.training")
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedCheckpoint:
     """A checkpoint that was verified. record: state.json."""
 
     path: Path
@@ -56,7 +56,7 @@ class Checkpoints:
         """Whether there is any checkpoint, whole or not."""
         return bool(self._names("step"))
 
-    def newest(self) -> Saved | None:
+    def newest(self) -> SavedCheckpoint | None:
         """The newest checkpoint that is whole, None when there is none at all. Warns of those passed over.
 
         Raises UserError (data, exit 4) when there are some and none is valid: starting over is not ours to decide.
@@ -117,7 +117,7 @@ class Checkpoints:
         for kind in ("step", "best"):
             self._remove(self._names(kind))
 
-    def _verified(self, path: Path, reasons: dict[Path, str]) -> Saved | None:
+    def _verified(self, path: Path, reasons: dict[Path, str]) -> SavedCheckpoint | None:
         why = atomic.verify_folder(path)
         record: dict[str, Any] = {}
         if not why:
@@ -132,7 +132,7 @@ class Checkpoints:
         if why:
             reasons[path] = "; ".join(why)
             return None
-        return Saved(path, record)
+        return SavedCheckpoint(path, record)
 
     def _prune(self, record: Mapping[str, Any]) -> None:
         sound = [path for path in self._names("step") if path not in self.damaged]

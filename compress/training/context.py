@@ -22,7 +22,7 @@ class StopRequest(Protocol):
     def requested(self) -> Any: ...
 
 
-class Unheard:
+class NullLog:
     """A RunLog that keeps nothing, for a training that is no run of its own."""
 
     def params(self, values: Mapping[str, Any]) -> None: ...

@@ -58,7 +58,7 @@ def current() -> Team | None:
 
 
 @contextlib.contextmanager
-def launched(device: str) -> Iterator[Team | None]:
+def join_launched_team(device: str) -> Iterator[Team | None]:
     """Inside this block, this process is in the team that torchrun started; None, and nothing done, without it.
 
     device: "cpu" or "cuda", where each process takes the GPU of its place. What ends the block in the leading process
@@ -127,7 +127,7 @@ class Team:
 
     # --- what a run is made of ---
 
-    def own(self, source: BatchSource, batch_rows: int) -> BatchSource:
+    def take_share(self, source: BatchSource, batch_rows: int) -> BatchSource:
         """This process's share of `source`. Raises UserError for data and steps that cannot be shared out."""
         if batch_rows < self.place.world:
             raise UserError(
@@ -209,7 +209,7 @@ class Team:
         self.lost = False
         return dict(zip(names, line.unbind(), strict=True))
 
-    def stopping(self, requested: bool) -> bool:
+    def agree_to_stop(self, requested: bool) -> bool:
         """Whether all stop here: what was said at the last step, since all must stop at the same one."""
         self._over = self._asked
         return self._asked
@@ -230,11 +230,11 @@ class Team:
 
     # --- orders, failures, the end ---
 
-    def announce(self, order: Mapping[str, Any]) -> None:
-        """Tell the others, who `hear`, what to train next."""
+    def broadcast_order(self, order: Mapping[str, Any]) -> None:
+        """Tell the others, who `receive_order`, what to train next."""
         self._object(dict(order))
 
-    def hear(self) -> dict[str, Any]:
+    def receive_order(self) -> dict[str, Any]:
         """What the leading process announces; `{"end": code}` when there is nothing more to do."""
         return self._object(None)
 
@@ -248,7 +248,7 @@ class Team:
             self._exchange(stop=stopped, error=0 if stopped else code_of(error))
 
     def dismiss(self, code: int) -> None:
-        """Of the leading process: tell the others, who `hear`, that the run is over."""
+        """Of the leading process: tell the others, who `receive_order`, that the run is over."""
         if self.lost:
             return
         with contextlib.suppress(Stopped):
@@ -315,7 +315,7 @@ def _peers(team: Team) -> Iterator[None]:
 class Alone:
     """One process by itself: what a `Team` is asked, answered without anybody else."""
 
-    def own(self, source: BatchSource, batch_rows: int) -> BatchSource:
+    def take_share(self, source: BatchSource, batch_rows: int) -> BatchSource:
         return source
 
     def align(self, state: TrainState, names: Callable[[], Sequence[str]], identity: Mapping[str, str]) -> None: ...
@@ -328,7 +328,7 @@ class Alone:
     def add(self, parameters: Sequence[Tensor], figures: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
         return figures
 
-    def stopping(self, requested: bool) -> bool:
+    def agree_to_stop(self, requested: bool) -> bool:
         return requested
 
     def lead(self, make: Callable[[], dict[str, float]]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from compress.errors import ExitCode, UserError
 from compress.storage import atomic
-from compress.training.checkpoint import Checkpoints, Saved, size_of
+from compress.training.checkpoint import Checkpoints, SavedCheckpoint, size_of
 from compress.training.state import Best, TrainState, load_model, model_tensors
 
 _MISSES = 3  # checkpoints in a row that may fail before the run stops
@@ -88,7 +88,7 @@ class Keeper:
             weights = self.checkpoints.load_best(best.folder)
         load_model(self.state.module, weights)
 
-    def _continue(self, saved: Saved) -> list[str]:
+    def _continue(self, saved: SavedCheckpoint) -> list[str]:
         changes = _differences(saved.record["identity"], self.identity)
         if changes:
             raise UserError(
@@ -139,7 +139,7 @@ class Keeper:
         return self.state.step, self.state.validated
 
 
-class Onlooker:
+class NullMonitor:
     """A Keeper that keeps nothing: of the processes that train together, the first one writes for all."""
 
     last: Path | None = None

@@ -25,7 +25,7 @@ from compress.errors import Stopped, UserError
 from compress.training import environment, memory, precision, rng
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.distributed import Alone
-from compress.training.keeper import Keeper, Onlooker
+from compress.training.keeper import Keeper, NullMonitor
 from compress.training.meter import LOSS, NORM, Meter, StepReport
 from compress.training.module import Term, Trainable
 from compress.training.optimizer import Optimizer
@@ -51,7 +51,7 @@ class _Run:
     def __init__(self, module: nn.Module, source: BatchSource, plan: TrainingPlan, context: TrainingContext) -> None:
         self.whole, self.plan, self.context = source, plan, context
         self.team = context.team or Alone()
-        self.source = self.team.own(source, plan.batch_rows)
+        self.source = self.team.take_share(source, plan.batch_rows)
         self.device = context.device
         self.precision: precision.Resolved = precision.resolve(context.precision or plan.precision, self.device)
         self.module = module.to(self.device)
@@ -125,7 +125,7 @@ class _Run:
         if self.pace is not None:
             self.pace(state.step, self.total)
         self.team.seed(self.context.seed, state.step)
-        with memory.told(batches, self.device):
+        with memory.report_out_of_memory(batches, self.device):
             figures, tokens = self._descend(batches, rate)
         self._advance()
         rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(batch.row_ids for batch in batches)])
@@ -209,7 +209,7 @@ class _Run:
         assert self.context.validate is not None
         self.module.eval()
         try:
-            with rng.preserved(self.device), torch.no_grad():
+            with rng.preserve_generators(self.device), torch.no_grad():
                 metrics = {name: float(value) for name, value in self.context.validate(self.module).items()}
                 return {**metrics, **self._ask_observer(metrics)}
         except Stopped:
@@ -239,7 +239,7 @@ class _Run:
         return self.keeper.save()
 
     def _stop_if_asked(self) -> None:
-        if self.team.stopping(bool(self.context.stop.requested)):
+        if self.team.agree_to_stop(bool(self.context.stop.requested)):
             self._stop()
 
     def _stop(self, when: str = "") -> NoReturn:
@@ -251,10 +251,10 @@ class _Run:
         kept = self.keeper.last.name if self.keeper.last else "the beginning"
         raise Stopped(f"{here}; the state could not be saved, training will continue from {kept}")
 
-    def _keeper(self) -> Keeper | Onlooker:
+    def _keeper(self) -> Keeper | NullMonitor:
         team, plan = self.context.team, self.plan
         if team is not None and not team.place.leads:
-            return Onlooker(self.state)
+            return NullMonitor(self.state)
         here = {**environment.describe(self.device, self.precision), **self.context.environment}
         if team is not None:  # sums are rounded, and dropout drawn, by process
             here["processes"] = str(team.place.world)

@@ -33,7 +33,7 @@ def keep_pages() -> None:
 
 
 @contextmanager
-def told(batches: Sequence[Batch], device: torch.device) -> Iterator[None]:
+def report_out_of_memory(batches: Sequence[Batch], device: torch.device) -> Iterator[None]:
     """Inside this block, an allocation that fails leaves as a UserError (resources, exit 5) about these batches."""
     try:
         yield

@@ -39,7 +39,7 @@ class Trainable(Protocol):
         ...
 
 
-class Companion(Protocol):
+class Regularizer(Protocol):
     """What acts on the student's weights beside the objectives, and changes as training goes.
 
     name: of the term that it adds to the loss; None: it adds none.
@@ -70,7 +70,7 @@ class StageModule(nn.Module):
         student: nn.Module,
         objectives: Mapping[str, tuple[float, nn.Module]],
         teacher: Teacher | None = None,
-        companions: Sequence[Companion] = (),
+        companions: Sequence[Regularizer] = (),
     ) -> None:
         super().__init__()
         if not objectives:
@@ -105,11 +105,11 @@ class StageModule(nn.Module):
             return terms
         student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
         teacher = self._ask_teacher(batch, live)
-        student, teacher, batch = self.compared(student, teacher, batch)
+        student, teacher, batch = self.prepare_outputs(student, teacher, batch)
         found = {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
         return found | terms
 
-    def compared(
+    def prepare_outputs(
         self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch
     ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
         """What the objectives are given."""

@@ -46,7 +46,7 @@ def restore(state: Mapping[str, Tensor], device: torch.device) -> None:
 
 
 @contextmanager
-def preserved(device: torch.device) -> Iterator[None]:
+def preserve_generators(device: torch.device) -> Iterator[None]:
     """What runs inside may draw as it likes: afterwards every generator is as before."""
     before = capture(device)
     try:

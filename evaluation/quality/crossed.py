@@ -20,7 +20,7 @@ TIED = 0.3
 
 
 @dataclass(frozen=True)
-class Crossed:
+class CrossedLabels:
     """order: (C,) for each of the data's classes, the output that stands for it.  plain, ordered: shares of rows that
     are right as they stand, and in that order."""
 
@@ -29,7 +29,7 @@ class Crossed:
     ordered: float
 
 
-def crossed(gold: ArrayLike, predicted: ArrayLike, classes: int) -> Crossed | None:
+def find_crossed_labels(gold: ArrayLike, predicted: ArrayLike, classes: int) -> CrossedLabels | None:
     """(N,) right classes and (N,) answers → the order of outputs that fits them, if it clearly is another one.
 
     Judged on rows that it was not found on: the order found on either half of the rows is tried on the other half.
@@ -48,7 +48,7 @@ def crossed(gold: ArrayLike, predicted: ArrayLike, classes: int) -> Crossed | No
     order = _order(y, z, classes)
     if float(matthews(confusion(order[y], z, classes))) < TIED:
         return None
-    return Crossed(order, float(plain.mean()), float((order[y] == z).mean()))
+    return CrossedLabels(order, float(plain.mean()), float((order[y] == z).mean()))
 
 
 def _order(gold: NDArray, predicted: NDArray, classes: int) -> NDArray[np.int64]:

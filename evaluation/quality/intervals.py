@@ -87,7 +87,7 @@ def bootstrap_rows(
     many count. One seed draws the same rows for every figure, so the difference of two models is a paired one.
     Raises ValueError on no rows, or when the figure is undefined on the sample or on every resample.
     """
-    value, figures = resampled(rows, score, resamples=resamples, seed=seed)
+    value, figures = resample_figure(rows, score, resamples=resamples, seed=seed)
     if np.isnan(value):
         raise ValueError("the figure is undefined on these rows")
     figures = figures[~np.isnan(figures)]
@@ -96,7 +96,7 @@ def bootstrap_rows(
     return percentile_interval(value, figures, rows, level)
 
 
-def resampled(
+def resample_figure(
     rows: int, score: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, resamples: int, seed: int = 0
 ) -> tuple[float, NDArray[np.float64]]:
     """(the figure of the rows, (resamples,) figures of resamples of them), NaN where it is undefined.

@@ -1,7 +1,8 @@
 """A model's figure on resamples of its rows, kept: what a paired interval with another model needs later.
 
 The rows that a resample draws follow from the seed and their number, so the figures of two models on the same rows
-belong together one by one, whatever the metric and without the rows themselves (Koehn 2004; `intervals.resampled`).
+belong together one by one, whatever the metric and without the rows themselves (Koehn 2004;
+`intervals.resample_figure`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.quality.intervals import Interval, percentile_interval, resampled
+from evaluation.quality.intervals import Interval, percentile_interval, resample_figure
 
 FORMAT = "resampled-1"
 SEED = 0
 
 
 @dataclass(frozen=True)
-class Resampled:
+class ResampledMetric:
     """A metric of one model. data: names the rows, in their order.  value: of the rows.  figures: (R,) of resamples,
     NaN where undefined.  stream: a checksum of the generator's draws, so that only draws of the same rows are paired.
     """
@@ -38,7 +39,7 @@ class Resampled:
         """Two models with the same one are resampled alike."""
         return self.metric, self.data, self.rows, len(self.figures), self.stream
 
-    def minus(self, other: Resampled) -> Interval:
+    def minus(self, other: ResampledMetric) -> Interval:
         """This model's metric minus the other's, with its paired interval. Raises ValueError for other draws."""
         if self.key != other.key:
             raise ValueError(f"a paired interval needs the same resamples: {self.key} against {other.key}")
@@ -52,7 +53,7 @@ class Resampled:
         return json.dumps({**said, "value": self.value, "figures": figures}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, text: str) -> Resampled:
+    def parse(cls, text: str) -> ResampledMetric:
         """Raises ValueError for what `text` did not write."""
         try:
             said = json.loads(text)
@@ -65,20 +66,20 @@ class Resampled:
             raise ValueError(f"no figures of resamples: {error!r}") from error
 
 
-def kept(
+def resample_metric(
     rows: int,
     score: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     *,
     metric: str,
     data: str,
     resamples: int = 1000,
-) -> Resampled:
+) -> ResampledMetric:
     """A metric on `rows` rows and on resamples of them. score: as of `intervals.bootstrap_rows`.
 
     Raises ValueError on no rows.
     """
-    value, figures = resampled(rows, score, resamples=resamples, seed=SEED)
-    return Resampled(metric, data, rows, value, figures, stream(rows))
+    value, figures = resample_figure(rows, score, resamples=resamples, seed=SEED)
+    return ResampledMetric(metric, data, rows, value, figures, stream(rows))
 
 
 def stream(rows: int) -> int:

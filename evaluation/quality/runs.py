@@ -15,7 +15,7 @@ Weighted = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnFigures:
     """The mean of figures of things that were drawn at random from many: which were drawn is a sample too."""
 
     figures: tuple[Weighted, ...]
@@ -24,7 +24,7 @@ class Drawn:
         """(R, rows) → (R,), of the draws as they are."""
         return np.mean([figure(weights) for figure in self.figures], axis=0)
 
-    def resampled(self, weights: NDArray[np.float64], seed: Sequence[int]) -> NDArray[np.float64]:
+    def resample(self, weights: NDArray[np.float64], seed: Sequence[int]) -> NDArray[np.float64]:
         """The same with the draws drawn anew for each of R, by the seed."""
         each = np.stack([figure(weights) for figure in self.figures])
         drawn = np.random.default_rng(seed).integers(0, len(each), each.shape)
@@ -34,7 +34,7 @@ class Drawn:
 def difference_over_runs(
     rows: int,
     ours: Sequence[Weighted],
-    theirs: Sequence[Weighted | Drawn],
+    theirs: Sequence[Weighted | DrawnFigures],
     *,
     resamples: int = 2000,
     seed: int = 0,
@@ -56,7 +56,7 @@ def difference_over_runs(
         size = min(block, resamples - start)
         drawn = rng.integers(0, rows, (size, rows)) + np.arange(size)[:, None] * rows
         weights = np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.float64)
-        other = [b.resampled(weights, (seed, start)) if isinstance(b, Drawn) else b(weights) for b in theirs]
+        other = [b.resample(weights, (seed, start)) if isinstance(b, DrawnFigures) else b(weights) for b in theirs]
         each = np.stack([a(weights) for a in ours]) - np.stack(other)
         runs = rng.integers(0, len(ours), (len(ours), size))
         parts.append(each[runs, np.arange(size)].mean(0))

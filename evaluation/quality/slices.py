@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evaluation.quality.intervals import Interval, bootstrap_mean, percentile_interval, resampled
+from evaluation.quality.intervals import Interval, bootstrap_mean, percentile_interval, resample_figure
 from evaluation.quality.multiple import holm
 from evaluation.quality.paired import exact_sign_test
 
@@ -100,7 +100,7 @@ def slices(
     return found
 
 
-def worse(found: Sequence[Slice]) -> list[Slice]:
+def find_worse(found: Sequence[Slice]) -> list[Slice]:
     """The slices that the model measurably fails more than its parent, the worst first."""
     failing = [s for s in found if s.verdict == "fails more"]
     return sorted(failing, key=lambda s: s.difference.value if s.difference else 0.0)
@@ -173,7 +173,7 @@ def _resampled(
             parts.append(figure(spread))
         return np.concatenate(parts)
 
-    return resampled(len(at), within, resamples=resamples, seed=seed)
+    return resample_figure(len(at), within, resamples=resamples, seed=seed)
 
 
 def _interval(value: float, draws: NDArray[np.float64], rows: int) -> Interval | None:

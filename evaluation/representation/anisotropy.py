@@ -46,7 +46,7 @@ def anisotropy(x: Tensor) -> Anisotropy:
 
 
 @dataclass(frozen=True)
-class Evening:
+class PostProcessing:
     """A linear map that evens rows out: (x − mean) · matrix. mean: (D,).  matrix: (D, K)."""
 
     mean: Tensor
@@ -57,7 +57,7 @@ class Evening:
         return (finite(x) - self.mean) @ self.matrix
 
 
-def whitening(base: Tensor, dimensions: int | None = None) -> Evening:
+def fit_whitening(base: Tensor, dimensions: int | None = None) -> PostProcessing:
     """What gives `base` (n, D) mean 0 and the identity as covariance; directions without variance are left out.
 
     dimensions: keep so many of the directions that vary most; None: all. Raises UndefinedError for fewer than 2 rows,
@@ -69,27 +69,27 @@ def whitening(base: Tensor, dimensions: int | None = None) -> Evening:
         if dimensions > kept:
             raise UndefinedError(f"{len(base)} rows vary in {kept} directions, not in {dimensions}")
         kept = dimensions
-    return Evening(mean, vectors[:kept].T * ((len(base) - 1) ** 0.5 / singular[:kept]))
+    return PostProcessing(mean, vectors[:kept].T * ((len(base) - 1) ** 0.5 / singular[:kept]))
 
 
-def removal(base: Tensor, components: int) -> Evening:
+def fit_removal(base: Tensor, components: int) -> PostProcessing:
     """What takes from rows the mean of `base` (n, D) and its top principal components. Raises UndefinedError for fewer
     than 2 rows, rows that are all the same, and as many components as there are directions or more."""
     mean, singular, vectors = _directions(base)
     if components >= (left := int((singular > 1e-9 * singular[0]).sum())):
         raise UndefinedError(f"{components} components are all that {len(base)} rows of {left} directions have")
     top = vectors[:components]
-    return Evening(mean, torch.eye(len(mean), dtype=mean.dtype, device=mean.device) - top.T @ top)
+    return PostProcessing(mean, torch.eye(len(mean), dtype=mean.dtype, device=mean.device) - top.T @ top)
 
 
-def whitened(x: Tensor, fitted_on: Tensor | None = None) -> Tensor:
+def whiten(x: Tensor, fitted_on: Tensor | None = None) -> Tensor:
     """(n, D) → (n, K), whitened as `fitted_on` asks for (x itself when not given)."""
-    return whitening(x if fitted_on is None else fitted_on)(x)
+    return fit_whitening(x if fitted_on is None else fitted_on)(x)
 
 
-def without_top(x: Tensor, components: int, fitted_on: Tensor | None = None) -> Tensor:
+def remove_top(x: Tensor, components: int, fitted_on: Tensor | None = None) -> Tensor:
     """(n, D) less its mean and its top principal components, as found on `fitted_on` (x itself when not given)."""
-    return removal(x if fitted_on is None else fitted_on, components)(x)
+    return fit_removal(x if fitted_on is None else fitted_on, components)(x)
 
 
 def _directions(base: Tensor) -> tuple[Tensor, Tensor, Tensor]:

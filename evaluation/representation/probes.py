@@ -19,7 +19,7 @@ from evaluation.representation.hsic import finite
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResult:
     """Shares of the test rows that are right. baseline: of the commonest label.  control: on random labels."""
 
     accuracy: Interval
@@ -39,7 +39,7 @@ def probe(
     *,
     seed: int = 0,
     decay: float = 1e-3,
-) -> Probed:
+) -> ProbeResult:
     """A linear classifier on rows (n, D) with classes from 0, and its control.
 
     kinds: what each train and test row is of, e.g. its word: equal kinds get the same random label, drawn with the
@@ -59,7 +59,7 @@ def probe(
     right = _right(x, y, u, v, len(frequencies), decay)
     control = _right(x, controls[0], u, controls[1], len(frequencies), decay)
     baseline = float((v == int(frequencies.argmax())).mean())
-    return Probed(bootstrap_mean(right), bootstrap_mean(control), baseline)
+    return ProbeResult(bootstrap_mean(right), bootstrap_mean(control), baseline)
 
 
 def _right(

@@ -18,7 +18,7 @@ from compress.stages.distill.flags import TABLE as DISTILL
 from compress.stages.factorize.flags import TABLE as FACTORIZE
 from compress.stages.finetune.flags import TABLE as FINETUNE
 from compress.stages.prune_layers.flags import TABLE as PRUNE_LAYERS
-from compress.stages.prune_layers.flags import check_comparison, repeated
+from compress.stages.prune_layers.flags import check_comparison, repeat_stages
 from compress.stages.prune_vocab.flags import TABLE as PRUNE_VOCAB
 from compress.stages.prune_width.flags import TABLE as PRUNE_WIDTH
 from compress.stages.quantize.flags import TABLE as QUANTIZE
@@ -190,7 +190,7 @@ def test_rounds_repeat_what_follows_the_cut() -> None:
 
 
 def test_layers_per_round() -> None:
-    rows = repeated(load_recipe("prune-layers", [Override("stages.0.keep", 2, "--keep 2")]), 0, 2, 6)
+    rows = repeat_stages(load_recipe("prune-layers", [Override("stages.0.keep", 2, "--keep 2")]), 0, 2, 6)
     cuts = [row for row in rows if row["kind"] == "prune_layers"]
     assert [(row["keep"], row["max_layers_per_stage"]) for row in cuts] == [(2, 2), (2, 2)]
 

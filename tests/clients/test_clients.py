@@ -31,7 +31,7 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.integers.convert import plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import FolderMeta, load_model, save_model
 from compress.modelfolder.sentence_pooling import SentenceParts, part_files
@@ -66,7 +66,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, toy_tokenizer_files: dict[
         model = Model(config, {"task": HeadConfig("classification", labels=3, style="bert")}).eval()
         if kind == "quantized":
             rules = QuantizationSpec.model_validate({"scheme": None, "rules": [ROUNDED]})
-            model = quantized(model, planned(rules, model)).eval()
+            model = quantize_model(model, plan_quantization(rules, model)).eval()
         meta = FolderMeta(family="bert", task="classification", label_names=("x", "y", "z"), max_length=LONGEST)
         folder = tmp_path_factory.mktemp(kind) / "model"
         save_model(folder, model, tokenizer_files=toy_tokenizer_files, meta=meta)

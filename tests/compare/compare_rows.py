@@ -8,7 +8,7 @@ import numpy as np
 
 from compress.compare.rows import Row
 from evaluation.quality.draws import of_mean
-from evaluation.quality.pairing import kept
+from evaluation.quality.pairing import resample_metric
 
 CONTEXT = {
     "device": "a processor", "threads": "1", "runtime": "torch, packed", "latency_shape": "batch 1 x 128 tokens",
@@ -21,7 +21,9 @@ def row(name: str, right: int | None = 180, mb: float | None = 10.0, ms: float |
     values = dict(more.pop("values", {}))
     resampled = None
     if right is not None:
-        resampled = kept(200, of_mean(np.arange(200) < right), metric="accuracy", data="abc/test", resamples=200)
+        resampled = resample_metric(
+            200, of_mean(np.arange(200) < right), metric="accuracy", data="abc/test", resamples=200
+        )
         low, high = np.quantile(resampled.figures, [0.025, 0.975])
         values |= {"quality/accuracy": right / 200, "quality/accuracy_low": low, "quality/accuracy_high": high}
     values |= {} if mb is None else {"size/disk_mb": mb}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from compress.contracts import Batch
 from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import encode_texts
-from compress.data.batches.paired import PairedBatches, PairedRows, beside
-from compress.data.text.alignment import BETWEEN, END, FIRST, SECOND, START, Pieces, Spans, align
-from compress.data.text.tokenizer import Encoded, Tokenizer
+from compress.data.batches.paired import PairedBatches, PairedRows, get_teacher_batch
+from compress.data.text.alignment import BETWEEN, END, FIRST, SECOND, START, Spans, TokenRows, align
+from compress.data.text.tokenizer import EncodedRows, Tokenizer
 from compress.errors import UserError
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]
@@ -27,16 +27,16 @@ def tokenizers() -> dict[str, Tokenizer]:
     return {family: Tokenizer(foreign_tokenizers.of_family(family, TEXTS)) for family in FAMILIES}
 
 
-def encoded(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None, length: int = 64) -> Encoded:
+def encoded(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None, length: int = 64) -> EncodedRows:
     return tokenizer.encode_batch(texts, pairs, max_length=length, spans=True)
 
 
 def aligned(first: Tokenizer, second: Tokenizer, texts: list[str], pairs: list[str] | None = None, length: int = 64):
-    ours, theirs = (Pieces.of([encoded(t, texts, pairs, length)]) for t in (first, second))
+    ours, theirs = (TokenRows.of([encoded(t, texts, pairs, length)]) for t in (first, second))
     return ours, theirs, align(ours, theirs)
 
 
-def check(ours: Pieces, theirs: Pieces, spans: Spans) -> None:
+def check(ours: TokenRows, theirs: TokenRows, spans: Spans) -> None:
     """Monotone, whole, and every span has pieces of both."""
     for pieces, numbers in ((ours, spans.first), (theirs, spans.second)):
         assert len(numbers) == len(pieces.parts)
@@ -47,10 +47,10 @@ def check(ours: Pieces, theirs: Pieces, spans: Spans) -> None:
             assert set(np.diff(own)) <= {0, 1}
 
 
-def reference(ours: Pieces, theirs: Pieces, row: int) -> list[tuple[int, int]]:
+def reference(ours: TokenRows, theirs: TokenRows, row: int) -> list[tuple[int, int]]:
     """Spans of a row as (pieces of ours, pieces of theirs), found by walking along both; touching characters only."""
 
-    def cuts(pieces: Pieces) -> list[tuple[int, tuple[int, int], tuple[int, int]]]:
+    def cuts(pieces: TokenRows) -> list[tuple[int, tuple[int, int], tuple[int, int]]]:
         start, end = pieces.offsets[row], pieces.offsets[row + 1]
         marks = [(int(p), int(a), int(b)) for p, (a, b) in zip(pieces.parts[start:end], pieces.spans[start:end])]
         found = []
@@ -128,12 +128,12 @@ def test_the_rest_of_a_row_that_one_cut_shorter_is_in_the_last_span_of_its_text(
 
 def source(tokenizers: dict[str, Tokenizer], first: str, second: str) -> PairedBatches:
     student, teacher = (encode_texts(tokenizers[name], TEXTS, max_length=32) for name in (first, second))
-    spans = align(*(Pieces.of([encoded(tokenizers[name], TEXTS, length=32)]) for name in (first, second)))
+    spans = align(*(TokenRows.of([encoded(tokenizers[name], TEXTS, length=32)]) for name in (first, second)))
     return PairedBatches(TaskBatches(student, 4, 60, 3), PairedRows(student, teacher, spans))
 
 
 def told(batch: Batch) -> list[list[int]]:
-    return [batch.input_ids.tolist(), batch.row_ids.tolist(), beside(batch).batch.input_ids.tolist()]
+    return [batch.input_ids.tolist(), batch.row_ids.tolist(), get_teacher_batch(batch).batch.input_ids.tolist()]
 
 
 def test_batches_are_a_function_of_epoch_and_step_and_carry_the_same_rows(tokenizers) -> None:
@@ -143,7 +143,7 @@ def test_batches_are_a_function_of_epoch_and_step_and_carry_the_same_rows(tokeni
     list(one.step(0, 0))
     for batch, again in zip(one.step(1, 1), other.step(1, 1), strict=True):
         assert told(batch) == told(again)
-        made = beside(batch)
+        made = get_teacher_batch(batch)
         assert made.spans is not None
         assert made.batch.row_ids.tolist() == batch.row_ids.tolist()
         view = made.spans.batch(batch)

@@ -54,14 +54,14 @@ def test_a_column_of_ones_own_and_quarters_of_numbers(tmp_path: Path) -> None:
 
 def test_columns_travel_with_rows_that_are_dropped_limited_or_mistyped(tmp_path: Path) -> None:
     from compress.contracts import NoiseSpec
-    from compress.data.text.noise import noisy_rows
+    from compress.data.text.noise import add_typos_to_rows
 
     rows = [{"text": t, "label": "ab"[i % 2], "place": f"p{i}"} for i, t in enumerate(texts(12))]
     rows[3]["text"] = ""
     made = table(tmp_path, rows, others=["place"], bad_rows="drop", limit=6)
     part = made.split("test")
     assert [f"p{n - 1}" for n in part.numbers] == part.others["place"].to_pylist()
-    assert noisy_rows(part, NoiseSpec(rate=0.5), np.random.default_rng(0)).others is part.others
+    assert add_typos_to_rows(part, NoiseSpec(rate=0.5), np.random.default_rng(0)).others is part.others
 
 
 def test_an_unknown_column_and_one_with_a_value_for_each_row(tmp_path: Path) -> None:

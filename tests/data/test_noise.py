@@ -19,7 +19,7 @@ from compress.data.batches.examples import encode_texts
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import open_corpus
 from compress.data.tables.table import Rows
-from compress.data.text.noise import NEIGHBOURS, EachEpoch, noisy, noisy_corpus, noisy_rows
+from compress.data.text.noise import NEIGHBOURS, EachEpoch, add_typos, add_typos_to_corpus, add_typos_to_rows
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import tokenize
 from compress.errors import UserError
@@ -29,7 +29,7 @@ TEXT = "The quick brown Fox jumps over 13 lazy dogs, don't you think so?"
 
 
 def one(kind: str, text: str = TEXT, rate: float = 0.3, seed: int = 0) -> str:
-    return noisy(text, rate, (kind,), stream("test", seed))
+    return add_typos(text, rate, (kind,), stream("test", seed))
 
 
 def test_nothing_happens_at_rate_0_and_something_at_rate_1() -> None:
@@ -40,7 +40,7 @@ def test_nothing_happens_at_rate_0_and_something_at_rate_1() -> None:
 
 def test_the_same_generator_gives_the_same_text() -> None:
     assert one("swap", seed=3) == one("swap", seed=3)
-    assert len({noisy(TEXT, 0.3, NOISE_KINDS, stream("test", seed)) for seed in range(20)}) == 20
+    assert len({add_typos(TEXT, 0.3, NOISE_KINDS, stream("test", seed)) for seed in range(20)}) == 20
 
 
 def test_kinds_do_what_they_say() -> None:
@@ -67,7 +67,7 @@ def test_neighbours_are_mutual_and_near() -> None:
 @given(st.text(max_size=60), st.floats(0, 1), st.sets(st.sampled_from(NOISE_KINDS), min_size=1), st.integers(0, 99))
 @settings(max_examples=scaled(300), deadline=None)
 def test_words_stay_words_and_marks_stay(text: str, rate: float, kinds: set[str], seed: int) -> None:
-    made = noisy(text, rate, sorted(kinds), stream("any", seed))
+    made = add_typos(text, rate, sorted(kinds), stream("any", seed))
     assert len(made.split()) == len(text.split())
     assert [c for c in made if not c.isalnum()] == [c for c in text if not c.isalnum()]
 
@@ -87,7 +87,7 @@ def test_chinese_is_mistyped_by_the_kinds_that_can_happen_to_it() -> None:
     assert one("keyboard", text) == text
     for kind in ("swap", "drop", "insert"):
         assert one(kind, text) != text
-    changed = abs(len(noisy(text, 0.3, ("insert", "keyboard"), stream("zh"))) - len(text))
+    changed = abs(len(add_typos(text, 0.3, ("insert", "keyboard"), stream("zh"))) - len(text))
     assert changed == pytest.approx(0.3 * len(text), rel=0.25), "no rate is lost to a kind that cannot happen"
 
 
@@ -95,7 +95,7 @@ def test_lists_of_words_keep_their_length_and_no_word_is_empty() -> None:
     words = [["I", "live", "in", "New", "York", "."], ["a"] * 9, []]
     column = pa.chunked_array([pa.array(words, pa.list_(pa.string()))])
     rows = Rows({"words": column}, np.zeros(3, np.int64), np.arange(1, 4))
-    made = noisy_rows(rows, NoiseSpec(rate=1.0), stream("tags"))
+    made = add_typos_to_rows(rows, NoiseSpec(rate=1.0), stream("tags"))
     found = made.columns["words"].to_pylist()
     assert [len(row) for row in found] == [6, 9, 0]
     assert all(word for row in found for word in row)
@@ -124,7 +124,7 @@ def task_source(tokenizer: Tokenizer, seed: int = 0) -> EachEpoch:
     rows = Rows({"text": column}, np.zeros(40, np.int64), np.arange(40))
 
     def made(epoch: int) -> TaskBatches:
-        mistyped = noisy_rows(rows, NoiseSpec(rate=0.2), stream("task-noise", seed, epoch))
+        mistyped = add_typos_to_rows(rows, NoiseSpec(rate=0.2), stream("task-noise", seed, epoch))
         return TaskBatches(encode_texts(tokenizer, mistyped.texts, max_length=24), 8, 4096, seed)
 
     return EachEpoch(made, "toy")
@@ -136,7 +136,7 @@ def corpus_source(tokenizer: Tokenizer, folder: Path, strategy: str = "dynamic")
     corpus = open_corpus(str(path))
 
     def made(epoch: int) -> CorpusBatches:
-        mistyped = noisy_corpus(corpus, "train", NoiseSpec(rate=0.2), 0, epoch)
+        mistyped = add_typos_to_corpus(corpus, "train", NoiseSpec(rate=0.2), 0, epoch)
         tokens = tokenize(mistyped, tokenizer)
         return CorpusBatches(tokens, tokenizer, block_length=16, rows_per_step=8, max_tokens=4096, seed=0)
 
@@ -158,7 +158,7 @@ def test_any_step_can_be_made_again_without_those_before_it(tokenizer: Tokenizer
 
 def test_other_masks_on_the_same_mistyped_text(tokenizer: Tokenizer, tmp_path: Path) -> None:
     source = corpus_source(tokenizer, tmp_path)
-    twin = source.masked_otherwise(1 << 32)
+    twin = source.with_mask_seed(1 << 32)
     assert twin.fingerprint != source.fingerprint
     for epoch in (0, 1):
         for one_batch, other in zip(source.step(epoch, 0), twin.step(epoch, 0)):

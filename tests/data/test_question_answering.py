@@ -14,7 +14,7 @@ from compress.data.batches.ragged import Ragged
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import UNLABELLED
 from compress.data.tasks import task_of
-from compress.data.text.noise import noisy_rows
+from compress.data.text.noise import add_typos_to_rows
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 
@@ -120,7 +120,7 @@ def test_questions_about_one_context_fall_into_one_split(write):
 
 def test_typing_mistakes_leave_the_context_as_it_is(folder):
     rows = open_table(str(folder(train=GOOD, validation=GOOD, test=GOOD))).split("train")
-    noisy = noisy_rows(rows, NoiseSpec(rate=0.5), np.random.default_rng(0))
+    noisy = add_typos_to_rows(rows, NoiseSpec(rate=0.5), np.random.default_rng(0))
     assert noisy.columns["context"].equals(rows.columns["context"])
     assert not noisy.columns["question"].equals(rows.columns["question"])
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from compress.data.batches.ragged import Ragged, bounds_of
 from compress.data.reading.frame import Frame
 from compress.data.tables.answer_spans import decode_spans
-from compress.data.tables.answers import MISPLACED, cut, gather_cells, mismatch, read_answers
+from compress.data.tables.answers import MISPLACED, extract_answer_texts, gather_cells, mismatch, read_answers
 from compress.data.tables.table import UNLABELLED
 from compress.data.text.passages import CLS, encode_windows, gold_positions, overlap
 from compress.data.text.tokenizer import Tokenizer
@@ -59,7 +59,7 @@ def test_every_way_of_writing_answers_is_read_alike(columns):
     for made in (columns, {name: pa.chunked_array([pa.array(column)]) for name, column in columns.items()}):
         found = read_answers(gather_cells(Frame(made, 1), "answers", "context"), "set")
         assert (said(found.spans), found.bad) == ([[(10, 15)]], {})
-        assert cut(found.spans, [CONTEXT]) == [["Rollo"]]
+        assert extract_answer_texts(found.spans, [CONTEXT]) == [["Rollo"]]
 
 
 def read(*answers):
@@ -281,4 +281,4 @@ def test_answers_of_real_sets_are_all_where_they_say(name):
     contexts = [row["context"] for row in rows]
     found = read_answers([(r["answers"], r["answer_starts"], r["context"]) for r in rows], name)
     assert found.bad == {}
-    assert cut(found.spans, contexts) == [row["answers"] for row in rows]
+    assert extract_answer_texts(found.spans, contexts) == [row["answers"] for row in rows]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.data.tables.table import Rows
-from compress.data.text.rewording import copies, passage, passages, reworded
+from compress.data.text.rewording import copies, passage, passages, replace_words
 
 TEXTS = st.text(alphabet="ab é好Z9-'.,!?  \n[]", max_size=40)
 LISTS = st.lists(st.text(alphabet="ab好9.", min_size=1, max_size=4), min_size=1, max_size=8)
@@ -41,7 +41,7 @@ def test_words_are_runs_of_letters() -> None:
 @given(TEXTS)
 def test_what_is_no_word_stays_where_it_is(text: str) -> None:
     found = passage(text)
-    made = reworded(text, found, ["NEW"] * len(found.places))
+    made = replace_words(text, found, ["NEW"] * len(found.places))
     assert isinstance(made, str)
     kept, at, left = [], 0, text
     for start, end in found.places:
@@ -49,13 +49,13 @@ def test_what_is_no_word_stays_where_it_is(text: str) -> None:
         at = end
     kept.append(text[at:])
     assert made == "NEW".join(kept)
-    assert reworded(text, found, [None] * len(found.places)) == left
+    assert replace_words(text, found, [None] * len(found.places)) == left
 
 
 @given(LISTS)
 def test_a_list_of_words_keeps_its_length(words: list[str]) -> None:
     found = passage(words)
-    made = reworded(words, found, ["NEW"] * len(found.places))
+    made = replace_words(words, found, ["NEW"] * len(found.places))
     assert len(made) == len(words)
     assert [new == "NEW" for new in made] == [word.isalpha() for word in words]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from compress.data.batches.batches import CorpusBatches
 from compress.data.reading.corpus import open_corpus
-from compress.data.text.segmentation import IDEOGRAPH, Segmenter, imported, word_list
+from compress.data.text.segmentation import IDEOGRAPH, Segmenter, import_segmenter, word_list
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import tokenize
 from compress.errors import UserError
@@ -37,7 +37,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def write(body: str) -> Segmenter:
         (tmp_path / "own_cutter.py").write_text(f"def cut(text):\n    {body}\n", encoding="utf-8")
         monkeypatch.delitem(sys.modules, "own_cutter", raising=False)
-        return imported("own_cutter:cut", "masking.segmenter")
+        return import_segmenter("own_cutter:cut", "masking.segmenter")
 
     return write
 
@@ -104,11 +104,15 @@ def test_a_list_that_is_no_list(tmp_path: Path) -> None:
 def test_a_segmenter_that_cannot_be_called(own) -> None:
     own("return [text]")
     where = "masking.segmenter"
-    refused(lambda: imported("own_cutter", where), where, "not of the form module:function", "found 'own_cutter'")
-    refused(lambda: imported("own_cutter:cutt", where), "'own_cutter' has no function 'cutt'", "did you mean 'cut'?")
-    refused(lambda: imported("no_cutter:cut", where), "cannot import 'no_cutter': no such module", "install it")
+    refused(
+        lambda: import_segmenter("own_cutter", where), where, "not of the form module:function", "found 'own_cutter'"
+    )
+    refused(
+        lambda: import_segmenter("own_cutter:cutt", where), "'own_cutter' has no function 'cutt'", "did you mean 'cut'?"
+    )
+    refused(lambda: import_segmenter("no_cutter:cut", where), "cannot import 'no_cutter': no such module", "install it")
     Path("broken_cutter.py").write_text("1 / 0\n", encoding="utf-8")
-    refused(lambda: imported("broken_cutter:cut", where), "cannot import 'broken_cutter'", "ZeroDivisionError")
+    refused(lambda: import_segmenter("broken_cutter:cut", where), "cannot import 'broken_cutter'", "ZeroDivisionError")
 
 
 def test_a_segmenter_that_returns_something_else(own) -> None:

@@ -25,7 +25,7 @@ def test_every_kind_keeps_the_protocol(kind):
     assert task.kind == kind
     assert isinstance(task, Task)
     assert set(task.optional_roles) <= set(task.text_roles)
-    assert set(task.metrics_of(["O", "B-x"])) & set(task.metrics)
+    assert set(task.choose_metrics(["O", "B-x"])) & set(task.metrics)
 
 
 LABELS = {"token-classification": ["O", "B-x"], "regression": [], "question-answering": []}
@@ -34,25 +34,25 @@ LABELS = {"token-classification": ["O", "B-x"], "regression": [], "question-answ
 @pytest.mark.parametrize("kind", kinds())
 def test_any_metric_of_a_kind_may_decide(kind):
     names = LABELS.get(kind, ["no", "yes"])
-    usual = task_of(kind).metrics_of(names)
+    usual = task_of(kind).choose_metrics(names)
     for chosen in usual:
         if chosen in ERRORS:
             continue
         task = task_of(kind, {"metric": chosen})
-        assert task.metrics_of(names)[0] == chosen
-        assert set(task.metrics_of(names)) == set(usual)
-        assert task.scored_by(names) == usual
-    assert task_of(kind, {"metric": None}).metrics_of(names) == task_of(kind).metrics_of(names) == usual
+        assert task.choose_metrics(names)[0] == chosen
+        assert set(task.choose_metrics(names)) == set(usual)
+        assert task.list_metrics(names) == usual
+    assert task_of(kind, {"metric": None}).choose_metrics(names) == task_of(kind).choose_metrics(names) == usual
     for unknown in ("acuracy", 3, *ERRORS):
         with pytest.raises(UserError, match="has no metric"):
-            task_of(kind, {"metric": unknown}).metrics_of(names)
+            task_of(kind, {"metric": unknown}).choose_metrics(names)
 
 
 def test_a_metric_of_two_labels_does_not_judge_three():
     task = task_of("classification", {"metric": "f1_binary"})
-    assert task.metrics_of(["no", "yes"])[0] == "f1_binary"
+    assert task.choose_metrics(["no", "yes"])[0] == "f1_binary"
     with pytest.raises(UserError, match=r"classification with 3 labels has no metric 'f1_binary'; known: accuracy"):
-        task.metrics_of(["no", "perhaps", "yes"])
+        task.choose_metrics(["no", "perhaps", "yes"])
 
 
 def test_unknown_kind():

@@ -22,9 +22,9 @@ from compress.contracts import Batch, MaskingSpec, NoiseSpec, TrainingPlan
 from compress.data.batches.batches import CorpusBatches
 from compress.data.reading import file_corpus as filecorpus
 from compress.data.reading.corpus import Corpus
-from compress.data.reading.file_corpus import FileCorpus, held_apart, open_corpus
+from compress.data.reading.file_corpus import FileCorpus, open_corpus, select_split
 from compress.data.text import token_store as tokenstore
-from compress.data.text.token_store import Sharded, stored_tokens
+from compress.data.text.token_store import ShardedArray, load_or_store_tokens
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import Tokens, tokenize
 from compress.errors import UserError
@@ -103,8 +103,8 @@ def test_streamed_batches_are_the_ones_in_memory(kind: str, tmp_path: Path, toke
     assert isinstance(streamed, FileCorpus)
     assert not isinstance(held, FileCorpus)
     for split in ("train", "validation"):
-        same(stored_tokens(streamed, tokenizer, split, folder=tmp_path), tokenize(held, tokenizer, split))
-    tokens = stored_tokens(streamed, tokenizer, folder=tmp_path)
+        same(load_or_store_tokens(streamed, tokenizer, split, folder=tmp_path), tokenize(held, tokenizer, split))
+    tokens = load_or_store_tokens(streamed, tokenizer, folder=tmp_path)
     assert len(list(tmp_path.glob("tokens/*/shard-*"))) > 5
     ways: list[dict[str, Any]] = [
         {},
@@ -125,11 +125,15 @@ def test_streamed_batches_are_the_ones_in_memory(kind: str, tmp_path: Path, toke
 def test_any_step_can_be_rebuilt_without_those_before(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """What a resumed run relies on: a new process gets step 3 of epoch 1 as the old one would have."""
     name = str(write(tmp_path / "corpus", "jsonl", texts(60)))
-    old = source(stored_tokens(open_corpus(name, stream=True), tokenizer, folder=tmp_path), tokenizer, pairs="nsp")
+    old = source(
+        load_or_store_tokens(open_corpus(name, stream=True), tokenizer, folder=tmp_path), tokenizer, pairs="nsp"
+    )
     for index in range(old.steps(0)):
         old.step(0, index)
     expected = [old.step(1, index) for index in range(4)][3]
-    new = source(stored_tokens(open_corpus(name, stream=True), tokenizer, folder=tmp_path), tokenizer, pairs="nsp")
+    new = source(
+        load_or_store_tokens(open_corpus(name, stream=True), tokenizer, folder=tmp_path), tokenizer, pairs="nsp"
+    )
     assert new.fingerprint == old.fingerprint
     for a, b in zip(new.step(1, 3), expected, strict=True):
         equal(a, b)
@@ -139,7 +143,7 @@ def test_any_step_can_be_rebuilt_without_those_before(tmp_path: Path, tokenizer:
 def test_the_processes_of_a_run_share_out_each_step(world: int, tmp_path: Path, tokenizer: Tokenizer) -> None:
     """Each row with the masks it has in one process; together all rows, none twice; some may have none."""
     name = str(write(tmp_path / "corpus", "jsonl", texts(30)))
-    tokens = stored_tokens(open_corpus(name, stream=True), tokenizer, folder=tmp_path)
+    tokens = load_or_store_tokens(open_corpus(name, stream=True), tokenizer, folder=tmp_path)
     alone = source(tokens, tokenizer, pairs="sop")
     ranks = [source(tokens, tokenizer, pairs="sop", rank=rank, world=world) for rank in range(world)]
     assert {rank.fingerprint for rank in ranks} == {alone.fingerprint}
@@ -172,7 +176,7 @@ def test_tokenizing_goes_on_where_it_was_interrupted(
     at: int, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = open_corpus(str(write(tmp_path / "corpus", "jsonl", texts(60), ["the film."])), stream=True)
-    whole = stored_tokens(corpus, tokenizer, folder=tmp_path / "a")
+    whole = load_or_store_tokens(corpus, tokenizer, folder=tmp_path / "a")
     plain = FileCorpus.texts
 
     def cut(self: Corpus, split: str = "train") -> Iterator[str]:
@@ -183,11 +187,11 @@ def test_tokenizing_goes_on_where_it_was_interrupted(
 
     monkeypatch.setattr(FileCorpus, "texts", cut)
     with pytest.raises(KilledError):
-        stored_tokens(corpus, tokenizer, folder=tmp_path / "b")
+        load_or_store_tokens(corpus, tokenizer, folder=tmp_path / "b")
     monkeypatch.setattr(FileCorpus, "texts", plain)
     before = {shard: shard.stat().st_ino for shard in (tmp_path / "b").glob("tokens/*/shard-*")}
     told: list[str] = []
-    again = stored_tokens(corpus, tokenizer, folder=tmp_path / "b", say=told.append)
+    again = load_or_store_tokens(corpus, tokenizer, folder=tmp_path / "b", say=told.append)
     same(again, whole)
     assert again.fingerprint == whole.fingerprint
     assert all(shard.stat().st_ino == inode for shard, inode in before.items())  # not made again
@@ -215,11 +219,11 @@ def test_what_is_damaged_is_found_and_made_again(
     damage: Callable[[Path], None], tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     corpus = open_corpus(str(write(tmp_path / "corpus", "jsonl", texts(60), ["the film."])), stream=True)
-    whole = stored_tokens(corpus, tokenizer, folder=tmp_path)
+    whole = load_or_store_tokens(corpus, tokenizer, folder=tmp_path)
     expected = whole.ids[:]
     damage(sorted(tmp_path.glob("tokens/*/shard-*"))[2])
     told: list[str] = []
-    again = stored_tokens(corpus, tokenizer, folder=tmp_path, say=told.append)
+    again = load_or_store_tokens(corpus, tokenizer, folder=tmp_path, say=told.append)
     assert "shard-00002 is damaged" in told[0]
     assert np.array_equal(again.ids[:], expected)
     assert again.fingerprint == whole.fingerprint
@@ -242,7 +246,7 @@ def test_shards_read_like_one_array(
     for number, part in enumerate(parts):
         paths.append(folder / str(number))
         paths[-1].write_bytes(part.astype(np.int64).tobytes())
-    sharded, array = Sharded(paths, np.int64), np.concatenate(parts)
+    sharded, array = ShardedArray(paths, np.int64), np.concatenate(parts)
     assert len(sharded) == len(array)
     assert np.array_equal(sharded[start:stop], array[start:stop])
     places = random.integers(0, len(array), 20)
@@ -276,7 +280,7 @@ def test_a_large_corpus_is_streamed_without_being_asked_to(tmp_path: Path, monke
 def test_documents_are_held_out_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = [f"{text} {i}" for i, text in enumerate(texts(400, 3))]
     monkeypatch.setattr(filecorpus, "HELD_OUT", 7)
-    parts = {split: list(held_apart(iter(found), split)) for split in ("train", "validation")}
+    parts = {split: list(select_split(iter(found), split)) for split in ("train", "validation")}
     assert len(parts["validation"]) == 7
     assert sorted(parts["train"] + parts["validation"]) == sorted(found)
     corpus = open_corpus(str(write(tmp_path, "jsonl", found)), stream=True)
@@ -300,7 +304,7 @@ def test_what_cannot_be_streamed_is_refused(tmp_path: Path, tokenizer: Tokenizer
     with pytest.raises(UserError, match="corpus cannot be streamed"):
         open_corpus(str(tmp_path), stream=True)
     corpus = open_corpus(str(write(tmp_path / "a", "jsonl", texts(20), ["x"])), stream=True)
-    tokens = stored_tokens(corpus, tokenizer, folder=tmp_path)
+    tokens = load_or_store_tokens(corpus, tokenizer, folder=tmp_path)
     with pytest.raises(UserError, match="static masking keeps every masked token in memory"):
         source(tokens, tokenizer, masking="static")
     with pytest.raises(UserError, match="a corpus on disk cannot have blocks across documents"):
@@ -340,7 +344,7 @@ def test_bad_rows_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
         list(filecorpus.documents(path, "text"))
     blank = write(tmp_path / "blank", "jsonl", [" ", ""], ["x"])
     with pytest.raises(UserError, match="the corpus has no tokens"):
-        stored_tokens(open_corpus(str(blank), stream=True), tokenizer, folder=tmp_path)
+        load_or_store_tokens(open_corpus(str(blank), stream=True), tokenizer, folder=tmp_path)
     with pytest.raises(UserError, match="plain text has no columns"):
         open_corpus(str(write(tmp_path / "plain", "txt", ["one"])), stream=True, text_column="x")
 

@@ -10,8 +10,8 @@ from compress import registry
 from compress.contracts import Batch
 from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import Examples, encode_texts
-from compress.data.batches.paired import PairedBatches, PairedRows, beside
-from compress.data.text.alignment import Pieces, align
+from compress.data.batches.paired import PairedBatches, PairedRows, get_teacher_batch
+from compress.data.text.alignment import TokenRows, align
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.layer_maps import ModelPair
@@ -66,7 +66,7 @@ def labelled(tokenizer: Tokenizer) -> Examples:
 
 
 def paired(first: Tokenizer, second: Tokenizer) -> PairedBatches:
-    located = (Pieces.of([t.encode_batch(TEXTS, max_length=LENGTH, spans=True)]) for t in (first, second))
+    located = (TokenRows.of([t.encode_batch(TEXTS, max_length=LENGTH, spans=True)]) for t in (first, second))
     rows = PairedRows(labelled(first), labelled(second), align(*located))
     return PairedBatches(TaskBatches(rows.student, 8, 4096, 0), rows)
 
@@ -127,7 +127,7 @@ def test_every_supported_objective_falls_across_tokenizers(row: dict, families: 
 
 def test_the_mean_over_a_span_is_that_of_its_pieces(tokenizers: dict[str, Tokenizer]) -> None:
     batch = paired(tokenizers["bert"], tokenizers["roberta"]).step(0, 0)[0]
-    spans = beside(batch).spans
+    spans = get_teacher_batch(batch).spans
     assert spans is not None
     output = model(tokenizers["bert"], 16, 2, 1)(batch)
     made = on_spans(output, spans.ours, len(spans.begins))
@@ -139,7 +139,7 @@ def test_the_mean_over_a_span_is_that_of_its_pieces(tokenizers: dict[str, Tokeni
 
 def test_a_batch_moves_with_what_it_carries(tokenizers: dict[str, Tokenizer]) -> None:
     batch: Batch = paired(tokenizers["bert"], tokenizers["roberta"]).step(0, 0)[0].to("meta")
-    made = beside(batch)
+    made = get_teacher_batch(batch)
     assert made.spans is not None
     assert {t.device.type for t in (made.batch.input_ids, made.spans.ours, made.spans.cu_seqlens)} == {"meta"}
 

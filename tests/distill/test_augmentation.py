@@ -18,7 +18,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.stages.distill import candidates
-from compress.stages.distill.candidates import NONE, Neighbours, Predictions, Words, stored
+from compress.stages.distill.candidates import NONE, Neighbours, Predictions, Words, load_or_predict
 from compress.storage import atomic
 
 TEXTS = ("the film was not very good", "screenplays? a bad actor, and 9 plots", "never again", "日 was good")
@@ -55,7 +55,7 @@ def foreign(family: str) -> Words:
 def test_a_space_before_a_word_is_part_of_its_piece_elsewhere(family: str) -> None:
     words = foreign(family)
     assert len(words.ids) > 5
-    for word, pieces in zip(words.surfaces.values(), words.pieces(list(words.surfaces.values())), strict=True):
+    for word, pieces in zip(words.surfaces.values(), words.tokenize(list(words.surfaces.values())), strict=True):
         assert word.isalpha()
         assert len(pieces) == 1
         assert words.surfaces[int(pieces[0])] == word
@@ -152,15 +152,15 @@ WANT = [1, 2, 3, 4, 1, 1, 2]
 @pytest.mark.usefixtures("small")
 def test_what_was_predicted_is_read_the_next_time(tmp_path: Path) -> None:
     first, told = Counted(), []
-    got = stored(FOUND, first, ["m"], folder=tmp_path, update=told.append)  # type: ignore[arg-type]
+    got = load_or_predict(FOUND, first, ["m"], folder=tmp_path, update=told.append)  # type: ignore[arg-type]
     assert got[:, 0].tolist() == WANT
     assert (first.asked, told) == ([2, 2, 1], [2, 4, 5])
     again = Counted()
-    assert stored(FOUND, again, ["m"], folder=tmp_path)[:, 0].tolist() == WANT  # type: ignore[arg-type]
+    assert load_or_predict(FOUND, again, ["m"], folder=tmp_path)[:, 0].tolist() == WANT  # type: ignore[arg-type]
     assert not again.asked
     for mark, found in ((["n"], FOUND), (["m"], FOUND[1:])):
         other = Counted()
-        stored(found, other, mark, folder=tmp_path)  # type: ignore[arg-type]
+        load_or_predict(found, other, mark, folder=tmp_path)  # type: ignore[arg-type]
         assert other.asked, "another model, or other texts"
 
 
@@ -173,15 +173,15 @@ def test_it_goes_on_where_it_stopped_and_makes_the_damaged_again(tmp_path: Path)
 
     first = Counted()
     with pytest.raises(StopIteration):
-        stored(FOUND, first, ["m"], folder=tmp_path, stop=stop)  # type: ignore[arg-type]
+        load_or_predict(FOUND, first, ["m"], folder=tmp_path, stop=stop)  # type: ignore[arg-type]
     assert first.asked == [2, 2]
     second = Counted()
-    assert stored(FOUND, second, ["m"], folder=tmp_path)[:, 0].tolist() == WANT  # type: ignore[arg-type]
+    assert load_or_predict(FOUND, second, ["m"], folder=tmp_path)[:, 0].tolist() == WANT  # type: ignore[arg-type]
     assert second.asked == [1]
     (shard,) = tmp_path.glob("augmentation/*/shard-00001")
     (shard / "candidates.bin").write_bytes(b"\0" * 4)
     third, said = Counted(), []
-    assert stored(FOUND, third, ["m"], folder=tmp_path, say=said.append)[:, 0].tolist() == WANT  # type: ignore[arg-type]
+    assert load_or_predict(FOUND, third, ["m"], folder=tmp_path, say=said.append)[:, 0].tolist() == WANT  # type: ignore[arg-type]
     assert third.asked == [2]
     assert "is damaged" in said[0]
     assert not atomic.verify_folder(shard)

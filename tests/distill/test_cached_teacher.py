@@ -178,7 +178,7 @@ def test_nothing_is_kept_that_nobody_asks_for() -> None:
     ],
 )  # fmt: skip
 def test_what_a_number_is_kept_as(bits: Any, width: int, precision: str, kept: str) -> None:
-    assert codec.kept_as(bits, width, precision) == kept
+    assert codec.choose_stored_precision(bits, width, precision) == kept
 
 
 def test_8_bits_are_off_by_half_a_step_of_each_vector() -> None:

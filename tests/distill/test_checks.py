@@ -110,12 +110,12 @@ def start(probe: Any, teacher: Any, model: Model | None = None, **changes: Any) 
 
 
 def before(kind: str, at: Start) -> Finding | None:
-    return made(kind).before(at)
+    return made(kind).check_start(at)
 
 
 def during(kind: str, at: Start, ours: np.ndarray, *readings: Mapping[str, float]) -> Finding | None:
     rows = readings or ({"step": 0, "probe_loss": 1.0}, {"step": 100, "probe_loss": 0.5})
-    return made(kind).during(Course(at, ours, rows))
+    return made(kind).check_progress(Course(at, ours, rows))
 
 
 def made(kind: str) -> Check:
@@ -130,7 +130,7 @@ def test_a_check_bears_its_file_s_name_and_looks(kind: str) -> None:
     check = made(kind)
     assert isinstance(check, Check)
     assert check.kind == kind
-    assert {"before", "during"} & vars(type(check)).keys()
+    assert {"check_start", "check_progress"} & vars(type(check)).keys()
 
 
 @pytest.mark.parametrize("kind", registry.parts(PACKAGE))

@@ -15,10 +15,10 @@ from compress.contracts import Batch, EncoderOutput, LayerGroups, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.modules.model import Model
-from compress.encoder.modules.tied import apart, scale_residuals
-from compress.encoder.reshape.students import without_residuals
+from compress.encoder.modules.tied import measure_distances, scale_residuals
+from compress.encoder.reshape.students import remove_residuals
 from compress.errors import UserError
-from compress.stages.distill.tying import Pulling, Shrinking, Tying
+from compress.stages.distill.tying import ProximityRegularizer, ResidualShrinking, Tying
 from compress.stages.distill.tying_spec import ProximitySpec, ShrinkSpec
 from compress.training.module import StageModule
 from compress.training.schedule import ramp
@@ -73,13 +73,13 @@ def test_a_ramp_stands_still_rises_and_stands_still() -> None:
 def test_residuals_fade_and_are_gone_from_what_is_kept(own_vectors: bool) -> None:
     student = made(sharing=dataclasses.replace(PAIRS, own_vectors=own_vectors))
     whole = logits(student)
-    shrinking = Shrinking(student, ShrinkSpec(begin=0.0, end=0.5))
+    shrinking = ResidualShrinking(student, ShrinkSpec(begin=0.0, end=0.5))
     shrinking.pace(0, 10)
     assert torch.equal(logits(student), whole)
     shrinking.pace(2, 10)
     assert not torch.allclose(logits(student), whole)
     shrinking.pace(7, 10)
-    kept = without_residuals(student)
+    kept = remove_residuals(student)
     assert kept.config.sharing == (None if not own_vectors else dataclasses.replace(PAIRS, residual_rank=0))
     assert kept.config.layer_groups == (None if own_vectors else (0, 0, 1, 1))
     torch.testing.assert_close(logits(kept), logits(student))
@@ -88,7 +88,7 @@ def test_residuals_fade_and_are_gone_from_what_is_kept(own_vectors: bool) -> Non
 
 def test_validation_is_of_what_is_kept() -> None:
     student = made(sharing=PAIRS)
-    shrinking = Shrinking(student, ShrinkSpec())
+    shrinking = ResidualShrinking(student, ShrinkSpec())
     shrinking.pace(1, 10)
     before = logits(student)
     seen: list[Tensor] = []
@@ -97,8 +97,8 @@ def test_validation_is_of_what_is_kept() -> None:
         seen.append(logits(student))
         return {"accuracy": 1.0}
 
-    assert shrinking.without(validate)(student) == {"accuracy": 1.0}
-    torch.testing.assert_close(seen[0], logits(without_residuals(student)))
+    assert shrinking.wrap_validation(validate)(student) == {"accuracy": 1.0}
+    torch.testing.assert_close(seen[0], logits(remove_residuals(student)))
     assert torch.equal(logits(student), before)
 
 
@@ -120,7 +120,7 @@ def test_a_faded_residual_gets_no_gradient() -> None:
 )
 def test_a_student_without_residuals_is_told(sharing: Sharing | None, why: str) -> None:
     with pytest.raises(UserError) as error:
-        Shrinking(made(sharing=sharing), ShrinkSpec())
+        ResidualShrinking(made(sharing=sharing), ShrinkSpec())
     assert str(error.value) == (
         f"shrink_residuals: the student has no residuals to shrink: {why}; set residual_rank in the share stage "
         "before it, or remove this key"
@@ -133,24 +133,26 @@ def test_a_student_without_residuals_is_told(sharing: Sharing | None, why: str) 
 def test_the_distance_of_equal_layers_is_0_and_of_strangers_what_is_said() -> None:
     model = made()
     groups = LayerGroups((0, 0, 0, 1), (0, 0, 0, 1))
-    found = apart(list(model.encoder.layers), groups)
+    found = measure_distances(list(model.encoder.layers), groups)
     assert list(found) == [("attention", (0, 1, 2)), ("feed_forward", (0, 1, 2))]
     first: Any = model.encoder.layers[0]
     for layer in list(model.encoder.layers)[1:]:
         layer.load_state_dict(first.state_dict())
-    assert [d.item() for d in apart(list(model.encoder.layers), groups).values()] == pytest.approx([0, 0], abs=1e-9)
+    assert [d.item() for d in measure_distances(list(model.encoder.layers), groups).values()] == pytest.approx(
+        [0, 0], abs=1e-9
+    )
     opposite: Any = model.encoder.layers[1]
     with torch.no_grad():
         for parameter in opposite.parameters():
             parameter.neg_()
-    two = apart(list(model.encoder.layers)[:2], LayerGroups((0, 0), (0, 0)))
+    two = measure_distances(list(model.encoder.layers)[:2], LayerGroups((0, 0), (0, 0)))
     assert [d.item() for d in two.values()] == pytest.approx([1, 1])
 
 
 @pytest.mark.parametrize("groups", [2, [[0, 1], [2, 3]]])
 def test_the_penalty_draws_layers_together(groups: Any) -> None:
     student = made()
-    pulling = Pulling(student, ProximitySpec(groups=groups, weight=10.0, begin=0.0, end=0.5))
+    pulling = ProximityRegularizer(student, ProximitySpec(groups=groups, weight=10.0, begin=0.0, end=0.5))
     optimizer = torch.optim.AdamW(student.parameters(), lr=1e-2)
     first = float(pulling.distance().detach())
     for step in range(40):
@@ -165,7 +167,9 @@ def test_the_penalty_draws_layers_together(groups: Any) -> None:
 
 def test_the_term_counts_once_in_a_step_of_several_micro_batches_and_not_in_validation() -> None:
     student = made()
-    module = StageModule(student, {"squares": (1.0, Squares())}, companions=[Pulling(student, ProximitySpec(groups=2))])
+    module = StageModule(
+        student, {"squares": (1.0, Squares())}, companions=[ProximityRegularizer(student, ProximitySpec(groups=2))]
+    )
     module.pace(5, 10)
     module.train()
     terms = [module(batch()), module(batch())]
@@ -184,13 +188,13 @@ def test_the_distance_is_told_before_and_after() -> None:
     tying = Tying(spec, student, context)
     first: Any = student.encoder.layers[0]
     student.encoder.layers[1].load_state_dict(first.state_dict())
-    figures = tying.closing(student, 3)
+    figures = tying.report_distances(student, 3)
     assert figures["layers_apart"] < figures["layers_apart_before"]
     assert said == [
         f"distance between the layers to be tied: {figures['layers_apart_before']:.3f} before, "
         f"{figures['layers_apart']:.3f} now (0: equal)"
     ]
-    assert tying.kept() is student
+    assert tying.finish_student() is student
 
 
 @pytest.mark.parametrize(
@@ -207,7 +211,7 @@ def test_the_distance_is_told_before_and_after() -> None:
 )
 def test_groups_that_do_not_fit(groups: Any, message: str) -> None:
     with pytest.raises(UserError) as error:
-        Pulling(made(), ProximitySpec(groups=groups))
+        ProximityRegularizer(made(), ProximitySpec(groups=groups))
     assert str(error.value) == message
 
 
@@ -216,7 +220,7 @@ def test_layers_of_different_shapes_are_not_drawn_together() -> None:
     with pytest.raises(
         UserError, match=r"proximity\.groups: layers 0 and 1 are in one group but have different shapes"
     ):
-        Pulling(made(layers=shapes), ProximitySpec(groups=2))
+        ProximityRegularizer(made(layers=shapes), ProximitySpec(groups=2))
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def _warm_up() -> None:
 
     # A machine that is always quiet: other tests run beside, and what no neighbour lets be known is not printed.
     latency._Timer._clean = lambda self: np.ones((len(self._rounds), len(self._parts)), bool)
-    latency._Waits.seconds = lambda _: 0.0
+    latency._Waits.seconds = lambda self: 0.0
     latency.WIDEST = math.inf
     torch.set_num_threads(1)
     import_mlflow()

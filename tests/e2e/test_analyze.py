@@ -74,7 +74,7 @@ def _embeds(compress: Cli) -> None:
     plain = Embedder(Path("cut"))
     assert plain.width == 16
     weights = load_safetensors("embedder/2_Dense/model.safetensors")
-    wanted = plain.pooled(texts) @ weights["linear.weight"].T + weights["linear.bias"]
+    wanted = plain.compute_pooled(texts) @ weights["linear.weight"].T + weights["linear.bias"]
     np.testing.assert_allclose([row["embedding"] for row in rows], wanted, rtol=1e-3, atol=1e-4)
     training = Embedder(Path("embedder"))(texts_of(open_table("data").split("train"), 5000))
     np.testing.assert_allclose(np.cov(training.T), np.eye(5), atol=1e-2)

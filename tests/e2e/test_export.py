@@ -18,7 +18,7 @@ from e2e_toy import Cli
 
 from compress.modelfolder.folder import fingerprint, load_model
 from compress.onnx.runtimes import IN_TORCH, versions
-from compress.onnx.session import OnnxSession, padded
+from compress.onnx.session import OnnxSession, pad_batch
 from compress.predict.predictor import Predictor
 
 FILE_RUNTIMES = [name for name, version in versions().items() if name not in IN_TORCH and version]
@@ -159,7 +159,7 @@ def test_padding_is_told_apart() -> None:
         max_length=2,
         row_ids=torch.tensor([0, 1]),
     )
-    real, feed = padded(batch)
+    real, feed = pad_batch(batch)
     assert real.tolist() == [[True, True], [True, False]]
     assert {name: value.tolist() for name, value in feed.items()} == {
         "input_ids": [[5, 6], [7, 0]], "attention_mask": [[1, 1], [1, 0]], "token_type_ids": [[0, 1], [0, 0]]

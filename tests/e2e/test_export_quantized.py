@@ -18,7 +18,7 @@ from e2e_toy import Cli
 
 from compress.commands import export as exporting
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.integers.convert import plan_quantization, quantize_model
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model, save_model
 from compress.onnx import writer as writing
@@ -31,7 +31,7 @@ QUICK = ("--bootstrap", "100", "--threads", "1", "--json")
 @pytest.fixture
 def folder(taught: Path) -> Path:
     loaded = load_model(toy.TEACHER)
-    model = quantized(loaded.model, planned(QuantizationSpec(scheme="per-token"), loaded.model)).eval()
+    model = quantize_model(loaded.model, plan_quantization(QuantizationSpec(scheme="per-token"), loaded.model)).eval()
     return save_model("small", model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta)
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_random_tokens_refuse_is_to_be_checked_on_data(
     folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Check(rows=256, what="rows", difference=1.0, mean=0.2, largest=2.0, agreement=0.98, error=0.1)
-    monkeypatch.setattr(writing, "expected_of", lambda *_: SimpleNamespace(check=lambda _: wrong))
+    monkeypatch.setattr(writing, "compute_reference", lambda *_: SimpleNamespace(check=lambda _: wrong))
     done = compress("export", folder, "--output", "new", "--threads", "1")
     assert (
         "error: small: the ONNX file does not match the model: its outputs differ from the quantized model's"
@@ -110,6 +110,6 @@ def test_a_file_that_answers_otherwise_is_refused(folder: Path, compress: Cli, m
         "its outputs differ from the quantized model's by 2.0e-01 on average, and 98.0 % of its predictions agree; "
         "allowed: at most 5.0e-02 and at least 99.5 %"
     )
-    monkeypatch.setattr(writing, "expected_of", lambda *_: SimpleNamespace(check=lambda _: wrong))
+    monkeypatch.setattr(writing, "compute_reference", lambda *_: SimpleNamespace(check=lambda _: wrong))
     with pytest.raises(UserError, match="differ from the quantized model"):
         writing.write(load_model(folder), "task", [], "rows")

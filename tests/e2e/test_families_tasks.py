@@ -95,7 +95,7 @@ def test_a_family_does_a_task(family: str, kind: str, checkpoints: dict[str, Pat
     examples = predictor.encode_rows(rows, max_length=LENGTH)
     logits = predictor.logits(examples)
     scored = task.score(logits, names, examples, rows)
-    assert set(scored.metrics) <= set(task.metrics_of(names))
+    assert set(scored.metrics) <= set(task.choose_metrics(names))
     _as_transformers(folder, stock, family, examples, logits, per_token=head.per_token)
 
 

@@ -14,7 +14,7 @@ from compress.errors import Stopped
 from compress.fit.plan.search import Search
 from compress.fit.train import in_loop as inloop
 from compress.modelfolder import folder as modelfolder
-from compress.run.measured import Measuring
+from compress.run.measured import StageMeasurer
 
 DATA = ("--data", "data", "--threads", "1")
 QUICK = ("--length", "24", "--plans", "2", "--runtime", "onnxruntime")
@@ -139,7 +139,7 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
     rung = next((here / "runs/healed/plans").glob("*/healing/rung-0"))
     assert "was copied to runs/healed/model without a certificate" in stopped.err
     assert stopped.err.count("compress ") == 1, "the command of the fit alone goes on"
-    monkeypatch.setattr(Measuring, "measure", None)  # no run below measures what the fit judges itself
+    monkeypatch.setattr(StageMeasurer, "measure", None)  # no run below measures what the fit judges itself
     done = compress(*asked, "--resume")
     assert done.code == 0, done.err
     told = json.loads(done.out)
@@ -185,8 +185,10 @@ def test_layers_that_share_are_trained_and_rounded_too(
         search.problem = replace(problem, layers=layers)
 
     monkeypatch.setattr(Search, "__post_init__", joins_are_cheap)
-    monkeypatch.setattr(inloop, "chosen", lambda tried, *_: (tried[-1], True))  # the healed one, whatever is best
-    monkeypatch.setattr(Measuring, "measure", None)
+    monkeypatch.setattr(
+        inloop, "choose_result", lambda tried, *_: (tried[-1], True)
+    )  # the healed one, whatever is best
+    monkeypatch.setattr(StageMeasurer, "measure", None)
     done = compress(
         "fit", TEACHER, *DATA, "--length", "24", "--plans", "1", "--runtime", "onnxruntime", "--max-mb", "0.2",
         "--uncertified", "--train", "full", "--steps", "4", "--output", "runs/joined", "--json",

@@ -30,9 +30,9 @@ from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, LoadedModel, inspect, load_model, save_model
 from compress.recipe import load_recipe
 from compress.recipe.schema import dump
-from compress.stages.shared.stage import StageContext, open_table_of, outline_of
+from compress.stages.shared.stage import StageContext, open_table_of, read_shape
 from compress.storage import atomic
-from compress.training.context import TrainingContext, Unheard
+from compress.training.context import NullLog, TrainingContext
 from compress.training.loop import train
 
 pytestmark = pytest.mark.thorough
@@ -147,13 +147,13 @@ class Workshop:
             model=start, teacher=self.teacher,
         )  # fmt: skip
         stage = registry.stage_class(kind)(recipe.stages[0], context)
-        teacher = outline_of(self.teacher)
-        stage.outline(outline_of(start), teacher, teacher)
+        teacher = read_shape(self.teacher)
+        stage.plan_shape(read_shape(start), teacher, teacher)
         prepared = stage.prepare()
         if prepared.module is not None:
             still = SimpleNamespace(update=lambda done, **figures: None)
             plan = TrainingContext(
-                folder=target, log=Unheard(), progress=still, stop=SimpleNamespace(requested=None), seed=0
+                folder=target, log=NullLog(), progress=still, stop=SimpleNamespace(requested=None), seed=0
             )
             train(prepared.module, prepared.source, prepared.plan, plan)
         finished = prepared.finish()
@@ -216,7 +216,7 @@ def same_file() -> Callable[[Path], None]:
     """Write the folder as an ONNX file, and compare their answers as `compress export` does."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from compress.onnx.check import expected_of, file_answer
+    from compress.onnx.check import compute_reference, file_answer
     from compress.onnx.encoder import encode
     from compress.onnx.session import OnnxSession
 
@@ -224,7 +224,7 @@ def same_file() -> Callable[[Path], None]:
         loaded = load_model(folder)
         session = OnnxSession(encode(loaded.model, "task").SerializeToString())
         batches = batches_of(loaded)
-        checked = expected_of(loaded.model, "task", batches, "a toy").check(file_answer(session))
+        checked = compute_reference(loaded.model, "task", batches, "a toy").check(file_answer(session))
         assert checked.complaint is None
 
     return check

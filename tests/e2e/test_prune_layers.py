@@ -17,10 +17,10 @@ from compress.contracts import Batch, Needs
 from compress.encoder.config.encoder import HeadConfig, LayerShape
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.config.sharing import Sharing
-from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.integers.convert import plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import inspect, load_model, save_model
-from compress.stages.prune_layers.gates import gated
+from compress.stages.prune_layers.gates import apply_layer_gates
 from compress.storage import atomic
 
 RECIPE = f"""
@@ -136,7 +136,7 @@ def test_kinds_of_models_answer_as_with_the_gates_of_the_lost_layers_shut(kind: 
     )  # fmt: skip
     with torch.no_grad():
         whole = parent(batch, Needs(logits=True)).logits
-        with gated(parent, lambda layer: torch.tensor(float(stays[layer]))):
+        with apply_layer_gates(parent, lambda layer: torch.tensor(float(stays[layer]))):
             wanted = parent(batch, Needs(logits=True)).logits
         found = cut.model.eval()(batch, Needs(logits=True)).logits
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
@@ -145,7 +145,7 @@ def test_kinds_of_models_answer_as_with_the_gates_of_the_lost_layers_shut(kind: 
 
 def test_a_quantized_model_is_refused_before_anything_is_computed(prune: Cli) -> None:
     mine = load_model("mine")
-    made = quantized(mine.model, planned(QuantizationSpec(scheme="per-token"), mine.model))
+    made = quantize_model(mine.model, plan_quantization(QuantizationSpec(scheme="per-token"), mine.model))
     shutil.rmtree("mine")
     save_model(Path("mine"), made, tokenizer_files=mine.tokenizer_files, meta=mine.meta)
     done = prune("--keep", "3")

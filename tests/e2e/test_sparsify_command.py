@@ -8,7 +8,7 @@ from pathlib import Path
 import e2e_toy as toy
 from e2e_toy import TEACHER, Cli
 
-from compress.encoder.modules.masks import follows, sparse_parts
+from compress.encoder.modules.masks import is_semi_structured, sparse_parts
 from compress.modelfolder import folder as modelfolder
 
 RECIPE = f"""
@@ -35,7 +35,7 @@ def test_cut_and_recovered(taught: Path, compress: Cli) -> None:
     before = modelfolder.load_model(Path("runs/s/stages/0-sparsify/model"))
     assert (made.family, made.config) == ("bert", before.config)
     for name, part in sparse_parts(made.model).items():
-        assert follows(part.weight)
+        assert is_semi_structured(part.weight)
         zero = sparse_parts(before.model)[name].weight == 0
         assert (part.weight[zero] == 0).all()
         assert (part.weight[~zero] != sparse_parts(before.model)[name].weight[~zero]).any()

@@ -89,7 +89,7 @@ def test_another_seed_gives_other_bytes(here: Path, server: Server, whole: str) 
 
 def passes(here: Path, compress: Cli) -> dict[str, int]:
     """Fault point → how often an undisturbed run passes it."""
-    with faults.recorded() as hits:
+    with faults.record_points() as hits:
         assert compress(*RUN).code == 0
     shutil.rmtree(here / "runs/x")
     counts: dict[str, int] = {}

@@ -41,10 +41,10 @@ def test_counts_shares_and_budgets(cut: Any, workshop: Workshop) -> None:
         for kind in ("fisher", "random"):
             row = {"importance": {"kind": kind}, "uneven": uneven}
             costs = parameters(whole, heads)
-            assert costs.of(Counts.of(cut(target_params=0.8, **row))) <= 0.8 * costs.most
+            assert costs.of(Counts.of(cut(target_params=0.8, **row))) <= 0.8 * costs.maximum
             made = cut(target_flops=0.5, **row)
             costs = operations(whole, heads, 32)
-            assert 0.3 * costs.most < costs.of(Counts.of(made)) <= 0.5 * costs.most
+            assert 0.3 * costs.maximum < costs.of(Counts.of(made)) <= 0.5 * costs.maximum
     total = sum(s.feed_forward for s in cut(intermediate_size=10, uneven=True, importance={"kind": "random"}).layers)
     assert total == 40
 

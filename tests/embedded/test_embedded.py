@@ -17,7 +17,7 @@ from compress.data import embedded
 from compress.data.embedded import opinions as opinion_set
 from compress.data.embedded import relations, spans
 from compress.data.embedded.lexicon import words
-from compress.data.embedded.splits import for_evaluation, normalised
+from compress.data.embedded.splits import for_evaluation, normalize_text
 from compress.errors import UserError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -101,7 +101,7 @@ def test_no_text_is_in_two_splits(name):
     for split, table in rows(name).items():
         for row in table:
             for text in key_texts(name, row):
-                assert home.setdefault(normalised(text), split) == split, text
+                assert home.setdefault(normalize_text(text), split) == split, text
 
 
 def test_no_set_trains_on_what_another_tests_on():
@@ -116,7 +116,7 @@ def test_some_words_are_never_trained_on(name):
     if name == "opinions-corpus":
         return
     used = {
-        split: {w for row in table for text in key_texts(name, row) for w in normalised(text).split()}
+        split: {w for row in table for text in key_texts(name, row) for w in normalize_text(text).split()}
         for split, table in rows(name).items()
     }
     unseen = (used["test"] | used["validation"]) - used["train"]

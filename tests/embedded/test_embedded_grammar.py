@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compress.data.embedded import lexicon
-from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Writer, text_of, written
+from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Writer, format_words, text_of
 from compress.data.embedded.splits import stream
 
 
@@ -130,6 +130,6 @@ def test_spans_lie_on_their_words():
 
 def test_written_text_and_where_its_words_start():
     words = ["“", "We", "loved", "it", ",", "”", "said", "Tom", "."]
-    text, starts = written(words)
+    text, starts = format_words(words)
     assert text == '"We loved it," said Tom.'
     assert [text[s] for s in starts] == ['"', "W", "l", "i", ",", '"', "s", "T", "."]

@@ -7,15 +7,15 @@ import torch
 from encoder_helpers import RELAXED, UNIFORM, VARIATIONS, batch, model, needs, padded
 
 from compress.encoder.config.low_rank import is_low_rank
-from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.gates import Widths, apply_gates
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut, units
+from compress.encoder.reshape.cut import KeptUnits, prune_units, units
 from compress.errors import UserError
 
 EVERY = {name: config for name, config in (VARIATIONS | RELAXED).items() if not is_low_rank(config)}
 
 
-def some(source: Model, seed: int = 0) -> Kept:
+def some(source: Model, seed: int = 0) -> KeptUnits:
     """Some heads and neurons of each unit, other numbers in each where they may differ."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -24,8 +24,8 @@ def some(source: Model, seed: int = 0) -> Kept:
         count = int(torch.randint(min(least, len(every)), len(every) + 1, (1,), generator=generator))
         return tuple(sorted(torch.randperm(len(every), generator=generator)[:count].tolist()))
 
-    whole = Kept.everything(source.config)
-    return Kept(tuple(map(drawn, whole.heads)), tuple(map(drawn, whole.neurons)))
+    whole = KeptUnits.everything(source.config)
+    return KeptUnits(tuple(map(drawn, whole.heads)), tuple(map(drawn, whole.neurons)))
 
 
 def outputs(made: Model) -> list[torch.Tensor]:
@@ -43,8 +43,8 @@ def test_the_cut_model_answers_as_the_masked_one(name: str) -> None:
     source = model(EVERY[name]).double()
     kept = some(source)
     masks = Widths.of(kept, source.config)
-    made = cut(source, kept)
-    with gated(source, masks):
+    made = prune_units(source, kept)
+    with apply_gates(source, masks):
         wanted = outputs(source)
     for ours, theirs in zip(outputs(made), wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
@@ -60,7 +60,7 @@ def test_the_cut_model_answers_as_the_masked_one(name: str) -> None:
 
 def test_the_whole_model_is_itself() -> None:
     source = model(UNIFORM)
-    same = cut(source, Kept.everything(UNIFORM))
+    same = prune_units(source, KeptUnits.everything(UNIFORM))
     assert all(torch.equal(a, b) for a, b in zip(source.state_dict().values(), same.state_dict().values(), strict=True))
 
 
@@ -73,7 +73,7 @@ def test_layers_that_share_are_one_unit() -> None:
 def test_products_of_thin_matrices_are_refused() -> None:
     source = model(VARIATIONS["low rank"])
     with pytest.raises(UserError, match=r"width: the model has low-rank factors already, and cutting it needs"):
-        cut(source, Kept.everything(source.config))
+        prune_units(source, KeptUnits.everything(source.config))
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_products_of_thin_matrices_are_refused() -> None:
     ],
 )
 def test_what_cannot_be_kept(change: dict, message: str) -> None:
-    kept = Kept(**{"heads": ((0,),) * 3, "neurons": ((0,),) * 3} | change)
+    kept = KeptUnits(**{"heads": ((0,),) * 3, "neurons": ((0,),) * 3} | change)
     with pytest.raises(UserError, match=message):
-        cut(model(UNIFORM), kept)
+        prune_units(model(UNIFORM), kept)

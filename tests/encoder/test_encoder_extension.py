@@ -9,7 +9,7 @@ import torch
 from encoder_helpers import UNIFORM, VARIATIONS, batch, model
 
 from compress.encoder.modules.layers import sinusoids
-from compress.encoder.reshape.extend import TABLE, extend, extended_config
+from compress.encoder.reshape.extend import TABLE, extend, extend_config
 from compress.errors import UserError
 
 
@@ -17,7 +17,7 @@ from compress.errors import UserError
 def test_learned_positions_are_repeated_and_short_texts_answered_as_before(name: str) -> None:
     config = VARIATIONS[name]
     old = model(config)
-    new = extend(old, extended_config(config, 150))
+    new = extend(old, extend_config(config, 150))
     table, before = new.state_dict()[TABLE], old.state_dict()[TABLE]
     first = config.position_offset
     assert len(table) == 150 + first
@@ -37,19 +37,19 @@ def test_learned_positions_are_repeated_and_short_texts_answered_as_before(name:
 
 def test_fixed_sinusoids_are_computed_further() -> None:
     config = VARIATIONS["sinusoidal"]
-    new = extend(model(config), extended_config(config, 150))
+    new = extend(model(config), extend_config(config, 150))
     assert torch.equal(new.state_dict()[TABLE], sinusoids(150, config.width))
     assert TABLE not in dict(new.named_parameters())
 
 
 def test_a_window_brings_one_global_token_and_keeps_what_was_asked_for() -> None:
-    made = extended_config(UNIFORM, 200, window=8)
+    made = extend_config(UNIFORM, 200, window=8)
     assert (made.windows, made.global_tokens) == ((8, 8, 8), 1)
-    assert extended_config(UNIFORM, 200, window=8, global_tokens=0).global_tokens == 0
+    assert extend_config(UNIFORM, 200, window=8, global_tokens=0).global_tokens == 0
     local = dataclasses.replace(UNIFORM, windows=(4, None, 4), global_tokens=2)
-    again = extended_config(local, 200)
+    again = extend_config(local, 200)
     assert (again.windows, again.global_tokens) == ((4, None, 4), 2)
-    assert extended_config(local, 64, window=3).global_tokens == 2
+    assert extend_config(local, 64, window=3).global_tokens == 2
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_a_window_brings_one_global_token_and_keeps_what_was_asked_for() -> None
 )
 def test_what_changes_nothing_or_cannot_be_is_refused(asked: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        extended_config(UNIFORM, **asked)
+        extend_config(UNIFORM, **asked)

@@ -15,7 +15,7 @@ from torch import nn
 
 from compress.contracts import Needs
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
-from compress.encoder.config.sharing import Sharing, contiguous, numbered
+from compress.encoder.config.sharing import Sharing, build_contiguous_groups, renumber_groups
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied, dense_weight
@@ -117,10 +117,10 @@ def test_one_spelling() -> None:
 @given(st.integers(1, 30), st.data())
 def test_contiguous_groups_cover_every_layer_in_order(depth: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, depth))
-    groups = contiguous(depth, count)
+    groups = build_contiguous_groups(depth, count)
     assert len(groups) == depth
     assert list(groups) == sorted(groups)
-    assert numbered(groups) == groups
+    assert renumber_groups(groups) == groups
     sizes = [groups.count(g) for g in set(groups)]
     assert len(sizes) == count
     assert max(sizes) - min(sizes) <= 1

@@ -95,7 +95,7 @@ def test_the_backward_pass_draws_the_same_dropout_again(dtype: torch.dtype) -> N
     q, k, v = (t.detach().unsqueeze(0).transpose(1, 2).requires_grad_() for t in projections([150], dtype))
     pattern = AttentionPattern(20, 1)
     torch.manual_seed(3)
-    got = windows.windowed_attention(q, k, v, pattern, 0.3)
+    got = windows.attend_in_windows(q, k, v, pattern, 0.3)
     after = torch.get_rng_state()
     slope = torch.arange(got.numel()).view_as(got).cos().to(dtype)
     ours = torch.autograd.grad((got * slope).sum(), (q, k, v))
@@ -106,7 +106,7 @@ def test_the_backward_pass_draws_the_same_dropout_again(dtype: torch.dtype) -> N
     tolerance = 1e-12 if dtype == torch.float64 else 5e-2
     for a, b in zip(ours, torch.autograd.grad((plain * slope).sum(), (q, k, v)), strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
-    assert not torch.equal(got, windows.windowed_attention(q, k, v, pattern, 0.3))
+    assert not torch.equal(got, windows.attend_in_windows(q, k, v, pattern, 0.3))
 
 
 def test_nothing_of_quadratic_size_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_nothing_of_quadratic_size_is_made(monkeypatch: pytest.MonkeyPatch) -> N
     for length in (1000, 2000):
         sizes.clear()
         q = torch.randn(1, 2, length, 4, requires_grad=True)
-        windows.windowed_attention(q, q, q, AttentionPattern(50, 1), 0.0).sum().backward()
+        windows.attend_in_windows(q, q, q, AttentionPattern(50, 1), 0.0).sum().backward()
         assert max(sizes) <= max(length, 64 * (64 + 2 * 50 + 1))
         assert sum(sizes) <= 2 * (length + length * (64 + 2 * 50 + 1))
 

@@ -17,12 +17,19 @@ from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.low_rank import is_low_rank
-from compress.encoder.config.shapes import resized
+from compress.encoder.config.shapes import resize_config
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.infer.statistics import collect, refit
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.basis import METHODS, Method, drawn, evenly, principal, selected
+from compress.encoder.reshape.basis import (
+    METHODS,
+    Method,
+    compute_principal_basis,
+    draw_random_basis,
+    select_evenly,
+    space_evenly,
+)
 from compress.encoder.reshape.narrow import narrow
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model
@@ -66,7 +73,7 @@ def test_the_same_shape_is_the_same_model_to_the_bit(name: str, method: Method) 
 @pytest.mark.parametrize("name", WHOLE)
 def test_every_kind_of_encoder_can_be_narrowed(name: str, method: Method) -> None:
     teacher = model(VARIATIONS[name])
-    config = resized(teacher.config, hidden=8)
+    config = resize_config(teacher.config, hidden=8)
     student = narrowed(teacher, config, method)
     assert student.config == config
     assert student.config.layers[0].feed_forward == teacher.config.layers[0].feed_forward // 2
@@ -82,7 +89,7 @@ def test_every_kind_of_encoder_can_be_narrowed(name: str, method: Method) -> Non
 @pytest.mark.parametrize("method", METHODS)
 def test_only_the_tables_narrower(method: Method) -> None:
     teacher = model(UNIFORM)
-    student = narrowed(teacher, resized(UNIFORM, embedding=8), method)
+    student = narrowed(teacher, resize_config(UNIFORM, embedding=8), method)
     assert student.encoder.embeddings.word.weight.shape == (50, 8)
     projection = student.encoder.embeddings.projection
     assert projection is not None
@@ -97,7 +104,7 @@ def test_only_the_tables_narrower(method: Method) -> None:
 
 
 def test_factorized_tables_keep_their_width_where_the_stream_narrows() -> None:
-    config = resized(VARIATIONS["factorized"], hidden=12)
+    config = resize_config(VARIATIONS["factorized"], hidden=12)
     assert (config.width, config.hidden) == (8, 12)
     teacher = model(VARIATIONS["factorized"])
     student = narrowed(teacher, config, "svd")
@@ -108,7 +115,7 @@ def test_factorized_tables_keep_their_width_where_the_stream_narrows() -> None:
 def test_tables_that_are_projected_before_their_norm(method: Method) -> None:
     config = dataclasses.replace(VARIATIONS["factorized"], project_first=True)
     teacher = Model(config, {"mlm": HeadConfig("masked_lm", tied_projection=True)})
-    student = narrowed(teacher, resized(config, hidden=8, embedding=4), method)
+    student = narrowed(teacher, resize_config(config, hidden=8, embedding=4), method)
     assert student.encoder.embeddings.norm.weight.shape == (8,)
     features = student(batch([5, 3]), Needs(mlm="all")).vocabulary
     assert features is not None
@@ -118,11 +125,11 @@ def test_tables_that_are_projected_before_their_norm(method: Method) -> None:
 def test_layers_that_share_some_matrices_are_not_narrowed() -> None:
     config = dataclasses.replace(UNIFORM, sharing=Sharing((0, 0, 0), (0, 1, 2)))
     with pytest.raises(UserError, match=r"this model's layers share matrices.*narrow it before sharing its layers"):
-        narrow(Model(config, {}), resized(config, hidden=8), "selection")
+        narrow(Model(config, {}), resize_config(config, hidden=8), "selection")
 
 
 def test_uneven_heads_and_feed_forward_parts() -> None:
-    config = resized(UNIFORM, heads=[4, 2, 1], feed_forward=[24, 12, 5])
+    config = resize_config(UNIFORM, heads=[4, 2, 1], feed_forward=[24, 12, 5])
     assert [shape.heads for shape in config.layers] == [4, 2, 1]
     assert {shape.head_width for shape in config.layers} == {4}
     student = narrowed(model(UNIFORM), config, "svd")
@@ -131,9 +138,9 @@ def test_uneven_heads_and_feed_forward_parts() -> None:
 
 def test_fixed_positions_become_learned_ones() -> None:
     """A table of sinusoids cannot be turned along with the words."""
-    config = resized(VARIATIONS["sinusoidal"], hidden=8)
+    config = resize_config(VARIATIONS["sinusoidal"], hidden=8)
     assert config.positions == "learned"
-    assert resized(VARIATIONS["sinusoidal"], feed_forward=8).positions == "sinusoidal"
+    assert resize_config(VARIATIONS["sinusoidal"], feed_forward=8).positions == "sinusoidal"
 
 
 # --- selection ----------------------------------------------------------------------------------------------------
@@ -141,13 +148,13 @@ def test_fixed_positions_become_learned_ones() -> None:
 
 def test_selection_takes_elements_of_the_teacher_evenly() -> None:
     teacher = model(UNIFORM)
-    student = narrowed(teacher, resized(UNIFORM, hidden=8, heads=2, feed_forward=12), "selection")
-    channels, theirs, ours = evenly(16, 8), layer_of(teacher), layer_of(student)
+    student = narrowed(teacher, resize_config(UNIFORM, hidden=8, heads=2, feed_forward=12), "selection")
+    channels, theirs, ours = space_evenly(16, 8), layer_of(teacher), layer_of(student)
     assert channels.tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
     rows = torch.tensor([0, 1, 2, 3, 8, 9, 10, 11])  # heads 0 and 2 of 4, all of their 4 channels
     assert torch.equal(ours.attention.query.weight, theirs.attention.query.weight[rows][:, channels])
     assert torch.equal(ours.attention.output.weight, theirs.attention.output.weight[channels][:, rows])
-    neurons = evenly(24, 12)
+    neurons = space_evenly(24, 12)
     assert torch.equal(ours.feed_forward.up.weight, theirs.feed_forward.up.weight[neurons][:, channels])
     assert torch.equal(ours.output_norm.bias, theirs.output_norm.bias[channels])
     assert torch.equal(student.encoder.embeddings.word.weight, teacher.encoder.embeddings.word.weight[:, channels])
@@ -157,9 +164,9 @@ def test_rotary_channels_stay_in_pairs() -> None:
     """Channel i of a head turns with channel i + K/2, by an angle that depends on i."""
     config = VARIATIONS["rotary"]
     teacher = model(config)
-    student = narrowed(teacher, resized(config, hidden=8), "selection")
+    student = narrowed(teacher, resize_config(config, hidden=8), "selection")
     rows = torch.tensor([0, 2])  # of the first head: pair 0 of pairs 0 and 1
-    expected = layer_of(teacher).attention.query.weight[rows][:, evenly(16, 8)]
+    expected = layer_of(teacher).attention.query.weight[rows][:, space_evenly(16, 8)]
     assert torch.equal(layer_of(student).attention.query.weight[:2], expected)
 
 
@@ -194,7 +201,7 @@ def test_svd_keeps_the_most_of_a_trained_encoder(minilm: Path) -> None:
     examples = encode_texts(tokenizer, texts, max_length=24)
     batches = list(evaluation_batches(examples, 4096))
     alike: dict[str, float] = {}
-    config = resized(loaded.config, hidden=192, heads=[12] * 6)
+    config = resize_config(loaded.config, hidden=192, heads=[12] * 6)
     for method in METHODS:
         statistics = collect(loaded.model, batches) if method == "svd" else None
         student = narrow(loaded.model, config, method, statistics=statistics)
@@ -210,19 +217,23 @@ def test_the_bases_are_orthonormal_and_principal() -> None:
     x = torch.randn(200, 12, generator=torch.Generator().manual_seed(0)).double() * torch.linspace(3, 0.1, 12)
     second = x.T @ x / 200
     gains = torch.rand(4, 12, generator=torch.Generator().manual_seed(1)).double() + 0.5
-    for basis in (principal(second, 5), principal(second, 5, gains), drawn(12, 5, torch.Generator().manual_seed(2))):
+    for basis in (
+        compute_principal_basis(second, 5),
+        compute_principal_basis(second, 5, gains),
+        draw_random_basis(12, 5, torch.Generator().manual_seed(2)),
+    ):
         torch.testing.assert_close(basis.matrix.T @ basis.matrix, torch.eye(5).double(), rtol=0, atol=1e-12)
     best = torch.linalg.eigvalsh(second)[-5:].sum()
-    for basis in (principal(second, 5), principal(second, 5, gains)):
+    for basis in (compute_principal_basis(second, 5), compute_principal_basis(second, 5, gains)):
         torch.testing.assert_close((basis.matrix.T @ second @ basis.matrix).trace(), best)
-    assert selected(12, 5).matrix.sum() == 5
+    assert select_evenly(12, 5).matrix.sum() == 5
 
 
 def test_the_axes_hold_the_channels_with_outlying_gains() -> None:
     second = torch.eye(12).double() + torch.diag(torch.linspace(1, 0, 12)).double()
     gains = torch.ones(3, 12).double()
     gains[:, 4] = 6.0
-    basis = principal(second, 8, gains)
+    basis = compute_principal_basis(second, 8, gains)
     assert basis.matrix[4].abs().max() == pytest.approx(1)
 
 
@@ -246,14 +257,14 @@ def test_refitting_is_least_squares() -> None:
 
 def test_what_was_not_asked_for_follows() -> None:
     base = EncoderConfig.uniform(vocabulary=50, hidden=768, layers=2, heads=12, feed_forward=3072)
-    tiny = resized(base, hidden=312, feed_forward=1200)  # TinyBERT4
+    tiny = resize_config(base, hidden=312, feed_forward=1200)  # TinyBERT4
     assert (tiny.layers[0].heads, tiny.layers[0].head_width, tiny.layers[0].feed_forward) == (12, 26, 1200)
-    half = resized(base, hidden=384)
+    half = resize_config(base, hidden=384)
     assert (half.layers[0].heads, half.layers[0].head_width, half.layers[0].feed_forward) == (12, 32, 1536)
-    pruned = resized(base, heads=[6, 4])
+    pruned = resize_config(base, heads=[6, 4])
     assert [(s.heads, s.head_width) for s in pruned.layers] == [(6, 64), (4, 64)]
-    assert resized(base, heads=6, hidden=384).layers[0].head_width == 64
-    assert resized(base) == base
+    assert resize_config(base, heads=6, hidden=384).layers[0].head_width == 64
+    assert resize_config(base) == base
 
 
 @pytest.mark.parametrize(
@@ -282,7 +293,7 @@ def test_what_was_not_asked_for_follows() -> None:
 def test_shapes_that_cannot_be(asked: dict[str, Any], message: str) -> None:
     teacher = model(UNIFORM)
     with pytest.raises(UserError) as told:
-        narrow(teacher, resized(UNIFORM, **asked), "selection")
+        narrow(teacher, resize_config(UNIFORM, **asked), "selection")
     assert message in str(told.value)
 
 
@@ -309,7 +320,7 @@ def test_a_head_of_its_own_on_each_kind_of_reader() -> None:
         config = dataclasses.replace(UNIFORM, pooler=False)
         teacher = Model(config, {head.name: head})
         for method in METHODS:
-            student = narrowed(teacher, resized(config, hidden=8), method)
+            student = narrowed(teacher, resize_config(config, hidden=8), method)
             assert set(student.heads) == {head.name}
 
 

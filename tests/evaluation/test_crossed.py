@@ -8,7 +8,7 @@ from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation.quality.crossed import crossed
+from evaluation.quality.crossed import find_crossed_labels
 
 
 def answers(classes: int, rows: int, right: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -22,7 +22,7 @@ def answers(classes: int, rows: int, right: float, seed: int = 0) -> tuple[np.nd
 def test_a_permuted_model_is_found_with_its_order(classes: int, right: float) -> None:
     gold, said = answers(classes, 256, right)
     order = np.roll(np.arange(classes), 1)
-    found = crossed(gold, order[said], classes)
+    found = find_crossed_labels(gold, order[said], classes)
     assert found is not None
     assert found.plain < 0.3
     assert found.ordered > right - 0.1
@@ -33,7 +33,7 @@ def test_a_permuted_model_is_found_with_its_order(classes: int, right: float) ->
 def test_two_of_three_classes_swapped() -> None:
     """Entailment and contradiction, the classic: neutral is right all along."""
     gold, said = answers(3, 256, 0.85)
-    found = crossed(gold, np.array([2, 1, 0])[said], 3)
+    found = find_crossed_labels(gold, np.array([2, 1, 0])[said], 3)
     assert found is not None
     assert found.order.tolist() == [2, 1, 0]
 
@@ -41,18 +41,18 @@ def test_two_of_three_classes_swapped() -> None:
 @settings(max_examples=scaled(150), deadline=None)
 @given(st.integers(2, 20), st.integers(1, 300), st.floats(0, 1), st.integers(0, 10_000))
 def test_a_model_that_is_as_good_as_it_is_has_its_order(classes: int, rows: int, right: float, seed: int) -> None:
-    assert crossed(*answers(classes, rows, right, seed), classes) is None
+    assert find_crossed_labels(*answers(classes, rows, right, seed), classes) is None
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95])
 def test_one_answer_for_all_is_no_order(share: float) -> None:
     """On uneven data the other name would make it right more often, and still it would know nothing."""
     gold = (np.random.default_rng(1).random(256) < share).astype(int)
-    assert crossed(gold, np.zeros(256, dtype=int), 2) is None
-    assert crossed(gold, np.ones(256, dtype=int), 2) is None
+    assert find_crossed_labels(gold, np.zeros(256, dtype=int), 2) is None
+    assert find_crossed_labels(gold, np.ones(256, dtype=int), 2) is None
 
 
 def test_a_few_rows_prove_nothing() -> None:
     gold = np.array([0, 1, 0, 1, 0, 1])
-    assert crossed(gold, 1 - gold, 2) is None
-    assert crossed(gold[:2], 1 - gold[:2], 2) is None
+    assert find_crossed_labels(gold, 1 - gold, 2) is None
+    assert find_crossed_labels(gold[:2], 1 - gold[:2], 2) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.quality.runs import Drawn, Weighted, difference_over_runs
+from evaluation.quality.runs import DrawnFigures, Weighted, difference_over_runs
 
 ROWS = 300
 
@@ -30,8 +30,8 @@ def test_draws_that_differ_widen_the_interval_and_do_not_move_the_value() -> Non
     ours = [answers(0.9, 1)]
     draws = tuple(answers(rate, i) for i, rate in enumerate((0.1, 0.4, 0.6, 0.9)))
     known = difference_over_runs(ROWS, ours, [lambda w: np.mean([d(w) for d in draws], axis=0)])
-    drawn = difference_over_runs(ROWS, ours, [Drawn(draws)])
+    drawn = difference_over_runs(ROWS, ours, [DrawnFigures(draws)])
     assert drawn.value == pytest.approx(known.value)
     assert drawn.high - drawn.low > 3 * (known.high - known.low)
-    alike = difference_over_runs(ROWS, ours, [Drawn((draws[1],) * 4)])
+    alike = difference_over_runs(ROWS, ours, [DrawnFigures((draws[1],) * 4)])
     assert alike == difference_over_runs(ROWS, ours, [draws[1]])

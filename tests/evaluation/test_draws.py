@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compress.data.task import Scored
+from compress.data.task import ScoredAnswers
 from evaluation.quality.agreement import bernoulli_divergence, divergence, sigmoid, softmax
 from evaluation.quality.confusion import confusion
 from evaluation.quality.counts import f1_micro
@@ -45,8 +45,8 @@ def test_rows_with_several_labels_are_drawn_whole():
 
 def test_a_model_against_itself_differs_by_nothing():
     right = np.arange(50) % 3 == 0
-    one = Scored(50, {"accuracy": of_mean(right)}, right=right)
-    other = Scored(50, {"accuracy": of_mean(~right)}, right=~right)
+    one = ScoredAnswers(50, {"accuracy": of_mean(right)}, right=right)
+    other = ScoredAnswers(50, {"accuracy": of_mean(~right)}, right=~right)
     same = one.difference(one, "accuracy", resamples=200)
     assert (same.value, same.low, same.high) == (0, 0, 0)
     apart = one.difference(other, "accuracy", resamples=200)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from evaluation.frontier import Candidate, Verdict, frontier
 from evaluation.quality.draws import of_mean
-from evaluation.quality.pairing import kept
+from evaluation.quality.pairing import resample_metric
 
 ROWS = 60
 
 
 def candidate(right: np.ndarray, size: float, latency: float | None, *, data="d", conditions="c", paired=True):
-    figures = kept(len(right), of_mean(right), metric="accuracy", data=data, resamples=200)
+    figures = resample_metric(len(right), of_mean(right), metric="accuracy", data=data, resamples=200)
     low, high = np.quantile(figures.figures, [0.025, 0.975])
     low, high = min(low, figures.value), max(high, figures.value)
     return Candidate(figures.value, low, high, size, latency, data, conditions, figures if paired else None)

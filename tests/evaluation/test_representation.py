@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluation.representation.anisotropy import BINS, anisotropy, whitened, without_top
+from evaluation.representation.anisotropy import BINS, anisotropy, remove_top, whiten
 from evaluation.representation.hsic import UndefinedError
 from evaluation.representation.probes import probe
 
@@ -24,19 +24,19 @@ def test_a_shared_direction_is_seen_and_removed() -> None:
     assert before.histogram[-1] > 0.8 * sum(before.histogram)
     assert sum(before.histogram) == 400 * 399 // 2
     assert len(before.histogram) == BINS
-    for after in (anisotropy(whitened(lopsided)), anisotropy(without_top(lopsided, 1))):
+    for after in (anisotropy(whiten(lopsided)), anisotropy(remove_top(lopsided, 1))):
         assert after.cosine < 0.3
-    assert anisotropy(whitened(lopsided)).shares[3] == pytest.approx(3 / 12)
+    assert anisotropy(whiten(lopsided)).shares[3] == pytest.approx(3 / 12)
 
 
 def test_whitening_is_fitted_on_one_set_and_used_on_another() -> None:
     base, other = normal(5_000, 4, 2) * torch.tensor([9.0, 1, 1, 0.1]).double(), normal(10, 4, 3)
-    white = whitened(base)
+    white = whiten(base)
     torch.testing.assert_close(white.T.cov(), torch.eye(4).double(), atol=1e-8, rtol=0)
-    torch.testing.assert_close(whitened(base[:10], base), white[:10])
-    assert whitened(other, torch.cat([base, base], 0)).shape == (10, 4)
+    torch.testing.assert_close(whiten(base[:10], base), white[:10])
+    assert whiten(other, torch.cat([base, base], 0)).shape == (10, 4)
     flat = torch.cat([base, base[:, :1]], 1)
-    assert whitened(flat).shape[1] == 4, "a direction without variance is left out"
+    assert whiten(flat).shape[1] == 4, "a direction without variance is left out"
 
 
 def test_what_has_no_anisotropy() -> None:

@@ -15,8 +15,8 @@ from evaluation.quality.draws import of_mean
 from evaluation.quality.intervals import bootstrap_rows
 from evaluation.quality.multiple import holm
 from evaluation.quality.paired import paired_accuracy
-from evaluation.quality.pairing import Resampled, kept
-from evaluation.quality.slices import FEWEST, Answers, Members, Slice, by_quarter, by_value, slices, worse
+from evaluation.quality.pairing import ResampledMetric, resample_metric
+from evaluation.quality.slices import FEWEST, Answers, Members, Slice, by_quarter, by_value, find_worse, slices
 
 
 def of_right(right: np.ndarray) -> Answers:
@@ -54,7 +54,7 @@ def test_the_group_that_fails_more_is_named_and_the_others_are_not() -> None:
     theirs = random.random(800) < 0.9
     ours = theirs & ~((group == "c") & (random.random(800) < 0.3))
     found = slices(by_value("group", group), of_right(ours), of_right(theirs))
-    assert [s.name for s in worse(found)] == ["c"]
+    assert [s.name for s in find_worse(found)] == ["c"]
     assert {s.verdict for s in found if s.name != "c"} == {"no measurable difference"}
 
 
@@ -122,18 +122,18 @@ def test_slices_survive_json() -> None:
 def test_kept_resamples_give_the_paired_interval(rows, seed) -> None:
     random = np.random.default_rng(seed)
     a, b = random.random(rows) < 0.7, random.random(rows) < 0.6
-    one, other = (kept(rows, of_mean(x), metric="accuracy", data="d", resamples=300) for x in (a, b))
-    read = Resampled.parse(one.text())
+    one, other = (resample_metric(rows, of_mean(x), metric="accuracy", data="d", resamples=300) for x in (a, b))
+    read = ResampledMetric.parse(one.text())
     direct = bootstrap_rows(rows, lambda w: of_mean(a)(w) - of_mean(b)(w), resamples=300)
     paired = read.minus(other)
     assert (paired.value, paired.low, paired.high) == pytest.approx((direct.value, direct.low, direct.high), abs=1e-6)
 
 
 def test_other_rows_are_not_paired() -> None:
-    one = kept(10, of_mean(np.ones(10)), metric="accuracy", data="a", resamples=100)
-    other = kept(10, of_mean(np.ones(10)), metric="accuracy", data="b", resamples=100)
+    one = resample_metric(10, of_mean(np.ones(10)), metric="accuracy", data="a", resamples=100)
+    other = resample_metric(10, of_mean(np.ones(10)), metric="accuracy", data="b", resamples=100)
     with pytest.raises(ValueError, match="same resamples"):
         one.minus(other)
     for bad in ("{}", '{"format": "x"}', "[]", "no json"):
         with pytest.raises(ValueError):
-            Resampled.parse(bad)
+            ResampledMetric.parse(bad)

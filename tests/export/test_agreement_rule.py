@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compress.onnx.check import Check, Expected
+from compress.onnx.check import Check, ReferenceOutputs
 
 
 def check(changed: int, answers: int, mean: float = 0.01) -> Check:
@@ -56,7 +56,7 @@ def test_figures_of_a_quantized_model() -> None:
     """By hand: two rows of two numbers."""
     batch: Any = SimpleNamespace(rows=2)
     floats, rounded, file = (np.array(x) for x in ([[1.0, 0], [0, 1]], [[1.5, 0], [1.5, 1]], [[1, 0.5], [0, 1.5]]))
-    check = Expected([batch], [rounded], "rows", [floats]).check(lambda _: file)
+    check = ReferenceOutputs([batch], [rounded], "rows", [floats]).check(lambda _: file)
     assert (check.rows, check.answers, check.difference, check.largest) == (2, 2, 1.5, 1.5)
     assert (check.mean, check.error, check.distance) == (0.75, 0.5, 0.25)
     assert (check.agreement, check.kept) == (0.5, 0.5)

@@ -11,25 +11,25 @@ import test_onnx_integers as files
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model, save_model
 from compress.onnx import writer as writing
-from compress.onnx.check import Check, Expected
-from compress.onnx.writer import Written, write
+from compress.onnx.check import Check, ReferenceOutputs
+from compress.onnx.writer import WrittenFile, write
 
 GOOD = Check(256, "x/validation", 1e-6, 1e-7, 3.0, 1.0)
-NOTHING = Expected([], [], "x/validation")
+NOTHING = ReferenceOutputs([], [], "x/validation")
 BAD = Check(256, "x/validation", 0.5, 0.1, 3.0, 0.9)
 
 
 def test_lines() -> None:
     broken = UserError("openvino cannot load this file", why="no such operator")
-    assert Written(b"", {}, GOOD, NOTHING).findings == [GOOD.sentence()]
-    assert Written(b"", {}, GOOD, NOTHING, {"openvino": GOOD}).findings[1] == (
+    assert WrittenFile(b"", {}, GOOD, NOTHING).findings == [GOOD.sentence()]
+    assert WrittenFile(b"", {}, GOOD, NOTHING, {"openvino": GOOD}).findings[1] == (
         "in openvino: largest difference 1.0e-06, agreement 100.0 %"
     )
-    assert Written(b"", {}, GOOD, NOTHING, {"openvino": BAD}).findings[1] == (
+    assert WrittenFile(b"", {}, GOOD, NOTHING, {"openvino": BAD}).findings[1] == (
         "the file does not match the model in openvino: its outputs differ from the model's by 5.0e-01, allowed: at "
         "most 3.0e-04; do not serve it with openvino"
     )
-    assert Written(b"", {}, GOOD, NOTHING, {"openvino": broken}).findings[1] == (
+    assert WrittenFile(b"", {}, GOOD, NOTHING, {"openvino": broken}).findings[1] == (
         "openvino cannot load this file: no such operator"
     )
 

@@ -23,7 +23,7 @@ from compress.onnx.encoder import encode  # noqa: E402
 from compress.onnx.openvino_session import OpenVinoSession  # noqa: E402
 from compress.onnx.runtimes import versions  # noqa: E402
 from compress.onnx.session import FileSession, OnnxSession  # noqa: E402
-from compress.onnx.tracing import traced  # noqa: E402
+from compress.onnx.tracing import trace_model  # noqa: E402
 
 IN_OPENVINO = pytest.mark.skipif(versions()["openvino"] is None, reason="openvino is not installed")
 
@@ -240,13 +240,13 @@ def test_a_parameter_that_no_rule_writes_is_named() -> None:
 )
 def test_torchs_exporter_writes_the_same_answers(wiring: str, heads: str) -> None:
     pytest.importorskip("onnxscript")
-    check(model_of(wiring, heads), write=traced, tolerance=1e-4)
+    check(model_of(wiring, heads), write=trace_model, tolerance=1e-4)
 
 
 def test_what_torchs_exporter_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxscript")
     with pytest.raises(UserError, match="--opset 17: torch supports opset 18 to 22; use one of these"):
-        traced(model_of(), None, opset=17, notes={})
+        trace_model(model_of(), None, opset=17, notes={})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"onnxscript is not installed; pip install 'compress-bert\[onnx\]'"):
-        traced(model_of(), None, opset=20, notes={})
+        trace_model(model_of(), None, opset=20, notes={})

@@ -12,9 +12,9 @@ import torch
 from compress.contracts import Batch
 from compress.encoder.config.quantization import Quantization
 from compress.encoder.config.schemes import QuantizationSpec, SchemeName
-from compress.encoder.integers.convert import calibrate, planned
-from compress.encoder.integers.convert import quantized as make_quantized
-from compress.encoder.integers.fake_quantized import quantizable, quantized_modules, set_mode, use
+from compress.encoder.integers.convert import calibrate, plan_quantization
+from compress.encoder.integers.convert import quantize_model as make_quantized
+from compress.encoder.integers.fake_quantized import list_quantized_modules, quantizable, set_mode, use
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.onnx.axes import BATCH, LENGTH
@@ -43,7 +43,7 @@ def quantized(wiring: str = "bert", heads: str = "none", scheme: dict[str, Any] 
     """A quantized model, calibrated on random rows. scheme: by name, or quantizers for every matrix and table."""
     plain = floats.model_of(wiring, heads)
     if isinstance(scheme, str):
-        how = planned(QuantizationSpec.model_validate({"scheme": scheme}), plain)
+        how = plan_quantization(QuantizationSpec.model_validate({"scheme": scheme}), plain)
     else:
         how = Quantization.from_dict(
             {
@@ -133,7 +133,7 @@ def test_a_layer_given_the_models_own_input_is_the_same_to_rounding(scheme: str,
     """Every matrix of every layer by itself, so that nothing that rounding moved elsewhere is carried into it."""
     model = quantized("bert", "none", scheme)
     seen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-    modules = {n: m for n, m in quantized_modules(model).items() if use(m) == "weight"}
+    modules = {n: m for n, m in list_quantized_modules(model).items() if use(m) == "weight"}
     for name, module in modules.items():
         module.register_forward_hook(lambda _, x, y, n=name: seen.update({n: (x[0].detach(), y.detach())}))
     floats.ours(model, floats.inputs([24, 9]))
@@ -141,7 +141,7 @@ def test_a_layer_given_the_models_own_input_is_the_same_to_rounding(scheme: str,
     for name, (x, y) in seen.items():
         graph = Graph()
         given = helper.make_tensor_value_info("x", FLOAT, [BATCH, LENGTH, x.shape[-1]])
-        found = graph.named(Writer(model, graph).linear("x", modules[name], ""), "y")  # type: ignore[arg-type]
+        found = graph.name_value(Writer(model, graph).linear("x", modules[name], ""), "y")  # type: ignore[arg-type]
         mask = helper.make_tensor_value_info("input_ids", 7, [BATCH, LENGTH])
         proto = graph.model_of([given, mask], [(found, [BATCH, LENGTH, y.shape[-1]])], {})
         session = kind(proto.SerializeToString(), threads=1)  # type: ignore[call-arg]
@@ -157,7 +157,7 @@ def test_codes_are_stored_as_integers_and_once() -> None:
     kinds = {t.name: t.data_type for t in proto.graph.initializer}
     assert kinds["embeddings.word"] == 3  # int8
     codes = [t for t in proto.graph.initializer if t.data_type == 3]
-    wanted = {m.weight.data_ptr(): m.weight.numel() for m in quantized_modules(model).values()}
+    wanted = {m.weight.data_ptr(): m.weight.numel() for m in list_quantized_modules(model).values()}
     assert sum(int(np.prod(t.dims)) for t in codes) == sum(wanted.values())
 
 
@@ -165,7 +165,7 @@ def test_int4_takes_half_a_byte() -> None:
     model = quantized("bert", "none", "int4")
     packed_ = [t for t in encode(model, None).graph.initializer if t.data_type == 2 and len(t.dims) == 2]
     assert sum(int(np.prod(t.dims)) for t in packed_) * 2 == sum(
-        m.weight.numel() for m in quantized_modules(model).values()
+        m.weight.numel() for m in list_quantized_modules(model).values()
     )
 
 

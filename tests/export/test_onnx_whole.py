@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from compress.contracts import LayerGroups
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import calibrate, planned, quantized
-from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
+from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import take_layers
@@ -62,7 +62,7 @@ def drawn(seed: int) -> Model:
 
 def rounded(plain: Model, scheme: str) -> Model:
     """With ranges of the file's own tests' rows."""
-    made = quantized(plain, planned(QuantizationSpec.model_validate({"scheme": scheme}), plain)).eval()
+    made = quantize_model(plain, plan_quantization(QuantizationSpec.model_validate({"scheme": scheme}), plain)).eval()
     calibrate(made, [whole.packed()])
     return made
 
@@ -93,7 +93,7 @@ def apart(model: Model, seen: Seen, mask: Tensor, write: Callable[[Writer, int, 
     writer = Writer(model, graph)
     outputs = []
     for i, (_, module, _, y) in enumerate(seen):
-        outputs.append((graph.named(write(writer, i, module), f"y{i}"), [BATCH, LENGTH, y.shape[-1]]))
+        outputs.append((graph.name_value(write(writer, i, module), f"y{i}"), [BATCH, LENGTH, y.shape[-1]]))
     shapes = {f"x{i}": [BATCH, LENGTH, x.shape[-1]] for i, (_, _, x, _) in enumerate(seen)}
     given = [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in shapes.items()]
     given += [helper.make_tensor_value_info(name, 7, [BATCH, LENGTH]) for name in (IDS, MASK)]
@@ -124,7 +124,7 @@ def layer_of(model: Model) -> Callable[[Writer, int, Any], str]:
 @pytest.mark.parametrize("seed", range(18))
 def test_random_models_matrix_by_matrix_layer_by_layer_and_whole(seed: int) -> None:
     model = drawn(seed)
-    matrices = {n: m for n, m in quantized_modules(model).items() if n.startswith("encoder.layers.")}
+    matrices = {n: m for n, m in list_quantized_modules(model).items() if n.startswith("encoder.layers.")}
     layers = {str(i): layer for i, layer in enumerate(model.encoder.layers)}
     file = OnnxSession(encode(model, next(iter(model.heads), None)).SerializeToString(), threads=1)
     for lengths in ([24, 1, 7], [5]):

@@ -21,8 +21,8 @@ from onnx import numpy_helper
 
 from compress.encoder.config.quantization import Quantization
 from compress.encoder.integers import products as integers
-from compress.encoder.integers.convert import quantized as make_quantized
-from compress.encoder.integers.fake_quantized import QuantizedSharedLinear, quantizable, quantized_modules, use
+from compress.encoder.integers.convert import quantize_model as make_quantized
+from compress.encoder.integers.fake_quantized import QuantizedSharedLinear, list_quantized_modules, quantizable, use
 from compress.encoder.integers.products import prepare_integers
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.model import Model
@@ -30,7 +30,7 @@ from compress.onnx import openvino_session, session
 from compress.onnx.axes import EXACT, INT8_PRODUCTS
 from compress.onnx.encoder import encode
 from compress.onnx.openvino_session import OpenVinoSession
-from compress.onnx.overflow import rewritten
+from compress.onnx.overflow import rewrite_as_unsigned
 from compress.onnx.session import FileSession, OnnxSession
 from compress.quantizers import per_channel, per_tensor
 from compress.quantizers._saturation import PAIR_LIMIT, TOP, can_overflow, pair_range
@@ -107,7 +107,7 @@ def test_the_price_of_safety_is_below_one_bit() -> None:
 def extreme(scheme: Any) -> Model:
     """A quantized model whose matrices hold the codes ±127 alone where the scheme allows them, in equal neighbours."""
     model = files.quantized("bert", "classification", scheme)
-    for module in quantized_modules(model).values():
+    for module in list_quantized_modules(model).values():
         if use(module) == "weight":
             signs = torch.where(torch.rand_like(module.weight[:, ::2]) < 0.5, -1.0, 1.0).repeat_interleave(2, -1)
             module.weight.data = signs[:, : module.weight.shape[1]] * module.weight.abs().max()
@@ -194,7 +194,7 @@ def test_files_of_earlier_versions_are_exact_in_our_sessions(scheme: Any, kind: 
 def test_rewritten_files_hold_the_same_numbers(scheme: Any, portable: bool, wiring: str) -> None:
     """Also where several layers read one matrix."""
     model = files.quantized(wiring, "classification", scheme)
-    content = rewritten(earlier_file(model, portable=portable))
+    content = rewrite_as_unsigned(earlier_file(model, portable=portable))
     kinds = {t.data_type for t in onnx.load_model_from_string(content).graph.initializer if len(t.dims) == 2}
     assert onnx.TensorProto.UINT8 in kinds
     assert files.close(model, OnnxSession(content, threads=1), [24, 1, 7, 16])
@@ -204,7 +204,9 @@ def test_rewritten_files_hold_the_same_numbers(scheme: Any, portable: bool, wiri
 def test_only_files_of_others_are_rewritten(saturates: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "saturates", lambda: saturates)
     seen: list[int] = []
-    monkeypatch.setattr(session, "rewritten", lambda source: (seen.append(len(source)), rewritten(source))[1])
+    monkeypatch.setattr(
+        session, "rewrite_as_unsigned", lambda source: (seen.append(len(source)), rewrite_as_unsigned(source))[1]
+    )
     model = files.quantized("bert", "classification", FULL_RANGE)
     OnnxSession(encode(model, "task").SerializeToString(), threads=1)
     assert seen == []
@@ -258,11 +260,11 @@ def test_layers_that_share_a_matrix_may_scale_it_differently() -> None:
     schemes = {name: FULL_RANGE if ".layers.0." in name else SAFE for name in matrices}
     model = make_quantized(plain, Quantization.from_dict(schemes)).eval()
     shared: dict[int, set[bytes]] = {}
-    for module in quantized_modules(model).values():
+    for module in list_quantized_modules(model).values():
         shared.setdefault(module.weight.data_ptr(), set()).add(module.integers().scale.numpy().tobytes())
     assert any(len(scales) > 1 for scales in shared.values())
     seen: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
-    for module in quantized_modules(model).values():
+    for module in list_quantized_modules(model).values():
         module.register_forward_hook(lambda m, x, y: seen.append((m, x[0].detach(), y.detach())))
     batch, needs = files.packed(), needs_of(model.heads)
     packs: integers.Packs = {}

@@ -18,8 +18,8 @@ from compress.encoder.integers import products as integers
 from compress.encoder.integers.fake_quantized import (
     QuantizedLinear,
     QuantizedSharedLinear,
-    computed_weight,
-    quantized_modules,
+    compute_weight,
+    list_quantized_modules,
     set_mode,
     use,
 )
@@ -84,7 +84,7 @@ def test_every_head(heads: str) -> None:
 def test_a_layer_given_the_models_own_input_is_the_same_to_rounding(scheme: str) -> None:
     """Every matrix of every layer by itself, so that nothing that rounding moved elsewhere is carried into it."""
     model = onnx.quantized("bert", "classification", scheme)
-    matrices = {name: m for name, m in quantized_modules(model).items() if use(m) == "weight"}
+    matrices = {name: m for name, m in list_quantized_modules(model).items() if use(m) == "weight"}
     assert products(model) == (len(matrices), len(matrices))
     seen: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
     for module in matrices.values():
@@ -142,7 +142,7 @@ def test_tables_stay_codes_and_layers_that_share_share_their_codes() -> None:
     assert all(table.table.codes.dtype == torch.int8 for table in tables)
     for name, table in twin.named_modules():
         if isinstance(table, IntegerEmbedding):
-            torch.testing.assert_close(table.weight, computed_weight(model.get_submodule(name)))
+            torch.testing.assert_close(table.weight, compute_weight(model.get_submodule(name)))
     packed = [id(m.codes) for m in twin.modules() if isinstance(m, IntegerLinear)]
     assert len(set(packed)) < len(packed)
     assert not [m for m in twin.modules() if isinstance(m, QuantizedLinear | QuantizedSharedLinear)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from compress import registry
 from compress.cli._flags import resolve
-from compress.contracts import Batch, FactorMethod, Factors, Needs, RunOptions, Seen
+from compress.contracts import Batch, FactorMethod, Factors, MatrixStatistics, Needs, RunOptions
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.sharing import Sharing, refuse_apart
 from compress.encoder.infer.statistics import inputs as inputs_of
@@ -34,17 +34,17 @@ def method(kind: str) -> FactorMethod:
     return registry.load(METHODS, kind)()
 
 
-def seen(out: int, inputs: int, *, mean: bool = True, seed: int = 0) -> tuple[Seen, torch.Tensor]:
+def seen(out: int, inputs: int, *, mean: bool = True, seed: int = 0) -> tuple[MatrixStatistics, torch.Tensor]:
     """A matrix and what it was seen to read, (T, in): correlated, uneven, not centred."""
     random = torch.Generator().manual_seed(seed)
     x = torch.randn(200, inputs, generator=random).double() @ torch.randn(inputs, inputs, generator=random).double()
     x = x * torch.linspace(0.05, 2, inputs).double() + torch.randn(inputs, generator=random).double()
     weight = torch.randn(out, inputs, generator=random).double()
     fisher = torch.rand(out, inputs, generator=random).double()
-    return Seen(weight, x.T @ x / len(x), x.mean(0) if mean else None, fisher), x
+    return MatrixStatistics(weight, x.T @ x / len(x), x.mean(0) if mean else None, fisher), x
 
 
-def lost(one: Seen, factors: Factors, x: torch.Tensor, rank: int) -> float:
+def lost(one: MatrixStatistics, factors: Factors, x: torch.Tensor, rank: int) -> float:
     """Mean square of what the outputs miss, the bias included."""
     left = (one.weight - factors.outer[:, :rank] @ factors.inner[:rank]) @ x.T
     if factors.centred:
@@ -124,21 +124,21 @@ def test_the_budget_holds_and_global_ranks_lose_no_more_than_even_ones(
 ) -> None:
     known = candidates(shapes)
     whole = sum(c.whole for c in known.values())
-    budget = max(int(share * whole), allocation.least(known))
-    ranks = allocation.spread(known, budget)
-    assert allocation.counted(known, ranks) <= budget
-    assert all(1 <= rank <= known[name].most for name, rank in ranks.items())
-    even = allocation.uniform(known, budget)
-    assert all(1 <= rank <= known[name].most for name, rank in even.items())
+    budget = max(int(share * whole), allocation.count_least_numbers(known))
+    ranks = allocation.allocate_ranks(known, budget)
+    assert allocation.count_numbers(known, ranks) <= budget
+    assert all(1 <= rank <= known[name].max_rank for name, rank in ranks.items())
+    even = allocation.allocate_uniform(known, budget)
+    assert all(1 <= rank <= known[name].max_rank for name, rank in even.items())
     # The price is that of a convex hull: it may miss what one more rank of one matrix would bring, no more.
     slack = max(float((c.energies / c.energies.sum()).max()) for c in known.values())
-    if allocation.counted(known, even) <= budget:
+    if allocation.count_numbers(known, even) <= budget:
         assert error(known, ranks) <= error(known, even) + slack + 1e-9
 
 
 def test_even_ranks_keep_the_same_share() -> None:
     known = candidates([(32, 32, 0), (64, 32, 1)])
-    assert allocation.uniform(known, (32 * 32 + 64 * 32) // 2) == {"0": 8, "1": 10}
+    assert allocation.allocate_uniform(known, (32 * 32 + 64 * 32) // 2) == {"0": 8, "1": 10}
 
 
 def test_a_matrix_that_would_grow_stays_whole() -> None:
@@ -184,7 +184,7 @@ def logits(model: Model) -> torch.Tensor:
 def test_a_model_of_thin_matrices_comes_nearer_with_every_rank(wiring: str) -> None:
     model = parent(WIRINGS[wiring])
     inputs = inputs_of(model, [batch(seed) for seed in range(20)])
-    found = conversion.factored(model, method("whitened"), inputs=inputs, fisher={})
+    found = conversion.factorize_matrices(model, method("whitened"), inputs=inputs, fisher={})
     known = conversion.candidates(model, found)
     assert all(one.energies[0] > 0 for one in known.values())
     most = {name: min(c.out, c.inputs) - 1 for name, c in known.items()}
@@ -204,7 +204,7 @@ def test_a_model_of_thin_matrices_comes_nearer_with_every_rank(wiring: str) -> N
 def test_the_bias_takes_up_the_mean() -> None:
     model = parent(CONFIG)
     inputs = inputs_of(model, [batch(seed) for seed in range(20)])
-    found = conversion.factored(model, method("whitened"), inputs=inputs, fisher={})
+    found = conversion.factorize_matrices(model, method("whitened"), inputs=inputs, fisher={})
     made = conversion.convert(model, found, {"0.attention.query": 2}, inputs)
     whole, thin = (m.encoder.layers[0].attention.query for m in (model, made))  # pyright: ignore
     mean = inputs[whole][-1, :-1].float()
@@ -230,10 +230,10 @@ def test_what_is_not_faster_is_named(thin: float, named: bool, monkeypatch: pyte
         asked.append(tuple(whole.shape))
         return [SimpleNamespace(p50=1.0), SimpleNamespace(p50=thin)]
 
-    monkeypatch.setattr(timing, "timed_calls", timed)
+    monkeypatch.setattr(timing, "measure_calls", timed)
     wide = Candidate(64, 32, np.ones(32))
     known = {"wide": wide, "twin": wide, "small": Candidate(8, 8, np.ones(8))}
-    found = timing.slower({"wide": 4, "twin": 4, "small": 3}, known, 16, "cpu", LatencySpec(repeats=5))
+    found = timing.find_slower_matrices({"wide": 4, "twin": 4, "small": 3}, known, 16, "cpu", LatencySpec(repeats=5))
     assert found == (frozenset(known) if named else frozenset())
     assert asked == [(16, 64), (16, 8)]
 
@@ -270,18 +270,18 @@ def test_ranks_by_what_errors_do_to_the_answers() -> None:
         part.feed_forward.down.weight.zero_()
     rows = [batch(seed) for seed in range(20)]
     inputs = inputs_of(model, rows)
-    found = conversion.factored(model, method("whitened"), inputs=inputs, fisher={})
+    found = conversion.factorize_matrices(model, method("whitened"), inputs=inputs, fisher={})
     known = conversion.candidates(model, found)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    felt = sensitivity.felt(model, found, known, inputs, rows, "task")
+    felt = sensitivity.measure_sensitivity(model, found, known, inputs, rows, "task")
     assert felt.keys() == known.keys()
     curves = {name: one.felt for name, one in felt.items() if one.felt is not None}
-    assert all(len(curve) == felt[name].most + 1 for name, curve in curves.items())
+    assert all(len(curve) == felt[name].max_rank + 1 for name, curve in curves.items())
     assert all((np.diff(curve) <= 0).all() for curve in curves.values()), "a higher rank never costs more"
     assert curves["2.feed_forward.up"].max() == 0
     assert curves["1.feed_forward.up"].max() > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     budget = sum(c.whole for c in known.values()) // 2
-    ranks = allocation.spread(felt, budget)
-    assert allocation.counted(felt, ranks) <= budget
+    ranks = allocation.allocate_ranks(felt, budget)
+    assert allocation.count_numbers(felt, ranks) <= budget
     assert ranks["2.feed_forward.up"] <= ranks.get("1.feed_forward.up", 99)

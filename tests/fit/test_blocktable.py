@@ -33,7 +33,7 @@ def sized(sample: Any, vocabulary: int) -> int:
 
 def table_of(head: str, patch: pytest.MonkeyPatch) -> tuple[Blocks, bool]:
     heads, serving = {"task": HEADS[head]}, Serving("onnxruntime", 1, 32)
-    apart = blocktable.last_apart(heads, serving)
+    apart = blocktable.is_last_layer_apart(heads, serving)
 
     def built(sample: Any, config: EncoderConfig, *_: object) -> tuple[Callable[[], object], int]:
         return lambda: made_of(sample, apart), sized(sample, blocktable._vocabulary(config))
@@ -66,4 +66,4 @@ def test_sums_are_what_models_of_any_shape_take(head: str, monkeypatch: pytest.M
 
 
 def test_the_last_layer_is_any_where_torch_serves() -> None:
-    assert not blocktable.last_apart({"task": HEADS["first"]}, Serving("torch-int8"))
+    assert not blocktable.is_last_layer_apart({"task": HEADS["first"]}, Serving("torch-int8"))

@@ -18,12 +18,12 @@ from compress.fit.certificate.document import sentences
 from compress.fit.certificate.verify import check_files, check_latency, check_quality, check_size
 from compress.fit.cost.serving import Serving
 from compress.fit.make.candidates import PLANS, Candidates
-from compress.fit.make.evaluator import RECORD, Judge, Judged, Timing, best_of, judged_from, timed_alike
+from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, Timing, best_of, read_evaluation, share_timings
 from compress.fit.plan.plans import Plan
-from compress.fit.plan.search import chosen, front
+from compress.fit.plan.search import choose_result, find_front
 from compress.fit.request.bounds import Bounds
 from evaluation.cost.latency import Latency
-from evaluation.quality.pairing import Resampled
+from evaluation.quality.pairing import ResampledMetric
 
 
 def latency(p50: float = 4.0, cpu_share: float = 1.0, spread: float = 0.02) -> Latency:
@@ -34,10 +34,10 @@ def timing(p50: float = 4.0, **busy: float) -> Timing:
     return Timing.of(latency(p50, **busy), latency(12.0))
 
 
-def judged(name: str, mb: float, ms: float, value: float, apart: float = 0.0, drop: float | None = None) -> Judged:
+def judged(name: str, mb: float, ms: float, value: float, apart: float = 0.0, drop: float | None = None) -> Evaluation:
     plan = Plan((0,), (1,), (1,), (8,), (8,), f"the cut of {name}", 10, 8, 0, ms, mb, 0.0)
     lost = 100 * (0.9 - value) if drop is None else drop
-    return Judged(name, plan, Path(name), mb, timing(ms), value, lost, lost - 1, lost + 1, apart, 1.0)
+    return Evaluation(name, plan, Path(name), mb, timing(ms), value, lost, lost - 1, lost + 1, apart, 1.0)
 
 
 def test_times_on_a_quiet_and_on_a_busy_machine() -> None:
@@ -139,12 +139,12 @@ def test_of_models_that_are_alike_in_quality_the_nearest_to_the_parent() -> None
 
 def test_the_one_that_is_left() -> None:
     rows = [judged("int8", 20, 6, 0.9), judged("a", 9, 3, 0.89), judged("b", 5, 4, 0.87)]
-    assert chosen(rows, Bounds(max_mb=10), best_of)[0].name == "a"
-    assert chosen(rows, Bounds(max_mb=25), best_of)[0].name == "int8"
-    assert chosen(rows, Bounds(max_drop=1.5), best_of)[0].name == "a"
-    assert chosen(rows, Bounds(max_drop=4, asked="smallest"), best_of)[0].name == "b"
-    assert chosen(rows, Bounds(max_drop=4, asked="fastest"), best_of)[0].name == "a"
-    closest, met = chosen(rows, Bounds(max_mb=4.5), best_of)
+    assert choose_result(rows, Bounds(max_mb=10), best_of)[0].name == "a"
+    assert choose_result(rows, Bounds(max_mb=25), best_of)[0].name == "int8"
+    assert choose_result(rows, Bounds(max_drop=1.5), best_of)[0].name == "a"
+    assert choose_result(rows, Bounds(max_drop=4, asked="smallest"), best_of)[0].name == "b"
+    assert choose_result(rows, Bounds(max_drop=4, asked="fastest"), best_of)[0].name == "a"
+    closest, met = choose_result(rows, Bounds(max_mb=4.5), best_of)
     assert (closest.name, met) == ("b", False)
 
 
@@ -155,34 +155,34 @@ def test_models_of_one_plan_take_the_same_time() -> None:
     for steps, ms, value, apart in ((500, 3.1, 0.87, 0.15), (1500, 2.9, 0.88, 0.1), (3500, 3.05, 0.885, 0.08)):
         healed = judged("healed", 9, 3.0, value, apart)
         rows.append(dataclasses.replace(healed, plan=plain.plan, timing=timing(ms), steps=steps))
-    assert {j.timing.ms for j in timed_alike(rows)} == {3.05}, "the middle one of the quiet ones"
-    assert {j.timing.ms for j in timed_alike(rows[:1])} == {timing(2.8, cpu_share=0.5).ms}
-    left, met = chosen(rows, Bounds(max_ms=2.85), best_of)
+    assert {j.timing.ms for j in share_timings(rows)} == {3.05}, "the middle one of the quiet ones"
+    assert {j.timing.ms for j in share_timings(rows[:1])} == {timing(2.8, cpu_share=0.5).ms}
+    left, met = choose_result(rows, Bounds(max_ms=2.85), best_of)
     assert (left.steps, met) == (3500, False), "not the untrained one, which a busy machine made the fastest"
-    left, met = chosen(rows, Bounds(max_ms=3.07), best_of)
+    left, met = choose_result(rows, Bounds(max_ms=3.07), best_of)
     assert (left.steps, met) == (3500, True)
     other = judged("other", 9, 2.0, 0.80)
-    assert chosen([*rows, other], Bounds(max_ms=2.85), best_of)[0].name == "other"
-    assert [j.steps for j in timed_alike(rows)] == [0, 500, 1500, 3500]
+    assert choose_result([*rows, other], Bounds(max_ms=2.85), best_of)[0].name == "other"
+    assert [j.steps for j in share_timings(rows)] == [0, 500, 1500, 3500]
 
 
 def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of several measurements counts is said by the parent's times alone, and how many there were is told."""
-    monkeypatch.setattr("compress.fit.make.evaluator.fixed_batch", lambda *_: torch.zeros(1))
+    monkeypatch.setattr("compress.fit.make.evaluator.build_fixed_batch", lambda *_: torch.zeros(1))
     predictor: Any = SimpleNamespace(max_length=8, config=None)
 
     def timed(*pairs: tuple[float, float, float], attempts: int = 5, pace: float = certificate.PACE) -> Timing:
         rows = iter(pairs)
-        judge = Judge.__new__(Judge)
-        judge.serving, judge.parent_call = Serving("torch", 1, 8, "cpu"), None
-        judge.least, judge.typical = 0.95 * 12, 12.0
+        evaluator = Evaluator.__new__(Evaluator)
+        evaluator.serving, evaluator.parent_call = Serving("torch", 1, 8, "cpu"), None
+        evaluator.least, evaluator.typical = 0.95 * 12, 12.0
 
         def timer(*_: Any, **__: Any) -> list[Latency]:
             parent, ours, cpu_share = next(rows)
             return [latency(parent), latency(ours, cpu_share=cpu_share)]
 
-        judge.timer = timer
-        return judge.timed(predictor, 60, 10.0, attempts, pace)
+        evaluator.timer = timer
+        return evaluator.measure_timing(predictor, 60, 10.0, attempts, pace)
 
     at_once = timed((12.1, 4.0, 1.0))
     assert (at_once.p50, at_once.attempts) == (4.0, 1)
@@ -209,7 +209,7 @@ def test_one_that_only_once_was_fast_enough_is_not_left(monkeypatch: pytest.Monk
     said: list[str] = []
     clock = SimpleNamespace(check=lambda: None)
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), clock=clock, console=SimpleNamespace(note=said.append))
-    unused: Any = SimpleNamespace(judge=None)
+    unused: Any = SimpleNamespace(evaluator=None)
     times = {"int8": 2.9, "a": 2.7}
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(times[folder.name]))
     search: Any = SimpleNamespace(tried=rows)
@@ -236,7 +236,7 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     said: list[str] = []
     clock = SimpleNamespace(check=lambda: None, late=lambda last: False)
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), clock=clock, console=SimpleNamespace(note=said.append))
-    bench: Any = SimpleNamespace(judge=None)
+    bench: Any = SimpleNamespace(evaluator=None)
     journal: Any = SimpleNamespace(path=tmp_path)
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.8, cpu_share=0.5))
     search: Any = SimpleNamespace(tried=list(rows))
@@ -250,7 +250,7 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     assert candidates.time_again()
     assert [j.timing.ms for j in search.tried] == [3.1, 3.0]
     assert said == ["busy: timed again, 3.10 ms"]
-    assert judged_from(record, Path("busy")).timing.ms == 3.1, "a fit that goes on knows it too"
+    assert read_evaluation(record, Path("busy")).timing.ms == 3.1, "a fit that goes on knows it too"
     assert not candidates.time_again(), "nothing is left that was busy"
     case.bounds = Bounds(max_mb=12)
     search.tried = list(rows)
@@ -267,7 +267,7 @@ def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
     said: list[str] = []
     clock = SimpleNamespace(check=lambda: None, late=lambda last: False)
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.83), clock=clock, console=SimpleNamespace(note=said.append))
-    bench: Any = SimpleNamespace(judge=None)
+    bench: Any = SimpleNamespace(evaluator=None)
     journal: Any = SimpleNamespace(path=tmp_path)
     monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.99))
     search: Any = SimpleNamespace(tried=list(rows))
@@ -283,29 +283,29 @@ def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
 def test_the_family_is_what_no_other_beats() -> None:
     sizes = {"int8": (20, 6, 0.9), "a": (9, 3, 0.89), "worse": (10, 4, 0.88), "b": (5, 4, 0.87)}
     rows = [judged(name, *row) for name, row in sizes.items()]
-    assert [j.name for j in front(rows)] == ["int8", "worse", "a", "b"], "their intervals of a point overlap"
+    assert [j.name for j in find_front(rows)] == ["int8", "worse", "a", "b"], "their intervals of a point overlap"
     noise = np.random.default_rng(0).normal(0, 0.01, 200)  # of the rows, the same for all
     paired = [
-        dataclasses.replace(j, figures=Resampled("accuracy", "validation", 100, j.value, j.value + noise, 7))
+        dataclasses.replace(j, figures=ResampledMetric("accuracy", "validation", 100, j.value, j.value + noise, 7))
         for j in rows
     ]
-    assert [j.name for j in front(paired)] == ["int8", "a", "b"]
+    assert [j.name for j in find_front(paired)] == ["int8", "a", "b"]
     undefined = dataclasses.replace(rows[0], value=float("nan"))
-    assert [j.name for j in front([undefined, paired[1]])] == ["a"]
+    assert [j.name for j in find_front([undefined, paired[1]])] == ["a"]
 
 
 def test_what_is_written_of_a_model_is_read_again(tmp_path: Path) -> None:
-    figures = Resampled("accuracy", "validation", 100, 0.9, np.array([0.875, np.nan]), 7)
+    figures = ResampledMetric("accuracy", "validation", 100, 0.9, np.array([0.875, np.nan]), 7)
     row = dataclasses.replace(judged("a", 9, 3, 0.9), folder=tmp_path / "model", figures=figures, steps=40)
     row.write(tmp_path / "judged.json")
-    again = judged_from(tmp_path / "judged.json", tmp_path / "model")
+    again = read_evaluation(tmp_path / "judged.json", tmp_path / "model")
     assert again == row
     assert again.figures is not None
     assert again.figures.text() == figures.text()
     assert "figures" not in row.as_json()
     (tmp_path / "judged.json").write_text('{"name": "a"}')
     with pytest.raises(UserError) as error:
-        judged_from(tmp_path / "judged.json", tmp_path / "model")
+        read_evaluation(tmp_path / "judged.json", tmp_path / "model")
     assert "not a valid evaluation file; remove it; the model will be evaluated again" in error.value.line()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compress.errors import ExitCode, UserError
-from compress.fit.request.bounds import Bounds, below_least
+from compress.fit.request.bounds import Bounds, make_budget_error
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_is_over_and_by_how_much() -> None:
 
 
 def test_below_the_least() -> None:
-    error = below_least("--max-mb", 0.1, 0.8, "MB")
+    error = make_budget_error("--max-mb", 0.1, 0.8, "MB")
     assert error.code == ExitCode.REFUSED
     assert error.line() == (
         "--max-mb: 0.1 MB is below the smallest possible value: one layer with one head, one neuron and the smallest "

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compress.fit.cost.blocks import Blocks, LayerCost
-from compress.fit.loss.past_fits import FEWEST, MOST, Experience, Made
+from compress.fit.loss.past_fits import FEWEST, MOST, Experience, PastPlan
 from compress.tracking.reading import StoredRun
 
 
@@ -28,31 +28,33 @@ def test_a_margin_is_of_the_scatter_and_not_of_the_mean() -> None:
     assert blocks(0.98, 1.0, 1.02).margin < blocks(0.9, 1.0, 1.1).margin
 
 
-def plans(count: int, parent: str = "mine", loss: float = 0.1) -> list[Made]:
-    return [Made(parent, loss, 0.1 * i) for i in range(count)]
+def plans(count: int, parent: str = "mine", loss: float = 0.1) -> list[PastPlan]:
+    return [PastPlan(parent, loss, 0.1 * i) for i in range(count)]
 
 
 def test_an_interval_needs_enough_plans_alike() -> None:
-    assert Experience(plans(FEWEST - 1), "mine").expected(0.1) is None
-    found = Experience(plans(FEWEST), "mine").expected(0.2)
+    assert Experience(plans(FEWEST - 1), "mine").estimate_loss(0.1) is None
+    found = Experience(plans(FEWEST), "mine").estimate_loss(0.2)
     assert found is not None
     assert (found.low, found.value, found.high) == pytest.approx((0.0, 0.4, 0.8))
     assert found.chance == pytest.approx(0.8)
     assert found.of == "this model"
-    assert Experience(plans(FEWEST), "mine").expected(0.31) is None, "three times the loss is another kind of plan"
-    assert Experience(plans(FEWEST) * 3, "mine").expected(0.1) == Experience(plans(FEWEST), "mine").expected(0.1)
+    assert Experience(plans(FEWEST), "mine").estimate_loss(0.31) is None, "three times the loss is another kind of plan"
+    assert Experience(plans(FEWEST) * 3, "mine").estimate_loss(0.1) == Experience(plans(FEWEST), "mine").estimate_loss(
+        0.1
+    )
 
 
 def test_plans_of_this_model_count_first_and_the_nearest_of_many() -> None:
-    others = [Made("other", 0.1, 50.0 + i) for i in range(FEWEST)]
-    mine = Experience([*others, *plans(FEWEST)], "mine").expected(0.1)
+    others = [PastPlan("other", 0.1, 50.0 + i) for i in range(FEWEST)]
+    mine = Experience([*others, *plans(FEWEST)], "mine").estimate_loss(0.1)
     assert mine is not None
     assert mine.high < 1
-    few = Experience([*others, *plans(FEWEST - 1)], "mine").expected(0.1)
+    few = Experience([*others, *plans(FEWEST - 1)], "mine").estimate_loss(0.1)
     assert few is not None
     assert few.of == "all models"
     assert few.high > 50
-    many = Experience([*plans(MOST), *plans(MOST, loss=0.25)], "mine").expected(0.1)
+    many = Experience([*plans(MOST), *plans(MOST, loss=0.25)], "mine").estimate_loss(0.1)
     assert many is not None
     assert many.plans == MOST
     assert many.chance == pytest.approx(0.9)
@@ -60,9 +62,9 @@ def test_plans_of_this_model_count_first_and_the_nearest_of_many() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.floats(-5, 90)), max_size=40), st.floats(0, 2))
 def test_an_interval_holds_its_median_and_is_of_plans_alike(rows: list[tuple[float, float]], loss: float) -> None:
-    past = Experience([Made("a", x, y) for x, y in rows], "a")
-    found = past.expected(loss)
-    assert (found is None) == (past.alike(loss) < FEWEST)
+    past = Experience([PastPlan("a", x, y) for x, y in rows], "a")
+    found = past.estimate_loss(loss)
+    assert (found is None) == (past.count_similar(loss) < FEWEST)
     if found is not None:
         assert found.low <= found.value <= found.high
         assert FEWEST <= found.plans <= MOST
@@ -78,4 +80,4 @@ def test_what_the_store_holds() -> None:
     ]
     stored = [StoredRun(str(i), "", "", 0, "", row, {}, {"compress.fit_parent": "mine"}) for i, row in enumerate(runs)]
     past = Experience.of(SimpleNamespace(having=lambda tag: stored), "accuracy", "mine")  # pyright: ignore[reportArgumentType]
-    assert past.made == [Made("mine", 0.1, 0.5)]
+    assert past.made == [PastPlan("mine", 0.1, 0.5)]

@@ -13,21 +13,21 @@ import pytest
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import Stopped, UserError
-from compress.fit.make.evaluator import Judged, Timing
+from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
 from compress.fit.train import trainer as training
-from compress.fit.train.recovery import Healing
-from compress.fit.train.trainer import Lesson, OutOfTime, Settings, Trainer
+from compress.fit.train.recovery import RecoveryTraining
+from compress.fit.train.trainer import OutOfTime, Settings, Trainer, TrainingJob
 from compress.recipe import Recipe, load_recipe
 from compress.storage.signals import StopFlag
 from evaluation.cost.latency import Latency
 
 
-def judged(name: str, apart: float, *, heads: int = 1, mb: float = 5.0) -> Judged:
+def judged(name: str, apart: float, *, heads: int = 1, mb: float = 5.0) -> Evaluation:
     latency = Latency(4.0, 4.1, 4.2, 3.9, 50, 1.0, 0.02)
     plan = Plan((0,), (heads,), (1,), (8,), (8,), "whole", 10, 8, 0, 4.0, mb, 0.0)
-    return Judged(name, plan, Path(name), mb, Timing.of(latency, latency), 0.9, 0, -1, 1, apart, 1.0)
+    return Evaluation(name, plan, Path(name), mb, Timing.of(latency, latency), 0.9, 0, -1, 1, apart, 1.0)
 
 
 class Fit(SimpleNamespace):
@@ -36,7 +36,7 @@ class Fit(SimpleNamespace):
     def __init__(self, deadline: bool = False) -> None:
         self.said: list[str] = []
         console = SimpleNamespace(note=self.said.append, warn=self.said.append, quiet=True)
-        maker = SimpleNamespace(narrowed=lambda plan: plan.heads != (99,))
+        maker = SimpleNamespace(needs_narrowing=lambda plan: plan.heads != (99,))
         super().__init__(console=console, maker=maker, bounds=Bounds(max_mb=10), path=Path("runs/fit"))
         self.wanted = SimpleNamespace(seconds=60.0)
 
@@ -46,43 +46,43 @@ class Taught(Trainer):
     that there is time for."""
 
     def __init__(self, fit: Any, fails: str = "", last: int = 99) -> None:
-        super().__init__(fit, judge=None, journal=None)  # pyright: ignore[reportArgumentType]
-        self.lessons: list[Lesson] = []
+        super().__init__(fit, evaluator=None, journal=None)  # pyright: ignore[reportArgumentType]
+        self.jobs: list[TrainingJob] = []
         self.fails, self.left, self.apart = fails, last, {}
 
-    def train(self, lesson: Lesson, *rest: Any) -> Judged:
+    def train(self, job: TrainingJob, *rest: Any) -> Evaluation:
         if not self.left:
             raise OutOfTime
         self.left -= 1
-        self.lessons.append(lesson)
-        if lesson.name.partition(",")[0] == self.fails:
-            raise UserError("the weights are not finite", where=str(lesson.folder))
-        made = judged(lesson.name, self.apart[lesson.plan.key] / 2)
-        self.apart[lesson.plan.key] /= 2
-        return dataclasses.replace(made, plan=lesson.plan, steps=lesson.before + lesson.steps)
+        self.jobs.append(job)
+        if job.name.partition(",")[0] == self.fails:
+            raise UserError("the weights are not finite", where=str(job.folder))
+        made = judged(job.name, self.apart[job.plan.key] / 2)
+        self.apart[job.plan.key] /= 2
+        return dataclasses.replace(made, plan=job.plan, steps=job.before + job.steps)
 
 
 @pytest.fixture
-def tried() -> list[Judged]:
+def tried() -> list[Evaluation]:
     rows = [judged(f"plan {i}", 0.1 * i, heads=i) for i in range(1, 6)]
     return [judged("int8 only", 0.0, heads=99), *rows, judged("large", 0.01, heads=7, mb=11.0)]
 
 
-def heal(tried: list[Judged], monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Taught, Fit]:
+def heal(tried: list[Evaluation], monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Taught, Fit]:
     fit = Fit()
     trainer = Taught(fit, **how)
     trainer.apart = {j.plan.key: j.apart for j in tried}
-    monkeypatch.setattr(Healing, "start", lambda self, plan: Path(plan.key) / "start")
-    Healing(fit, fit, fit.path, trainer, 400).heal(tried)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(RecoveryTraining, "start", lambda self, plan: Path(plan.key) / "start")
+    RecoveryTraining(fit, fit, fit.path, trainer, 400).train(tried)  # pyright: ignore[reportArgumentType]
     return trainer, fit
 
 
 def test_fewer_plans_for_more_steps_each_from_where_it_stood(
-    tried: list[Judged], monkeypatch: pytest.MonkeyPatch
+    tried: list[Evaluation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {j.name: j.plan.key for j in tried}
     trainer, _ = heal(tried, monkeypatch)
-    assert [(lesson.name, lesson.steps) for lesson in trainer.lessons] == [
+    assert [(job.name, job.steps) for job in trainer.jobs] == [
         ("plan 1, 100 recovery steps", 100),
         ("plan 2, 100 recovery steps", 100),
         ("plan 3, 100 recovery steps", 100),
@@ -91,24 +91,26 @@ def test_fewer_plans_for_more_steps_each_from_where_it_stood(
         ("plan 2, 300 recovery steps", 200),
         ("plan 1, 700 recovery steps", 400),
     ]
-    first, again = trainer.lessons[0], trainer.lessons[4]
+    first, again = trainer.jobs[0], trainer.jobs[4]
     assert first.start == Path(keys["plan 1"]) / "start"
     assert again.start == first.trained
-    assert [j.name for j in tried[7:]] == [lesson.name for lesson in trainer.lessons]
+    assert [j.name for j in tried[7:]] == [job.name for job in trainer.jobs]
 
 
 def test_a_training_that_fails_leaves_its_plan_out_and_loses_nothing(
-    tried: list[Judged], monkeypatch: pytest.MonkeyPatch
+    tried: list[Evaluation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, fit = heal(tried, monkeypatch, fails="plan 1")
-    assert [lesson.name.partition(",")[0] for lesson in trainer.lessons][4:] == ["plan 2", "plan 3", "plan 2"]
+    assert [job.name.partition(",")[0] for job in trainer.jobs][4:] == ["plan 2", "plan 3", "plan 2"]
     assert fit.said == [
-        f"plan 1, 100 recovery steps failed and is skipped: {trainer.lessons[0].folder}: the weights are not finite"
+        f"plan 1, 100 recovery steps failed and is skipped: {trainer.jobs[0].folder}: the weights are not finite"
     ]
     assert tried[1].name == "plan 1"
 
 
-def test_what_was_trained_before_the_time_ended_is_kept(tried: list[Judged], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_trained_before_the_time_ended_is_kept(
+    tried: list[Evaluation], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, fit = heal(tried, monkeypatch, last=2)
     assert [j.name for j in tried[7:]] == ["plan 1, 100 recovery steps", "plan 2, 100 recovery steps"]
     assert fit.said == ["no time left for more training (limit 60 s)"]
@@ -139,10 +141,12 @@ class Below:
 
 
 @pytest.fixture
-def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
     Below.made = []
     monkeypatch.setattr(training, "Run", Below)
-    return Lesson(judged("plan 1", 0.1).plan, tmp_path / "rung-0", tmp_path / "start", "plan 1, 8 recovery steps", 8)
+    return TrainingJob(
+        judged("plan 1", 0.1).plan, tmp_path / "rung-0", tmp_path / "start", "plan 1, 8 recovery steps", 8
+    )
 
 
 def trainer(stop: StopFlag, deadline: float | None) -> Trainer:
@@ -156,28 +160,28 @@ def trainer(stop: StopFlag, deadline: float | None) -> Trainer:
     return Trainer(case, unused, journal)
 
 
-def test_a_training_is_stopped_at_the_end_of_the_time_and_by_a_signal(lesson: Lesson) -> None:
+def test_a_training_is_stopped_at_the_end_of_the_time_and_by_a_signal(job: TrainingJob) -> None:
     with StopFlag() as stop:
-        trainer(stop, None)._run(lesson)
+        trainer(stop, None)._run(job)
         with pytest.raises(OutOfTime):
-            trainer(stop, time.monotonic())._run(lesson)
+            trainer(stop, time.monotonic())._run(job)
         stop.request("SIGINT")
         with pytest.raises(Stopped, match="SIGINT"):
-            trainer(stop, time.monotonic())._run(lesson)
+            trainer(stop, time.monotonic())._run(job)
 
 
-def test_what_a_training_is_asked(lesson: Lesson) -> None:
+def test_what_a_training_is_asked(job: TrainingJob) -> None:
     with StopFlag() as stop:
         one = trainer(stop, None)
-        one._run(dataclasses.replace(lesson, settings=Settings(rate=3e-4, labels=0.0)))
+        one._run(dataclasses.replace(job, settings=Settings(rate=3e-4, labels=0.0)))
     assert one.seconds_a_step is not None
     run = Below.made[0]
     stage = run.recipe.stages[0]
     assert [row.kind for row in stage.objectives] == ["soft_targets", "hidden_mse"], "nothing of weight 0 is computed"
     assert (stage.training.steps, stage.training.epochs, stage.training.learning_rate) == (8, None, 3e-4)
-    assert stage.student.model == str(lesson.start)
+    assert stage.student.model == str(job.start)
     assert run.recipe.data is not None
     assert run.recipe.data.max_length == 24
-    assert (run.recipe.teacher, run.options.output, run.options.json) == ("parent", lesson.folder, False)
+    assert (run.recipe.teacher, run.options.output, run.options.json) == ("parent", job.folder, False)
     assert run.console.json, "stdout is the fit's own"
     assert not run.measures, "what a fit judges itself is not measured twice"

@@ -48,7 +48,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def studied(case: Case, student: Any = None, *, joins: bool = False) -> tuple[Study, Scales, list[str]]:
     said: list[str] = []
-    study, scales = kept.studied(student or case.student, case.blocks, lambda: None, said.append, joins=joins)
+    study, scales = kept.load_or_make_study(
+        student or case.student, case.blocks, lambda: None, said.append, joins=joins
+    )
     return study, scales, said
 
 

@@ -98,8 +98,8 @@ def test_one_table_answers_for_smaller_budgets(problem: Problem, budget: int, pa
 def test_no_choice_is_outside_of_least_and_most(problem: Problem) -> None:
     costs = [(c.ms, c.mb) for c in every(problem)]
     for axis in (0, 1):
-        assert min(c[axis] for c in costs) >= problem.least[axis]
-        assert max(c[axis] for c in costs) <= problem.most[axis]
+        assert min(c[axis] for c in costs) >= problem.lower_bounds[axis]
+        assert max(c[axis] for c in costs) <= problem.upper_bounds[axis]
 
 
 @settings(max_examples=scaled(20), deadline=None)
@@ -127,18 +127,18 @@ def real(depth: int, seed: int = 0) -> Problem:
 
 def test_budgets_are_kept_where_costs_are_no_multiples_of_anything() -> None:
     problem = real(6)
-    found = Planner(problem, 0.5 * problem.most[0], 0.5 * problem.most[1]).best(50)
+    found = Planner(problem, 0.5 * problem.upper_bounds[0], 0.5 * problem.upper_bounds[1]).best(50)
     assert len(found) > 5
     for choice in found:
-        assert choice.ms <= 0.5 * problem.most[0] + 1e-9
-        assert choice.mb <= 0.5 * problem.most[1] + 1e-9
-    assert max(found[0].ms / (0.5 * problem.most[0]), found[0].mb / (0.5 * problem.most[1])) > 0.97
+        assert choice.ms <= 0.5 * problem.upper_bounds[0] + 1e-9
+        assert choice.mb <= 0.5 * problem.upper_bounds[1] + 1e-9
+    assert max(found[0].ms / (0.5 * problem.upper_bounds[0]), found[0].mb / (0.5 * problem.upper_bounds[1])) > 0.97
 
 
 def test_plans_to_try_differ_in_their_layers() -> None:
     problem = real(6)
-    planner = Planner(problem, 0.4 * problem.most[0])
-    tried = planner.spread(6)
+    planner = Planner(problem, 0.4 * problem.upper_bounds[0])
+    tried = planner.choose_diverse(6)
     assert len(tried) == 6
     assert len({c.dropped for c in tried}) >= 3
     assert tried[0].loss == planner.best(1)[0].loss
@@ -146,7 +146,7 @@ def test_plans_to_try_differ_in_their_layers() -> None:
 
 def test_nothing_fits_below_the_least() -> None:
     problem = real(3)
-    assert Planner(problem, ms=0.99 * problem.least[0]).best(3) == []
+    assert Planner(problem, ms=0.99 * problem.lower_bounds[0]).best(3) == []
     assert Planner(problem, mb=0.5).best(3) == []
 
 

@@ -21,22 +21,22 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.statistics import RIDGE
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import OUTPUTS, Kept, cut
+from compress.encoder.reshape.cut import OUTPUTS, KeptUnits, prune_units
 from compress.fit.cost import block_table as blocktable
 from compress.fit.cost.cost_model import Costs
-from compress.fit.cost.serving import FLOAT, Bits, Serving, content, rounded
+from compress.fit.cost.serving import FLOAT, Bits, Serving, content, quantize_to_bits
 from compress.fit.loss import curves, study
 from compress.fit.loss.study import Student, answers, as_json
 from compress.fit.make.build import Maker
-from compress.fit.make.evaluator import Judge, Judged, Timing
-from compress.fit.plan.forecast import within
+from compress.fit.make.evaluator import Evaluation, Evaluator, Timing
+from compress.fit.plan.forecast import plan_within_budget
 from compress.fit.plan.planner import TOGETHER, Planner
 from compress.fit.plan.plans import Plan, Space
 from compress.fit.plan.search import MARGIN, MORE, Search
 from compress.fit.request.bounds import Bounds
 from compress.modelfolder.folder import DataNote, FolderMeta, inspect, load_model, save_model
 from compress.stages.prune_width.obs import Moments
-from compress.stages.prune_width.selection import top
+from compress.stages.prune_width.selection import find_highest
 from evaluation.cost.latency import Latency
 
 GOOD, BAD = ("good", "fine"), ("bad", "poor")
@@ -136,7 +136,7 @@ def test_a_curve_goes_through_what_was_measured(falls: list[float], found: dict[
 @pytest.mark.thorough
 def test_what_parts_lose_is_measured_with_their_matrix_fitted(plain: Case) -> None:
     student, model, config = plain.student, plain.loaded.model, plain.loaded.config
-    assert student.apart(student.ready) == 0, "the model that was measured in is as it was"
+    assert student.compute_kl_to_parent(student.ready) == 0, "the model that was measured in is as it was"
     for part, found in (("attention", plain.study.heads), ("feed_forward", plain.study.neurons)):
         for layer, curve in enumerate(found):
             assert curve[-1] == 0
@@ -144,15 +144,15 @@ def test_what_parts_lose_is_measured_with_their_matrix_fitted(plain: Case) -> No
             most = len(curve) - 1
             needed = (plain.study.scores.heads if part == "attention" else plain.study.scores.neurons)[layer]
             count = max(1, most // 2)
-            every = Kept.everything(config)
+            every = KeptUnits.everything(config)
             kept = [list(every.heads), list(every.neurons)]
-            kept[part != "attention"][layer] = top(needed, count)
-            made = cut(model, Kept(tuple(kept[0]), tuple(kept[1])))
+            kept[part != "attention"][layer] = find_highest(needed, count)
+            made = prune_units(model, KeptUnits(tuple(kept[0]), tuple(kept[1])))
             ours = getattr(getattr(made.encoder.layers[layer], part), OUTPUTS[part])
             theirs = getattr(getattr(model.encoder.layers[layer], part), OUTPUTS[part])
             inputs = _inputs(student, theirs)
             wide = inputs.shape[1] // most
-            at = [i * wide + j for i in top(needed, count) for j in range(wide)]
+            at = [i * wide + j for i in find_highest(needed, count) for j in range(wide)]
             _solve(ours, inputs[:, at], inputs @ theirs.weight.double().T + theirs.bias.double())
             moments = Moments()
             moments.add(inputs)
@@ -161,7 +161,10 @@ def test_what_parts_lose_is_measured_with_their_matrix_fitted(plain: Case) -> No
             torch.testing.assert_close(fitted.bias, ours.bias, rtol=1e-4, atol=1e-5)
             assert int((fitted.weight != 0).any(0).sum()) == len(at)
             # the toy hardly minds, and KL of single precision has a floor
-            assert curve[count] == pytest.approx(student.apart(prepare(made)), rel=0.05, abs=1e-6), (part, layer)
+            assert curve[count] == pytest.approx(student.compute_kl_to_parent(prepare(made)), rel=0.05, abs=1e-6), (
+                part,
+                layer,
+            )
 
 
 def _inputs(student: Student, module: torch.nn.Module) -> torch.Tensor:
@@ -191,7 +194,7 @@ def _solve(module: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
 
 def test_as_many_rows_are_studied_as_have_enough_tokens(plain: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     train = plain.table.split("train")
-    every = len(plain.student.encoded(train, plain.student.tokenizer).ids)
+    every = len(plain.student.encode_rows(train, plain.student.tokenizer).ids)
     monkeypatch.setattr(study, "ROWS", (4, 20))
     found = {}
     for tokens in (1, every // 3, 10**6):
@@ -225,13 +228,13 @@ def test_plans_are_made_of_the_size_that_was_planned(plain: Case, tmp_path: Path
 def check_plans(case: Case, tmp_path: Path) -> None:
     # Layers that share matrices are told in the graph each by itself, which the table of blocks does not know.
     near = 0.004 if case.loaded.config.layer_groups is None else 0.012
-    whole = case.space.whole(8)
+    whole = case.space.plan_whole_model(8)
     made, files = case.maker.model(whole, case.serving)
     assert len(content(made)) / 1e6 == pytest.approx(whole.mb, abs=near)
     assert files["tokenizer.json"] == case.loaded.tokenizer_files["tokenizer.json"]
     problem = case.space.problem()
-    least, most = problem.least[1], whole.mb
-    plans = [case.space.plan(c) for c in Planner(problem, mb=least + 0.5 * (most - least)).spread(3)]
+    least, most = problem.lower_bounds[1], whole.mb
+    plans = [case.space.plan(c) for c in Planner(problem, mb=least + 0.5 * (most - least)).choose_diverse(3)]
     assert plans
     assert plans[0].mb < whole.mb
     for plan in plans:
@@ -246,12 +249,12 @@ def check_plans(case: Case, tmp_path: Path) -> None:
     folder = case.maker.write(plans[0], case.serving, tmp_path / "made", note)
     assert inspect(folder).meta.method == "fit"
     assert inspect(folder).meta.language == ("en",)
-    judge = Judge(
+    evaluator = Evaluator(
         case.loaded, case.serving, case.table.split("validation"), task=case.table.task, settings={}, max_length=24
     )
     if case.study.joins:
         check_joined(case, tmp_path, near)
-    judged = judge.judge("plan 1", plans[0], folder, 0.0)
+    judged = evaluator.evaluate("plan 1", plans[0], folder, 0.0)
     assert judged.mb == (folder / "model.onnx").stat().st_size / 1e6
     assert judged.apart >= 0
     assert json.dumps(as_json(case.study))
@@ -276,7 +279,7 @@ def check_joined(case: Case, tmp_path: Path, near: float) -> None:
             assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
             assert case.maker.megabytes(plan, case.serving) == pytest.approx(plan.mb, abs=2.5 * near)
     plan = case.space.plan(alone.of(layers, 0, [(number, 0)]))
-    assert case.maker.narrowed(plan)
+    assert case.maker.needs_narrowing(plan)
     gone, pair = (0, (1, 2)) if plan.joined == (1,) else (2, (0, 1))
     heads, neurons = (tuple(0 if i == gone else n for i, n in enumerate(x)) for x in (plan.heads, plan.neurons))
     cut = dataclasses.replace(plan, layers=pair, heads=heads, neurons=neurons)
@@ -299,7 +302,7 @@ def test_layers_that_go_are_made_good_by_those_after_them(plain: Case) -> None:
     model, kept = plain.loaded.model, (0, 2)
     fitted = plain.maker.narrow(kept, case_counts(plain))
     bare = plain.maker.narrow(kept, case_counts(plain), fitted=False)
-    examples = plain.student.encoded(plain.student.train, plain.student.tokenizer)
+    examples = plain.student.encode_rows(plain.student.train, plain.student.tokenizer)
     whole, near, far = (answers(prepare(m), examples, "cpu") for m in (model, fitted, bare))
     assert np.square(near - whole).mean() < 0.5 * np.square(far - whole).mean()
 
@@ -314,12 +317,12 @@ def test_losses_of_probes_bend_what_layers_lose(plain: Case) -> None:
     scales = plain.maker.scales()
     assert scales.drops > 0
     bent = Space(plain.study, plain.blocks, 2.0, scales)
-    assert bent.whole(8).ms == pytest.approx(2 * plain.space.whole(8).ms)
+    assert bent.plan_whole_model(8).ms == pytest.approx(2 * plain.space.plan_whole_model(8).ms)
     assert bent.problem().shape == scales.shape
 
 
 def test_which_plans_are_tried(plain: Case) -> None:
-    whole = plain.space.whole(8)
+    whole = plain.space.plan_whole_model(8)
     quality = Search(plain.space, Bounds(max_mb=0.9 * whole.mb), whole, 3)
     assert 0 < len(quality.forecast()) <= 3
     first = quality.next()
@@ -340,7 +343,7 @@ def test_which_plans_are_tried(plain: Case) -> None:
 
 
 def test_a_forecast_shows_plans_within_the_budget_alone(plain: Case) -> None:
-    whole = plain.space.whole(8)
+    whole = plain.space.plan_whole_model(8)
     bound = 0.9 * whole.mb
 
     def exact(plan: Plan) -> float:
@@ -348,39 +351,39 @@ def test_a_forecast_shows_plans_within_the_budget_alone(plain: Case) -> None:
 
     search = Search(plain.space, Bounds(max_mb=bound), whole, 3)
     assert any(exact(plan) > bound for plan in search.forecast()), "plans use the budget up"
-    found = within(search, exact)
+    found = plan_within_budget(search, exact)
     assert found
     assert all(mb == exact(plan) <= bound for plan, mb in found)
-    assert within(Search(plain.space, Bounds(max_mb=bound), whole, 3), lambda plan: 2 * whole.mb) == []
+    assert plan_within_budget(Search(plain.space, Bounds(max_mb=bound), whole, 3), lambda plan: 2 * whole.mb) == []
     free = Search(plain.space, Bounds(max_drop=1.0), whole, 3)
-    assert [plan for plan, _ in within(free, exact)] == free.forecast()
+    assert [plan for plan, _ in plan_within_budget(free, exact)] == free.forecast()
 
 
 def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
-    whole = plain.space.whole(8)
+    whole = plain.space.plan_whole_model(8)
     plan = dataclasses.replace(whole, vocabulary="another", ms=2.0)
     search = Search(plain.space, Bounds(max_ms=2.0), whole, 3)
 
     def took(plan: Plan, ms: float) -> None:
         search.tried.append(judged(plan, ms))
 
-    assert search.slower == 1.0
+    assert search.slowdown == 1.0
     took(whole, 0.8 * whole.ms)
-    assert search.slower == pytest.approx(0.8)
+    assert search.slowdown == pytest.approx(0.8)
     took(plan, 2.2)
-    assert search.slower == pytest.approx(1.1), "plans tell more about plans than the whole model does"
+    assert search.slowdown == pytest.approx(1.1), "plans tell more about plans than the whole model does"
     assert search.limits()[0] == pytest.approx(MARGIN * 2.0 / 1.1)
     took(dataclasses.replace(plan, vocabulary="a third"), 20.0)
-    assert search.slower == 1.5
+    assert search.slowdown == 1.5
 
 
-def judged(plan: Plan, ms: float) -> Judged:
+def judged(plan: Plan, ms: float) -> Evaluation:
     ours, parent = (Latency(p50, p50, p50, p50, 50, 1.0, 0.0) for p50 in (ms, 20.0))
-    return Judged("a plan", plan, Path("plan"), plan.mb, Timing.of(ours, parent), 0.9, 0, -1, 1, 0.1, 1.0)
+    return Evaluation("a plan", plan, Path("plan"), plan.mb, Timing.of(ours, parent), 0.9, 0, -1, 1, 0.1, 1.0)
 
 
 def test_more_plans_are_made_until_one_is_within_the_budgets(plain: Case) -> None:
-    whole = plain.space.whole(8)
+    whole = plain.space.plan_whole_model(8)
     bound = 1.2 * whole.ms
     search = Search(plain.space, Bounds(max_ms=bound), whole, 1)
     search.tried.append(judged(whole, 1.1 * bound))
@@ -389,7 +392,7 @@ def test_more_plans_are_made_until_one_is_within_the_budgets(plain: Case) -> Non
         aimed.append(search.limits()[0])
         search.tried.append(judged(plan, 1.1 * bound))
     assert 1 < len(search.tried) - 1 <= 1 + MORE, "the one that was asked for came out too slow"
-    assert aimed[-1] < aimed[0] or search.slower == 1.5, "each is aimed by what the others took"
+    assert aimed[-1] < aimed[0] or search.slowdown == 1.5, "each is aimed by what the others took"
     del search.tried[2:]
     assert search.next() is not None
     search.tried[-1] = judged(search.tried[-1].plan, 0.9 * bound)
@@ -404,9 +407,9 @@ def test_two_real_models_correct_what_is_planned(plain: Case) -> None:
         costs.correct((10.0, 9.0), narrow)
         assert (costs.factor, costs.extra) == (0.9, 0.0)
     space = Space(plain.study, plain.blocks, 0.8, extra=1.0)
-    before, after = plain.space.whole(8), space.whole(8)
+    before, after = plain.space.plan_whole_model(8), space.plan_whole_model(8)
     assert after.ms == pytest.approx(0.8 * before.ms + 1.0)
-    least = plain.space.problem().least[0], space.problem().least[0]
+    least = plain.space.problem().lower_bounds[0], space.problem().lower_bounds[0]
     assert least[1] == pytest.approx(0.8 * least[0] + 1.0)
 
 
@@ -422,6 +425,6 @@ def test_the_table_is_kept_and_read(plain: Case, tmp_path: Path, monkeypatch: py
 
 
 def test_floats_stay_floats(plain: Case) -> None:
-    assert rounded(plain.loaded.model, Bits.alike(FLOAT), plain.serving) is plain.loaded.model
+    assert quantize_to_bits(plain.loaded.model, Bits.uniform(FLOAT), plain.serving) is plain.loaded.model
     torch_alone = Serving("torch")
     assert torch_alone.bits == torch_alone.table_bits == (FLOAT,)

@@ -13,24 +13,24 @@ import optuna
 import pytest
 
 from compress.errors import Stopped, UserError
-from compress.fit.make.evaluator import Judged, Timing
+from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
-from compress.fit.request.options import Wanted
+from compress.fit.request.options import FitOptions
 from compress.fit.train import trials as trials_of_a_fit
-from compress.fit.train.trainer import Lesson, OutOfTime
+from compress.fit.train.trainer import OutOfTime, TrainingJob
 from compress.fit.train.trials import STARTED, Trials, open_study, require
 from evaluation.cost.latency import Latency
 
 
-def judged(lesson: Lesson, apart: float) -> Judged:
+def judged(job: TrainingJob, apart: float) -> Evaluation:
     latency = Latency(4.0, 4.1, 4.2, 3.9, 50, 1.0, 0.02)
-    steps, timing = lesson.before + lesson.steps, Timing.of(latency, latency)
-    return Judged(lesson.name, lesson.plan, lesson.folder, 5.0, timing, 0.9, 0, -1, 1, apart, 1.0, steps)
+    steps, timing = job.before + job.steps, Timing.of(latency, latency)
+    return Evaluation(job.name, job.plan, job.folder, 5.0, timing, 0.9, 0, -1, 1, apart, 1.0, steps)
 
 
 PLAN = Plan((0,), (1,), (1,), (8,), (8,), "whole", 10, 8, 0, 4.0, 5.0, 0.0)
-HEALED = dataclasses.replace(judged(Lesson(PLAN, Path("a"), Path("a"), "plan 1", 0), 0.3), steps=0)
+HEALED = dataclasses.replace(judged(TrainingJob(PLAN, Path("a"), Path("a"), "plan 1", 0), 0.3), steps=0)
 
 
 class Bench:
@@ -44,7 +44,7 @@ class Bench:
         self.worsening = worsening
         self.together: threading.Barrier | None = None
         self.said: list[str] = []
-        self.lessons: list[Lesson] = []
+        self.jobs: list[TrainingJob] = []
         self.raises, self.begun = raises or {}, 0
         console = SimpleNamespace(note=self.said.append, warn=self.said.append)
         table = SimpleNamespace(fingerprint="data", task="classification")
@@ -56,21 +56,21 @@ class Bench:
             trainer=self, write=None, start=lambda plan: folder / "start", able=lambda tried: tried,
             work=lambda plan: folder / plan.key / "healing",
         )  # fmt: skip
-        self.tried: list[Judged] = [HEALED]
+        self.tried: list[Evaluation] = [HEALED]
 
-    def attempt(self, lesson: Lesson, *_: Any) -> Judged | None:
-        if self.together is not None and not self.lessons:
+    def attempt(self, job: TrainingJob, *_: Any) -> Evaluation | None:
+        if self.together is not None and not self.jobs:
             self.together.wait(120)  # nobody is done before all have begun
-        self.lessons.append(lesson)
-        self.begun += not lesson.before
-        if lesson.before and self.begun in self.raises:
+        self.jobs.append(job)
+        self.begun += not job.before
+        if job.before and self.begun in self.raises:
             error = self.raises[self.begun]
             if error is None:
                 return None
             raise error
         if self.worsening:
-            return judged(lesson, float(self.begun))
-        return judged(lesson, abs(lesson.settings.rate - 3e-4) * 1000 + 1 / (lesson.before + lesson.steps))
+            return judged(job, float(self.begun))
+        return judged(job, abs(job.settings.rate - 3e-4) * 1000 + 1 / (job.before + job.steps))
 
     def run(self, count: int, url: str | None = None) -> Trials:
         one = Trials(self.fit, self.fit.path, self.healing, count, url, 40)  # pyright: ignore[reportArgumentType]
@@ -99,7 +99,7 @@ def test_two_that_share_a_study_stop_at_its_count(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     study = open_study(Trials(benches[0].fit, benches[0].fit.path, benches[0].healing, 1, url, 40).name, url)  # pyright: ignore[reportArgumentType]
-    assert 6 <= Trials.done(study) <= 7, "the other one may have begun one more"
+    assert 6 <= Trials.count_finished(study) <= 7, "the other one may have begun one more"
     assert all(len(bench.tried) > 1 for bench in benches), "both worked on it"
     assert len({t.params["rate"] for t in study.trials}) == len(study.trials), "nobody did another's again"
     assert Plan.from_json(study.user_attrs["plan"]) == PLAN
@@ -107,18 +107,18 @@ def test_two_that_share_a_study_stop_at_its_count(tmp_path: Path) -> None:
     assert (first["rate"], first["temperature"], first["steps"]) == (1e-4, 2.0, 40), "as without trials"
     late = Bench(tmp_path / "three")
     late.run(6, url)
-    assert not late.lessons
+    assert not late.jobs
     assert "its folder is" in late.said[-1], "where the best one is, if it was made in another place"
 
 
 def test_each_rung_goes_on_where_the_last_one_stood_and_the_worse_are_given_up(tmp_path: Path) -> None:
     bench = Bench(tmp_path, worsening=True)
     one = bench.run(7)
-    assert [(x.steps, x.before) for x in bench.lessons[:3]] == [(10, 0), (10, 10), (20, 20)]
-    assert bench.lessons[0].start == tmp_path / "start"
-    assert bench.lessons[1].start == bench.lessons[0].trained
+    assert [(x.steps, x.before) for x in bench.jobs[:3]] == [(10, 0), (10, 10), (20, 20)]
+    assert bench.jobs[0].start == tmp_path / "start"
+    assert bench.jobs[1].start == bench.jobs[0].trained
     assert states(one) == ["COMPLETE"] * STARTED + ["PRUNED"] * (7 - STARTED)
-    assert len(bench.tried) == 1 + len(bench.lessons)
+    assert len(bench.tried) == 1 + len(bench.jobs)
     assert (tmp_path / "study.journal").is_file(), "a study of nobody else lies in the fit's folder"
 
 
@@ -134,8 +134,8 @@ def test_a_trial_that_was_stopped_is_marked_as_failed_and_run_again(tmp_path: Pa
     again = Bench(tmp_path)
     one = again.run(3)
     assert states(one) == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
-    assert again.lessons[0].folder == first.lessons[3].folder, "where its checkpoints are"
-    assert again.lessons[0].settings == first.lessons[3].settings
+    assert again.jobs[0].folder == first.jobs[3].folder, "where its checkpoints are"
+    assert again.jobs[0].settings == first.jobs[3].settings
 
 
 def test_a_trial_of_a_killed_fit_is_run_again(tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ def test_what_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert error.value.line().startswith("--study postgres//")
     assert "give an address such as sqlite:///study.db or journal:///study.journal" in error.value.line()
     with pytest.raises(UserError) as error:
-        Wanted("model", Bounds(max_mb=1), trials=3).check()
+        FitOptions("model", Bounds(max_mb=1), trials=3).check()
     assert error.value.line() == "--trials: needs training; add --train recover or --train full"
     with pytest.raises(UserError) as error:
-        Wanted("model", Bounds(max_mb=1), study="sqlite:///a.db").check()
+        FitOptions("model", Bounds(max_mb=1), study="sqlite:///a.db").check()
     assert error.value.line() == "--study: only applies with --trials; add --trials N, or remove --study"
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError) as error:
@@ -181,6 +181,6 @@ def test_what_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_run_may_go_on_with_more_trials_and_another_study() -> None:
-    one = Wanted("model", Bounds(max_mb=1), train="recover", trials=3)
+    one = FitOptions("model", Bounds(max_mb=1), train="recover", trials=3)
     assert one.digest() == dataclasses.replace(one, trials=9, study="sqlite:///a.db").digest()
     assert optuna.__version__

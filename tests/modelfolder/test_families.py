@@ -16,16 +16,16 @@ from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.families import albert
-from compress.modelfolder.family import NATIVE, known
+from compress.modelfolder.family import NATIVE, load_families
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.modelfolder.stock import Stock
 
 
 def test_every_family_and_every_class_that_we_read_is_compared() -> None:
-    stock = {kind: family for kind, family in known().items() if isinstance(family, Stock)}
+    stock = {kind: family for kind, family in load_families().items() if isinstance(family, Stock)}
     assert {(kind, name) for kind, family in stock.items() for name in family.architectures} == set(GRID)
-    assert known().keys() - stock.keys() == {NATIVE}
+    assert load_families().keys() - stock.keys() == {NATIVE}
 
 
 @pytest.mark.parametrize(("family", "name"), GRID)
@@ -88,7 +88,7 @@ def test_the_size_that_a_family_is_published_with_is_counted_exactly(family: str
     config = getattr(hf, CASES[family].classes + "Config")()
     with torch.device("meta"):
         reference = getattr(hf, CASES[family].classes + "Model")(config)
-    known_as = known()[family]
+    known_as = load_families()[family]
     shapes = {known_as.canonical(name): tuple(tensor.shape) for name, tensor in reference.state_dict().items()}
     found = known_as.describe(Fields(config.to_dict(), "config.json"), shapes)
     assert found.encoder.count_parameters() == sum(p.numel() for p in reference.parameters())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from compress.contracts import FAKE, Measurement
 from compress.encoder.modules.model import Model
-from compress.measure.models import Measured, Subject
+from compress.measure.models import MeasuredModel, Subject
 from compress.modelfolder import card
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
 from compress.modelfolder.meta import CERTIFICATE, SlicesNote
@@ -48,7 +48,7 @@ def test_the_measured_table(tiny_model: Model, tmp_path: Path) -> None:
     ours["quality/f1"] = float("nan")
     theirs = {"quality/accuracy": 0.95, "size/disk_mb": 40.0, "speed/latency_p50_ms": 10.0}
     context = {"device": "cpu", "threads": "2"}
-    meta = FolderMeta().measured(Measurement(ours, context), Measurement(theirs, context))
+    meta = FolderMeta().with_measurement(Measurement(ours, context), Measurement(theirs, context))
     text = (save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta) / "README.md").read_text()
     assert "|  | this model | teacher | ratio |" in text
     assert "| accuracy | 0.9120 (0.9000 to 0.9240) | 0.9500 | 0.960 |" in text
@@ -149,14 +149,14 @@ def sections(text: str) -> dict[str, list[str]]:
     return {p.partition("\n")[0]: [line for line in p.splitlines()[1:] if line] for p in parts}
 
 
-def failing(broken: float, kinds: str = "ab", rows: int = 100) -> Measured:
+def failing(broken: float, kinds: str = "ab", rows: int = 100) -> MeasuredModel:
     """A student that fails a share of the rows of the first half of the kinds, and no other."""
     kind = np.repeat(list(kinds), rows)
     place = np.tile(np.arange(rows) / rows, len(kinds))
     theirs = place < 0.9
     ours = theirs & ~(np.isin(kind, list(kinds[: len(kinds) // 2])) & (place < broken))
     found = slices(by_value("kind", kind), Answers(of_mean(ours), ours), Answers(of_mean(theirs), theirs), seed=0)
-    return Measured(Subject("s", Path("s"), "student"), Measurement({}, {}), metric="accuracy", slices=found)
+    return MeasuredModel(Subject("s", Path("s"), "student"), Measurement({}, {}), metric="accuracy", slices=found)
 
 
 def test_a_model_without_any_measurement_says_only_what_is_known(tiny_model: Model, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_intended_use_training_data_and_limits_are_what_the_folder_holds(tiny_mo
         lineage=(Parent(role="teacher", name="bert-base", fingerprint="ab" * 32),),
         data=DataNote(name="opinions", fingerprint="ef" * 32, rows={"train": 12000, "test": 900}),
         notes=("quantized by int8, without training",),
-    ).measured(Measurement(values, {"dataset": "opinions/test", "rows": "900"}))
+    ).with_measurement(Measurement(values, {"dataset": "opinions/test", "rows": "900"}))
     folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=known)
     found = sections((folder / "README.md").read_text())
     assert list(found) == [
@@ -215,7 +215,7 @@ def test_intended_use_training_data_and_limits_are_what_the_folder_holds(tiny_mo
 
 def test_simulated_figures_are_marked(tiny_model: Model, tmp_path: Path) -> None:
     values = {f"{FAKE}accuracy": 0.9, f"{FAKE}vs_teacher/accuracy_difference": -0.01}
-    measured = FolderMeta().measured(Measurement(values, {}))
+    measured = FolderMeta().with_measurement(Measurement(values, {}))
     found = sections(rendered(tmp_path, tiny_model, measurement=measured.measurement))
     assert "| accuracy (simulated) | 0.9000 |" in found["Measured"]
     assert found["Limits"][:2] == [
@@ -226,7 +226,7 @@ def test_simulated_figures_are_marked(tiny_model: Model, tmp_path: Path) -> None
 
 def test_the_groups_on_which_it_fails_more_than_its_parent(tiny_model: Model, tmp_path: Path) -> None:
     note = slices_note(failing(0.4))
-    meta = FolderMeta().measured(Measurement({"quality/accuracy": 0.5}, {}), slices=note)
+    meta = FolderMeta().with_measurement(Measurement({"quality/accuracy": 0.5}, {}), slices=note)
     folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta)
     found = sections((folder / "README.md").read_text())
     drop = "-40.00 \\[-50.00, -30.00\\]"
@@ -260,7 +260,7 @@ def test_only_the_worst_groups_are_in_the_table() -> None:
 
 def test_names_of_groups_stay_text(tiny_model: Model, tmp_path: Path) -> None:
     note = SlicesNote(lines=(EVIL,), columns=("slice",), rows=((EVIL,),))
-    measured = FolderMeta().measured(Measurement({}, {}), slices=note)
+    measured = FolderMeta().with_measurement(Measurement({}, {}), slices=note)
     text = rendered(tmp_path, tiny_model, measurement=measured.measurement)
     for forbidden in ("<script", "<!--", "\x1b", "\n# you", "](javascript", "https://"):
         assert forbidden not in text
@@ -309,7 +309,7 @@ def test_folders_of_this_machine_are_not_published(
     name: str, shown: str, of_rows: str, tiny_model: Model, tmp_path: Path
 ) -> None:
     measured = Measurement({"quality/accuracy": 0.9}, {"dataset": f"{name}/test"})
-    meta = FolderMeta(data=DataNote(name=name, fingerprint="ab" * 32)).measured(measured)
+    meta = FolderMeta(data=DataNote(name=name, fingerprint="ab" * 32)).with_measurement(measured)
     text = (save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta) / "README.md").read_text()
     assert "secret" not in text
     assert f"name: {shown}\n" in text

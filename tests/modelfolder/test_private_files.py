@@ -14,7 +14,7 @@ import torch
 from compress.contracts import Batch, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder import private
@@ -39,7 +39,7 @@ def batch() -> Batch:
 
 def rounded(config: EncoderConfig, scheme: str) -> Model:
     made = Model(config, HEADS).eval()
-    made = quantized(made, planned(QuantizationSpec(scheme=scheme), made), "here").eval()  # type: ignore[arg-type]
+    made = quantize_model(made, plan_quantization(QuantizationSpec(scheme=scheme), made), "here").eval()  # type: ignore[arg-type]
     calibrate(made, [batch()])
     return made
 

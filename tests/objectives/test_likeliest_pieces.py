@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from objective_cases import ar, batch_of, leaf, vocabulary_of
 from torch import Tensor
 
-from compress.contracts import EncoderOutput, LikeliestPieces
+from compress.contracts import EncoderOutput, TopLogits
 from compress.errors import UserError
 from compress.objectives import soft_targets
 from compress.objectives._vocabulary import divergence
 
 
-def likeliest(logits: Tensor, k: int, *temperatures: float, positions: Tensor | None = None) -> LikeliestPieces:
+def likeliest(logits: Tensor, k: int, *temperatures: float, positions: Tensor | None = None) -> TopLogits:
     """(n, V) → what a cache would keep."""
     top, ids = logits.topk(k, dim=1)
     others = (logits - top[:, :1]).scatter(1, ids, float("-inf"))
     tails = {t: (others / t).logsumexp(1) for t in temperatures}
-    return LikeliestPieces(ids, top - top[:, :1], tails, logits.shape[1], positions)
+    return TopLogits(ids, top - top[:, :1], tails, logits.shape[1], positions)
 
 
 def joined(s: Tensor, t: Tensor, k: int, temperature: float) -> Tensor:

@@ -13,14 +13,14 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch, LayerChoice, Needs
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.layer_subsets import subset_outputs
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
-from compress.stages.prune_layers.gates import gated, row_gradients
+from compress.stages.prune_layers.gates import apply_layer_gates, row_gradients
 from compress.stages.prune_layers.stage import PACKAGE, build
 from compress.stages.prune_layers.study import LayerStudy, neighbours
 from evaluation.representation.hsic import UndefinedError
@@ -193,7 +193,7 @@ def test_measured_losses_agree_with_each_other() -> None:
 def test_a_shut_gate_is_a_layer_that_is_not_there(shape: str) -> None:
     whole, batch = model(shape), batches()[0]
     cut = take_layers(whole, [0, 1, 3, 4])
-    with torch.no_grad(), gated(whole, lambda layer: torch.tensor(float(layer != 2))):
+    with torch.no_grad(), apply_layer_gates(whole, lambda layer: torch.tensor(float(layer != 2))):
         shut = whole(batch, Needs(logits=True)).logits
     torch.testing.assert_close(shut, cut(batch, Needs(logits=True)).logits, atol=1e-5, rtol=1e-4)
     assert whole(batch, Needs(logits=True)).logits is not None, "the hooks are gone"
@@ -234,7 +234,10 @@ def test_gate_gradients_are_those_of_finite_differences() -> None:
     assert found.shape == (DEPTH, 8)
     losses = []
     for value in (1 + 1e-4, 1 - 1e-4):
-        with torch.no_grad(), gated(whole, lambda layer, v=value: torch.tensor(v if layer == 1 else 1.0).double()):
+        with (
+            torch.no_grad(),
+            apply_layer_gates(whole, lambda layer, v=value: torch.tensor(v if layer == 1 else 1.0).double()),
+        ):
             losses.append(float(study.summed_loss(whole(batch, Needs(logits=True)), batch)))
     assert float(found[1].sum()) == pytest.approx((losses[0] - losses[1]) / 2e-4, rel=1e-3)
 
@@ -262,13 +265,13 @@ def test_random_draws_by_the_seed_and_baselines_are_the_known_rules() -> None:
 
 @pytest.mark.parametrize(("total", "count"), [(10, 10), (1000, 16), (7, 3)])
 def test_rows_are_drawn_from_all_of_the_split_and_anew_for_each_seed(total: int, count: int) -> None:
-    draws = [spread(total, count, seed) for seed in range(5)]
+    draws = [draw_spread_rows(total, count, seed) for seed in range(5)]
     for places in draws:
         assert len(places) == count
         assert (np.diff(places) > 0).all()
         assert (places >= np.arange(count) * total // count).all()
         assert (places < np.arange(1, count + 1) * total // count).all()
-    assert (draws[0] == spread(total, count, 0)).all()
+    assert (draws[0] == draw_spread_rows(total, count, 0)).all()
     assert total == count or any((draws[0] != other).any() for other in draws[1:])
 
 

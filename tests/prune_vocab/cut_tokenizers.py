@@ -13,8 +13,8 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from compress.data.text.tokenizer import Tokenizer
-from compress.stages.prune_vocab.dependencies import Pieces, take_apart
-from compress.stages.prune_vocab.rebuild import rebuilt
+from compress.stages.prune_vocab.dependencies import TokenizerParts, take_apart
+from compress.stages.prune_vocab.rebuild import rebuild_tokenizer_files
 from compress.stages.prune_vocab.selection import Choice, always, choose
 from compress.stages.prune_vocab.spec import Spec
 
@@ -113,19 +113,21 @@ KINDS = {
 
 
 @cache
-def pieces_of(kind: str) -> Pieces:
+def pieces_of(kind: str) -> TokenizerParts:
     return take_apart(Tokenizer.from_files(KINDS[kind](), where=kind), kind)
 
 
-def counted(pieces: Pieces, texts: Collection[str]) -> np.ndarray:
+def counted(pieces: TokenizerParts, texts: Collection[str]) -> np.ndarray:
     """How often the texts hold each piece."""
     tokenizer = pieces.tokenizer
     ids = tokenizer.encode_plain(list(texts), words=False).ids
     return np.bincount(ids[~tokenizer.special_mask(ids)], minlength=tokenizer.vocabulary_size)
 
 
-def cut(pieces: Pieces, texts: Collection[str], rows: Collection[int] = (0,), **asked: Any) -> tuple[Choice, Tokenizer]:
+def cut(
+    pieces: TokenizerParts, texts: Collection[str], rows: Collection[int] = (0,), **asked: Any
+) -> tuple[Choice, Tokenizer]:
     """The pieces that these texts need, and the tokenizer over them."""
     spec, counts = Spec.model_validate({"kind": "prune_vocab", **asked}), counted(pieces, texts)
     choice = choose(pieces, counts, always(pieces, counts, spec, rows, "here"), spec, "here")
-    return choice, Tokenizer.from_files(rebuilt(pieces, choice.kept, "here"), where="here")
+    return choice, Tokenizer.from_files(rebuild_tokenizer_files(pieces, choice.kept, "here"), where="here")

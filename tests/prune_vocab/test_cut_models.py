@@ -18,7 +18,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.config.sharing import Sharing
-from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.integers.convert import plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.word_rows import keep_rows
 from compress.errors import UserError
@@ -54,11 +54,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 def model_of(family: str, rows: int, folder: Path, files: dict[str, bytes]) -> Path:
     """A folder of this family with both kinds of heads, random in every number."""
-    from compress.modelfolder.family import known
+    from compress.modelfolder.family import load_families
 
     config = EncoderConfig.uniform(vocabulary=rows, **SHAPE, **FAMILIES[family])
     heads: dict[str, HeadConfig] = {}
-    found = known()[family]
+    found = load_families()[family]
     objection = None
     for style in ("bert", "distilbert", "roberta", "electra", "modernbert"):
         heads = {**BERT_HEADS, "task": HeadConfig("classification", labels=3, style=style)}  # pyright: ignore
@@ -166,7 +166,7 @@ def test_rows_that_cannot_be_taken(tiny_model: Model) -> None:
         keep_rows(tiny_model, torch.tensor([0, 10_000]), "here")
     with pytest.raises(UserError, match="row 0 of the word embeddings is the padding token's; keep it"):
         keep_rows(tiny_model, torch.tensor([1, 2]), "here")
-    made = quantized(tiny_model, planned(QuantizationSpec(scheme="per-token"), tiny_model))
+    made = quantize_model(tiny_model, plan_quantization(QuantizationSpec(scheme="per-token"), tiny_model))
     with pytest.raises(
         UserError, match=r"quantized already, and removing rows of its word embeddings .* quantize last"
     ):

@@ -16,10 +16,10 @@ from tokenizers import models, pre_tokenizers
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.stages.prune_vocab.dependencies import take_apart
-from compress.stages.prune_vocab.rebuild import rebuilt
+from compress.stages.prune_vocab.rebuild import rebuild_tokenizer_files
 from compress.stages.prune_vocab.selection import Choice, always, choose
 from compress.stages.prune_vocab.spec import Spec
-from compress.stages.prune_vocab.usage import Reading, loss
+from compress.stages.prune_vocab.usage import TokenizedTexts, loss
 
 WORDS = sorted({word for text in (*TEXTS, *OTHERS) for word in text.split()})
 LETTERS = "abcdefghilmnoprstuwyé .,-:0123"
@@ -163,7 +163,7 @@ def test_ids_with_gaps_that_the_library_would_close() -> None:
     made.add_special_tokens(["[X]"])
     pieces = take_apart(Tokenizer.from_files({"tokenizer.json": made.to_str().encode()}), "here")
     with pytest.raises(UserError, match=r"the tokenizer cannot be rebuilt: '\[X\]' would have the id"):
-        rebuilt(pieces, np.array([-7, 0, 1, 2, 4]), "here")
+        rebuild_tokenizer_files(pieces, np.array([-7, 0, 1, 2, 4]), "here")
 
 
 def test_characters_that_would_be_lost_without_a_trace() -> None:
@@ -176,8 +176,8 @@ def test_characters_that_would_be_lost_without_a_trace() -> None:
 
 def test_a_tokenizer_that_does_more_than_it_says_is_found_out() -> None:
     ids, new = np.array([1, 2, 3]), np.array([0, 1, 2, 3])
-    before = Reading(ids, np.array([0, 3]), np.zeros(3, bool), np.zeros(1, bool))
-    after = Reading(np.array([1, 3]), np.array([0, 2]), np.zeros(2, bool), np.zeros(1, bool))
+    before = TokenizedTexts(ids, np.array([0, 3]), np.zeros(3, bool), np.zeros(1, bool))
+    after = TokenizedTexts(np.array([1, 3]), np.array([0, 2]), np.zeros(2, bool), np.zeros(1, bool))
     with pytest.raises(UserError, match="here: the tokenizer cannot be rebuilt: text 1 of the held-out ones"):
         loss(before, after, new, None, "here")
 

@@ -21,11 +21,11 @@ from compress.contracts import Needs, WidthScores
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
 from compress.encoder.config.low_rank import is_low_rank
 from compress.encoder.infer.statistics import collect
-from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.gates import Widths, apply_gates
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape import narrow_method
-from compress.encoder.reshape.basis import picked
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.basis import select_channels
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.encoder.reshape.narrow import narrow
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model
@@ -54,8 +54,8 @@ def test_the_graph_finds_what_direct_selection_takes(name: str, monkeypatch: pyt
     made = cut_channels(source, CHANNELS)
     assert made.config.hidden == len(CHANNELS)
     assert made.config.layers == source.config.layers, "heads and neurons keep their widths"
-    chosen = picked(16, torch.tensor(CHANNELS))
-    monkeypatch.setattr(narrow_method, "principal", lambda *_: chosen)
+    chosen = select_channels(16, torch.tensor(CHANNELS))
+    monkeypatch.setattr(narrow_method, "compute_principal_basis", lambda *_: chosen)
     text = [batch([9, 7, 5, 5], source.config, seed=s) for s in range(2)]
     same(made, narrow(source, made.config, "svd", statistics=collect(source, text)))
     output = made(batch([5, 3], made.config), needs(made.config))
@@ -125,7 +125,7 @@ def test_heads_that_are_asked_for_do_go() -> None:
     silent = copy.deepcopy(source)
     pruner(silent, pruning_ratio=0.0).step()
     assert of_query(silent) == 16
-    made = cut(source, Kept(((0, 2), (1, 3)), (tuple(range(24)),) * 2))
+    made = prune_units(source, KeptUnits(((0, 2), (1, 3)), (tuple(range(24)),) * 2))
     assert of_query(made) == 8
 
 
@@ -146,11 +146,11 @@ def test_steps_end_where_they_should() -> None:
 
     source = now = plain()
     for way, count in ((0.25, 4), (0.5, 3), (0.75, 2), (1.0, 2)):
-        whole = Kept.everything(now.config)
+        whole = KeptUnits.everything(now.config)
         scores = WidthScores([torch.ones(len(n)) for n in whole.heads], [torch.ones(len(n)) for n in whole.neurons])
         counts = kept_counts(Spec(kind="prune_width", keep_heads=2, schedule=way), now.config, source.config, scores)
         assert counts.heads == (count, count)
-        now = cut(now, Kept(tuple(tuple(range(n)) for n in counts.heads), whole.neurons))
+        now = prune_units(now, KeptUnits(tuple(tuple(range(n)) for n in counts.heads), whole.neurons))
     assert [shape.heads for shape in now.config.layers] == [2, 2]
 
 
@@ -201,11 +201,11 @@ def test_channels_that_cannot_be_kept(channels: list[int]) -> None:
 def test_heads_and_neurons_as_the_library_and_the_masks_have_them(name: str) -> None:
     source = model(VARIATIONS[name])
     shapes = source.config.group_shapes
-    kept = Kept(
+    kept = KeptUnits(
         tuple(tuple(range(0, shape.heads, 2)) for shape in shapes),
         tuple(tuple(range(1, shape.feed_forward, 3)) for shape in shapes),
     )
-    made, theirs = cut(source, kept), copy.deepcopy(source)
+    made, theirs = prune_units(source, kept), copy.deepcopy(source)
     graph = torch_pruning.DependencyGraph().build_dependency(
         theirs,
         IDS,
@@ -226,7 +226,7 @@ def test_heads_and_neurons_as_the_library_and_the_masks_have_them(name: str) -> 
     with torch.no_grad():
         ours = made(text, asked).logits
         library = theirs(text, asked).logits
-        with gated(source, Widths.of(kept, source.config)):
+        with apply_gates(source, Widths.of(kept, source.config)):
             masked = source(text, asked).logits
     assert ours is not None
     torch.testing.assert_close(ours, library, rtol=0, atol=1e-6)

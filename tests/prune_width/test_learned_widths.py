@@ -11,14 +11,14 @@ from test_widths import batches, importance, model
 
 from compress.contracts import Batch, Needs, WidthScores
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.modules.gates import Widths, gated
-from compress.encoder.modules.hard_concrete import chance, draw, settled
+from compress.encoder.modules.gates import Widths, apply_gates
+from compress.encoder.modules.hard_concrete import chance, compute_final_gate, draw
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.errors import UserError
 from compress.stages.prune_width import search, selection
 from compress.stages.prune_width.costs import Counts
-from compress.stages.prune_width.learning import Learning
+from compress.stages.prune_width.learning import GateLearning
 from compress.stages.prune_width.study import Target, WidthStudy
 from compress.stages.shared.divergence import divergence
 
@@ -51,19 +51,20 @@ def learned(request: pytest.FixtureRequest) -> tuple[str, Model, WidthStudy, Wid
     return request.param, source, study, scores
 
 
-def kept_of(scores: WidthScores) -> Kept:
+def kept_of(scores: WidthScores) -> KeptUnits:
     """The highest of all layers together: half of the heads, a quarter of the neurons."""
     counts = Counts(
-        tuple(search.of_kind(scores.heads, (1,) * 3, 6)), tuple(search.of_kind(scores.neurons, (1,) * 3, 18))
+        tuple(search.allocate_one_kind(scores.heads, (1,) * 3, 6)),
+        tuple(search.allocate_one_kind(scores.neurons, (1,) * 3, 18)),
     )
-    return selection.highest(scores, counts)
+    return selection.select_highest(scores, counts)
 
 
 def test_a_trained_model_loses_less_than_one_that_is_cut(learned: Any) -> None:
     _, source, study, scores = learned
     whole = prepare(source)
-    made = cut(study.trained, kept_of(scores))
-    plain = cut(source, kept_of(importance("taylor", study)(study)))
+    made = prune_units(study.trained, kept_of(scores))
+    plain = prune_units(source, kept_of(importance("taylor", study)(study)))
     assert divergence(prepare(made), whole, study.batches) < 0.8 * divergence(prepare(plain), whole, study.batches)
 
 
@@ -74,10 +75,10 @@ def test_training_ends_at_its_target(learned: Any) -> None:
         for part, share in ((scores.heads, 0.5), (scores.neurons, 0.25)):
             assert float(torch.cat(list(part)).mean()) == pytest.approx(share, abs=0.1)
         return
-    kept = selection.highest(scores, Counts((2,) * 3, (6,) * 3))
-    with gated(study.trained, Widths.of(kept, source.config)), torch.no_grad():
+    kept = selection.select_highest(scores, Counts((2,) * 3, (6,) * 3))
+    with apply_gates(study.trained, Widths.of(kept, source.config)), torch.no_grad():
         masked = study.trained(study.batches[0], Needs(logits=True)).logits
-    found = cut(study.trained, kept)(study.batches[0], Needs(logits=True)).logits
+    found = prune_units(study.trained, kept)(study.batches[0], Needs(logits=True)).logits
     torch.testing.assert_close(found, masked, rtol=0, atol=1e-5)
     assert min(float(x.min()) for x in scores.heads) == 0
 
@@ -86,10 +87,10 @@ def test_training_ends_at_its_target(learned: Any) -> None:
 def test_folded_gates_are_gates(shape: str) -> None:
     source = model(shape)
     study = WidthStudy(source, batches(1))
-    learning = Learning(study, "both", 1e-3, stream=False)
+    learning = GateLearning(study, "both", 1e-3, stream=False)
     generator = torch.Generator().manual_seed(0)
     gates = [torch.rand(n, generator=generator) for n in learning.sizes]
-    with gated(source, Widths(gates[: learning.heads], gates[learning.heads :])), torch.no_grad():
+    with apply_gates(source, Widths(gates[: learning.heads], gates[learning.heads :])), torch.no_grad():
         wanted = source(study.batches[0], Needs(logits=True)).logits
     learning.fold(gates)
     with torch.no_grad():
@@ -114,4 +115,4 @@ def test_gates_are_what_their_logits_say() -> None:
         logits = torch.full((20_000,), logit)
         drawn = draw(logits, generator)
         assert float((drawn > 0).float().mean()) == pytest.approx(float(chance(logits)[0]), abs=0.02)
-    assert settled(torch.tensor([-9.0, 0.0, 9.0])).tolist() == pytest.approx([0.0, 0.5, 1.0], abs=1e-3)
+    assert compute_final_gate(torch.tensor([-9.0, 0.0, 9.0])).tolist() == pytest.approx([0.0, 0.5, 1.0], abs=1e-3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from compress.stages.prune_width import obs as surgery
-from compress.stages.prune_width.obs import DAMPING, Factors, Moments, eliminated
+from compress.stages.prune_width.obs import DAMPING, Factors, Moments, compute_elimination_losses
 
 
 def of(inputs: Tensor, slopes: Tensor) -> Factors:
@@ -47,7 +47,7 @@ def lost(weight: Tensor, given: Factors, gone: list[int], width: int) -> float:
 @given(st.integers(0, 10_000), st.integers(1, 9), st.integers(1, 3))
 def test_what_goes_costs_what_least_squares_says(seed: int, blocks: int, width: int) -> None:
     weight, factors = drawn(seed, blocks, width)
-    rises = eliminated(weight, factors, width)
+    rises = compute_elimination_losses(weight, factors, width)
     order = rises.argsort().tolist()
     assert len(set(rises.tolist())) == blocks
     alone = [lost(weight, factors, [b], width) for b in range(blocks)]
@@ -68,7 +68,7 @@ def test_of_two_that_say_the_same_one_goes_for_nothing() -> None:
     twin = torch.cat([torch.eye(6), torch.eye(6)[:1]]).double()  # the seventh input is the first once more
     both = of(twin @ factors.inputs @ twin.T, factors.slopes)
     weight = torch.cat([weight, weight[:, :1]], 1)
-    order = eliminated(weight, both, 1).argsort().tolist()
+    order = compute_elimination_losses(weight, both, 1).argsort().tolist()
     assert order[0] in (0, 6)
     assert ({0, 6} - {order[0]}).pop() not in order[:3]
 
@@ -77,13 +77,13 @@ def test_what_the_answers_do_not_read_goes_first() -> None:
     _, factors = drawn(3, 4, 1, outputs=4)
     weight = torch.eye(4).double()
     slopes = torch.diag(torch.tensor([1.0, 0.0, 1.0, 1.0])).double()
-    assert int(eliminated(weight, of(factors.inputs, slopes), 1).argmin()) == 1
+    assert int(compute_elimination_losses(weight, of(factors.inputs, slopes), 1).argmin()) == 1
 
 
 def test_blocks_that_go_together_cost_what_they_cost_together(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, factors = drawn(5, 24, 1)
     monkeypatch.setattr(surgery, "AT_ONCE", 4)
-    rises = eliminated(weight, factors, 1)
+    rises = compute_elimination_losses(weight, factors, 1)
     order = rises.argsort().tolist()
     together = lost(weight, factors, order[:6], 1)  # a quarter of 24 go in the first turn
     assert float(rises[order[:6]].sum()) == pytest.approx(together, rel=1e-6)

@@ -19,15 +19,15 @@ from compress.contracts import Batch, Needs, WidthScores
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.modules.gates import Widths, gated
+from compress.encoder.modules.gates import Widths, apply_gates
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.errors import UserError
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.prune_width import search, selection
 from compress.stages.prune_width.costs import Costs, Counts, operations, parameters
 from compress.stages.prune_width.refit import refit
-from compress.stages.prune_width.sampled_labels import drawn
+from compress.stages.prune_width.sampled_labels import draw_labels
 from compress.stages.prune_width.study import WidthStudy
 from compress.stages.prune_width.subject import PACKAGE, build
 from compress.stages.shared.divergence import divergence
@@ -100,7 +100,7 @@ def test_every_importance_scores_every_kind_of_encoder(kind: str, shape: str) ->
     source = model(shape)
     study = WidthStudy(source, batches())
     part = importance(kind, study, **FEW.get(kind, {}))
-    scores, whole = part(study), Kept.everything(source.config)
+    scores, whole = part(study), KeptUnits.everything(source.config)
     for ours, every in zip((*scores.heads, *scores.neurons), (*whole.heads, *whole.neurons), strict=True):
         assert ours.shape == (len(every),)
         assert ours.dtype == torch.float64
@@ -151,7 +151,7 @@ def test_slopes_are_derivatives() -> None:
         gates = Widths.ones(source.config)
         gates.heads = [g.double() for g in gates.heads]
         gates.heads[unit][place] += by
-        with gated(source, gates), torch.no_grad():
+        with apply_gates(source, gates), torch.no_grad():
             logits = source(text, Needs(logits=True)).logits
         return torch.nn.functional.cross_entropy(logits, text.labels, reduction="none")  # pyright: ignore
 
@@ -175,7 +175,7 @@ def test_curvatures_are_second_derivatives_of_the_divergence() -> None:
                 gates = Widths.ones(source.config)
                 gates.heads = [g.double() for g in gates.heads]
                 gates.heads[unit][place] += by
-                with gated(source, gates), torch.no_grad():
+                with apply_gates(source, gates), torch.no_grad():
                     after = source(b, Needs(logits=True)).logits.log_softmax(-1)  # pyright: ignore
                 total += float((before.exp() * (before - after)).sum())
         measured = total / 16 / step**2  # KL ≈ ½ h δ², summed over ±δ
@@ -186,12 +186,12 @@ def test_answers_are_drawn_as_the_model_has_them() -> None:
     (text,) = batches(1)
     logits = torch.tensor([[2.0, 0.0]]).expand(8, 2)
     generator = torch.Generator().manual_seed(0)
-    share = torch.stack([drawn(text, logits, generator).labels.float() for _ in range(400)]).mean()  # pyright: ignore
+    share = torch.stack([draw_labels(text, logits, generator).labels.float() for _ in range(400)]).mean()  # pyright: ignore
     assert float(share) == pytest.approx(1 / (1 + np.exp(2.0)), abs=0.02)
-    scored = drawn(Batch(**{**vars(text), "labels": torch.zeros(8)}), torch.ones(8, 1), generator)
+    scored = draw_labels(Batch(**{**vars(text), "labels": torch.zeros(8)}), torch.ones(8, 1), generator)
     assert scored.labels is not None
     assert scored.labels.dtype == torch.float32
-    several = drawn(Batch(**{**vars(text), "labels": torch.zeros(8, 2)}), logits * 50, generator)
+    several = draw_labels(Batch(**{**vars(text), "labels": torch.zeros(8, 2)}), logits * 50, generator)
     assert several.labels is not None
     assert bool((several.labels[:, 0] == 1).all())
 
@@ -203,8 +203,8 @@ def test_answers_are_drawn_as_the_model_has_them() -> None:
 def test_costs_are_what_a_cut_model_has(shape: str) -> None:
     source = model(shape)
     counts = Counts(*(tuple(min(n, max(3, n // 2)) for n in part) for part in vars(Counts.of(source.config)).values()))
-    kept = Kept(tuple(tuple(range(n)) for n in counts.heads), tuple(tuple(range(n)) for n in counts.neurons))
-    made = cut(source, kept)
+    kept = KeptUnits(tuple(tuple(range(n)) for n in counts.heads), tuple(tuple(range(n)) for n in counts.neurons))
+    made = prune_units(source, kept)
     for one, of in ((source, Counts.of(source.config)), (made, counts)):
         assert parameters(source.config, source.head_configs).of(of) == count_parameters(one).total
         text = Batch(
@@ -239,7 +239,7 @@ def test_the_search_is_the_best_that_can_be(data: Any) -> None:
     tables = [data.draw(st.integers(1, 4)) * np.arange(n + 1, dtype=np.float64) for n in sizes]
     least, most = (sum(float(t[k]) for t in tables) for k in (1, -1))
     budget = data.draw(st.integers(int(least), int(most)))
-    found = search.knapsack(curves, tables, budget)
+    found = search.solve_knapsack(curves, tables, budget)
     assert sum(float(t[k]) for t, k in zip(tables, found, strict=True)) <= budget + 1e-9
     assert min(found) >= 1
     ours = sum(c[k] for c, k in zip(curves, found, strict=True))
@@ -249,11 +249,11 @@ def test_the_search_is_the_best_that_can_be(data: Any) -> None:
 def test_uniform_search_weighs_heads_against_neurons() -> None:
     scores = WidthScores([torch.tensor([5.0, 4.0, 3.0, 2.0])] * 2, [torch.tensor([0.1] * 8)] * 2)
     costs = Costs(10.0, (4.0 * np.arange(5),) * 2, (1.0 * np.arange(9),) * 2, "x")
-    counts = search.uniform(scores, costs, 10 + 2 * (16 + 1))
+    counts = search.allocate_uniform(scores, costs, 10 + 2 * (16 + 1))
     assert counts == Counts((4, 4), (1, 1)), "neurons are worth little here"
-    counts = search.uniform(scores, costs, 10 + 2 * (16 + 8))
+    counts = search.allocate_uniform(scores, costs, 10 + 2 * (16 + 8))
     assert counts == Counts((4, 4), (8, 8))
-    assert search.alike(Counts((4, 4), (8, 8)), costs, 34) == Counts((2, 2), (4, 4))
+    assert search.allocate_same_share(Counts((4, 4), (8, 8)), costs, 34) == Counts((2, 2), (4, 4))
 
 
 def test_what_goes_together_is_weighed_together() -> None:
@@ -270,7 +270,7 @@ def test_what_goes_together_is_weighed_together() -> None:
         best = 0.0
         for kept in range(len(single) - 1, -1, -1):
             gone = torch.ones(len(single), dtype=torch.float64)
-            gone[list(selection.top(single, kept))] = 0
+            gone[list(selection.find_highest(single, kept))] = 0
             best = max(best, float(gone @ whole @ gone) / 2)
             assert curve[kept] == pytest.approx(best)
 
@@ -278,7 +278,7 @@ def test_what_goes_together_is_weighed_together() -> None:
 def test_exchanges_find_what_cancels() -> None:
     """Two slopes that are each large and cancel go together; a diagonal cannot see that."""
     slopes = torch.tensor([[1.0, 2.0, -2.0, 5.0]]).repeat(4, 1).double()
-    kept = selection.rearranged(Kept(((2, 3),), ((0,),)), Widths([slopes], [torch.zeros(4, 1).double()]))
+    kept = selection.exchange_units(KeptUnits(((2, 3),), ((0,),)), Widths([slopes], [torch.zeros(4, 1).double()]))
     assert kept.heads == ((0, 3),)
 
 
@@ -288,9 +288,9 @@ def test_exchanges_find_what_cancels() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_refitting_brings_a_cut_model_nearer(shape: str) -> None:
     source, text = model(shape), batches(12)
-    whole = Kept.everything(source.config)
-    kept = Kept(*(tuple(k[: max(3, 3 * len(k) // 4)] for k in part) for part in (whole.heads, whole.neurons)))
-    plain, fitted = cut(source, kept), cut(source, kept)
+    whole = KeptUnits.everything(source.config)
+    kept = KeptUnits(*(tuple(k[: max(3, 3 * len(k) // 4)] for k in part) for part in (whole.heads, whole.neurons)))
+    plain, fitted = prune_units(source, kept), prune_units(source, kept)
     refit(fitted, source, kept, text[:10], lambda: None)
 
     def error(made: Model) -> float:
@@ -299,7 +299,7 @@ def test_refitting_brings_a_cut_model_nearer(shape: str) -> None:
 
     assert error(fitted) < 0.9 * error(plain)
     assert fitted.state_dict().keys() == plain.state_dict().keys()
-    same = cut(source, whole)
+    same = prune_units(source, whole)
     refit(same, source, whole, text[:10], lambda: None)
     assert error(same) < 1e-8, "where nothing went nothing changes"
 

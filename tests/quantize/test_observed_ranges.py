@@ -11,13 +11,13 @@ import torch
 from compress.contracts import Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import calibrate, planned, quantized
-from compress.encoder.integers.fake_quantized import integer_megabytes, quantized_modules
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
+from compress.encoder.integers.fake_quantized import integer_megabytes, list_quantized_modules
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model, save_model
-from compress.predict.predictor import fixed_batch
-from compress.stages.quantize.stage import fallen_back
+from compress.predict.predictor import build_fixed_batch
+from compress.stages.quantize.stage import apply_fallback
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
 SCHEMES = ("per-token", "static", "static-ema", "static-percentile", "static-mse", "static-kl", "lsq", "lsq-plus")
@@ -30,14 +30,14 @@ def small() -> Model:
 
 def made(**spec: Any) -> Model:
     model = small()
-    whole = quantized(model, planned(QuantizationSpec(**spec), model)).eval()
-    calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
+    whole = quantize_model(model, plan_quantization(QuantizationSpec(**spec), model)).eval()
+    calibrate(whole, [build_fixed_batch(CONFIG, 4, 9)])
     return whole
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_answers_nearly_alike_and_reloads_to_the_same_bits(scheme: str, tmp_path: Path) -> None:
-    model, batch = made(scheme=scheme), fixed_batch(CONFIG, 3, 7)
+    model, batch = made(scheme=scheme), build_fixed_batch(CONFIG, 3, 7)
     with torch.no_grad():
         ours, plain = (m(batch, Needs(logits=True)).logits for m in (model, small()))
         assert ours is not None
@@ -54,18 +54,18 @@ def test_every_scheme_answers_nearly_alike_and_reloads_to_the_same_bits(scheme: 
 
 def test_the_last_rule_counts_and_nothing_is_matched_in_silence() -> None:
     rules = [{"pattern": "encoder.layers.0.*"}]
-    assert all(not name.startswith("encoder.layers.0.") for name in quantized_modules(made(rules=rules)))
+    assert all(not name.startswith("encoder.layers.0.") for name in list_quantized_modules(made(rules=rules)))
     with pytest.raises(UserError, match=r"'encoder.layer.0.\*' matches no matrix or table of the model"):
         made(rules=[{"pattern": "encoder.layer.0.*"}])
 
 
 def test_what_cannot_be_calibrated_names_the_module() -> None:
     model = small()
-    whole = quantized(model, planned(QuantizationSpec(scheme="static"), model)).eval()
+    whole = quantize_model(model, plan_quantization(QuantizationSpec(scheme="static"), model)).eval()
     with pytest.raises(UserError, match=r"encoder\.layers\.0\.attention\.query: no activations were observed"):
         calibrate(whole, [])
     with pytest.raises(UserError, match="the model is quantized already, and quantizing it again needs float weights"):
-        quantized(made(), planned(QuantizationSpec(), model))
+        quantize_model(made(), plan_quantization(QuantizationSpec(), model))
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def test_inputs_without_a_range_are_refused(scheme: str, change: dict[str, float
     model = small()
     for name, value in change.items():
         torch.nn.init.constant_(getattr(model.encoder.embeddings.norm, name), value)
-    whole = quantized(model, planned(QuantizationSpec(scheme=scheme), model)).eval()
+    whole = quantize_model(model, plan_quantization(QuantizationSpec(scheme=scheme), model)).eval()
     with pytest.raises(UserError) as error:
-        calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
+        calibrate(whole, [build_fixed_batch(CONFIG, 4, 9)])
     assert error.value.line() == f"encoder.layers.0.attention.query: {message}"
 
 
 def test_the_worst_modules_fall_back_to_16_bits_or_to_float() -> None:
-    model, batch = small(), fixed_batch(CONFIG, 3, 7)
-    plan = planned(QuantizationSpec(scheme="static"), model)
-    whole = quantized(model, plan).eval()
-    calibrate(whole, [fixed_batch(CONFIG, 4, 9)])
-    back = frozenset(quantized_modules(whole)) - {"encoder.layers.1.feed_forward.down"}
-    wide, plain = (fallen_back(model, whole, plan, back, to) for to in ("16-bit", "float"))
-    assert set(quantized_modules(plain)) == {"encoder.layers.1.feed_forward.down"}
+    model, batch = small(), build_fixed_batch(CONFIG, 3, 7)
+    plan = plan_quantization(QuantizationSpec(scheme="static"), model)
+    whole = quantize_model(model, plan).eval()
+    calibrate(whole, [build_fixed_batch(CONFIG, 4, 9)])
+    back = frozenset(list_quantized_modules(whole)) - {"encoder.layers.1.feed_forward.down"}
+    wide, plain = (apply_fallback(model, whole, plan, back, to) for to in ("16-bit", "float"))
+    assert set(list_quantized_modules(plain)) == {"encoder.layers.1.feed_forward.down"}
     with torch.no_grad():
         ours, theirs = (m(batch, Needs(logits=True)).logits for m in (wide, plain))
     assert ours is not None

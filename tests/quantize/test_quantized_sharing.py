@@ -8,12 +8,12 @@ import torch
 from compress.contracts import LayerGroups, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 from compress.registry import build, schema
 from compress.stages.quantize.spec import Spec
-from compress.stages.share.conversion import Known, convert
+from compress.stages.share.conversion import LayerStatistics, convert
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=4, heads=4, feed_forward=64, initializer_range=0.2)
 
@@ -26,9 +26,11 @@ def test_a_prepared_model_rounds_the_matrix_that_layers_share(scheme: str, rank:
         "compress.stages.share.starts", schema("compress.stages.share.starts", "mean").model_validate({"kind": "mean"})
     )
     groups = LayerGroups((0, 0, 1, 1), (0, 0, 1, 1))
-    shared = convert(plain, groups, start, own_vectors=True, residual_rank=rank, known=Known()).eval()
-    made = quantized(shared, planned(Spec.model_validate({"kind": "quantize", "scheme": scheme}), shared), "x").eval()
-    batch = fixed_batch(CONFIG, 4, 9)
+    shared = convert(plain, groups, start, own_vectors=True, residual_rank=rank, known=LayerStatistics()).eval()
+    made = quantize_model(
+        shared, plan_quantization(Spec.model_validate({"kind": "quantize", "scheme": scheme}), shared), "x"
+    ).eval()
+    batch = build_fixed_batch(CONFIG, 4, 9)
     calibrate(made, [batch], lambda: None)
     with torch.no_grad():
         expected = made(batch, Needs(logits=True)).logits

@@ -11,17 +11,17 @@ import torch
 
 from compress.contracts import Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 from compress.run.choice import Candidate, best_of, sentences
 from compress.stages.distill import quantization_aware as rounding
-from compress.stages.distill.quantization_aware import Ranges, rounded, with_dropout
+from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
 
 CONFIG = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=2, heads=4, feed_forward=64)
-BATCH = fixed_batch(CONFIG, 4, 9)
+BATCH = build_fixed_batch(CONFIG, 4, 9)
 CUT = {"layers": [0, 1]}
 
 
@@ -38,7 +38,7 @@ def born(spec: Spec, precision: str = "fp32", model: Model | None = None) -> Mod
     context: Any = SimpleNamespace(
         precision=precision, say=lambda line: None, workshop=SimpleNamespace(stop=lambda: None)
     )
-    return rounded(model or small(), spec, context, lambda: [BATCH])
+    return add_quantizers(model or small(), spec, context, lambda: [BATCH])
 
 
 def logits_of(model: Model) -> torch.Tensor:
@@ -50,7 +50,7 @@ def logits_of(model: Model) -> torch.Tensor:
 @pytest.mark.parametrize("scheme", ["per-token", "static-ema", "lsq-plus", "q8bert", "int4"])
 def test_a_student_is_born_quantized_and_learns(scheme: str) -> None:
     model = born(asked(student=CUT, quantize={"scheme": scheme})).train()
-    assert "encoder.layers.1.feed_forward.down" in quantized_modules(model)
+    assert "encoder.layers.1.feed_forward.down" in list_quantized_modules(model)
     logits_of(model).square().sum().backward()
     assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in model.encoder.layers.parameters())
 
@@ -103,10 +103,10 @@ def test_ranges_that_cannot_stand_still(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_dropout_of_a_student_that_trains() -> None:
-    model = with_dropout(small(), 0.0).train()
+    model = set_dropout(small(), 0.0).train()
     assert torch.equal(logits_of(model), logits_of(model))
     assert model.config.dropout == 0.1, "what is written is what it was"
-    model = with_dropout(small(), None).train()
+    model = set_dropout(small(), None).train()
     assert not torch.equal(logits_of(model), logits_of(model))
 
 

@@ -12,7 +12,7 @@ from test_quantizers import PLACES, built
 from torch import Tensor
 
 from compress.contracts import Scheme
-from compress.quantizers._rounding import dequantize, fake_quantize, spread
+from compress.quantizers._rounding import dequantize, expand_scale, fake_quantize
 
 EXAMPLES = settings(max_examples=15, deadline=None)
 """Each builds a quantizer and, of some, looks for the best range."""
@@ -34,7 +34,7 @@ def numbers(draw: st.DrawFn) -> Tensor:
 def step(quantizer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(step, zero point, code before clamping) of every number of x."""
     scale, zero = quantizer.scale_and_zero_point(x)
-    wide, point = (spread(t.detach(), x, quantizer.scheme).expand_as(x) for t in (scale, zero))
+    wide, point = (expand_scale(t.detach(), x, quantizer.scheme).expand_as(x) for t in (scale, zero))
     return wide, point, torch.round(x / wide) + point
 
 

@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from compress.analyze import quantization as told
-from compress.analyze.rounding import WAYS, Rounding, rounding
+from compress.analyze.rounding import WAYS, Rounding, measure_rounding
 from compress.analyze.subject import Analysis
 from compress.contracts import Batch, Needs
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.schemes import QuantizationSpec
-from compress.encoder.integers.convert import planned, quantized
+from compress.encoder.integers.convert import plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 from compress.quantizers.min_max import Quantizer as MinMax
 from compress.quantizers.per_channel import Quantizer as PerChannel
 from compress.quantizers.per_token import Quantizer as PerToken
@@ -31,7 +31,7 @@ def small(config: EncoderConfig = CONFIG) -> Model:
 
 
 def looked(model: Model, *batches: Batch) -> Rounding:
-    return rounding(model, lambda: batches, "here")
+    return measure_rounding(model, lambda: batches, "here")
 
 
 def inputs_of(model: Model, name: str, *batches: Batch) -> torch.Tensor:
@@ -46,7 +46,7 @@ def inputs_of(model: Model, name: str, *batches: Batch) -> torch.Tensor:
 
 
 def test_figures_of_batches_are_those_of_all_at_once() -> None:
-    model, batches = small(), [fixed_batch(CONFIG, rows, 9) for rows in (3, 1, 5)]
+    model, batches = small(), [build_fixed_batch(CONFIG, rows, 9) for rows in (3, 1, 5)]
     found = looked(model, *batches)
     assert [given.readers[0] for given in found.inputs] == [
         f"encoder.layers.{layer}.{part}"
@@ -80,7 +80,7 @@ def test_figures_of_batches_are_those_of_all_at_once() -> None:
 
 
 def test_one_dimension_far_out_costs_static_ranges_most() -> None:
-    model, batch = small(), fixed_batch(CONFIG, 4, 12)
+    model, batch = small(), build_fixed_batch(CONFIG, 4, 12)
     plain = looked(model, batch)
     with torch.no_grad():
         model.encoder.layers[0].output_norm.bias[7] = 60.0  # type: ignore[union-attr]
@@ -105,18 +105,18 @@ def test_one_dimension_far_out_costs_static_ranges_most() -> None:
 
 def test_a_layer_that_is_used_twice_counts_both_uses() -> None:
     config = dataclasses.replace(CONFIG, layer_groups=(0, 0))
-    found = looked(small(config), fixed_batch(config, 2, 5))
+    found = looked(small(config), build_fixed_batch(config, 2, 5))
     assert [given.tokens for given in found.inputs] == [20] * 4
 
 
 def test_what_cannot_be_looked_at() -> None:
     model = small()
-    whole = quantized(model, planned(QuantizationSpec(), model))
+    whole = quantize_model(model, plan_quantization(QuantizationSpec(), model))
     with pytest.raises(UserError, match="quantized already") as caught:
-        looked(whole, fixed_batch(CONFIG, 1, 3))
+        looked(whole, build_fixed_batch(CONFIG, 1, 3))
     assert caught.value.where == "here"
     with torch.no_grad():
         model.encoder.layers[1].feed_forward.up.weight[0] = float("nan")  # type: ignore[union-attr]
     with pytest.raises(UserError, match="its input contains NaN or infinity") as caught:
-        looked(model, fixed_batch(CONFIG, 1, 3))
+        looked(model, build_fixed_batch(CONFIG, 1, 3))
     assert caught.value.where == "encoder.layers.1.feed_forward.down"

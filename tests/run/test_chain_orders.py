@@ -35,10 +35,10 @@ def recipe(*stages: dict[str, Any], **more: Any) -> Recipe:
     return load_recipe({"name": "x", "teacher": "t", "data": {"source": "d"}, "stages": list(stages), **more})
 
 
-def tutors(*stages: dict[str, Any], **more: Any) -> list[chain.Tutor]:
+def tutors(*stages: dict[str, Any], **more: Any) -> list[chain.TeacherSource]:
     made = recipe(*stages, **more)
     places = range(len(stages))
-    return [chain.tutor(made, places, i) for i in places if made.stages[i].kind == "distill"]
+    return [chain.find_teacher_source(made, places, i) for i in places if made.stages[i].kind == "distill"]
 
 
 # --- names --------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_shipped_recipes_are_taught_as_before_chains() -> None:
     for name in ("tinybert", "share-gradual", "share-pull", "qat", "prune-layers", "distilbert"):
         made = load_recipe(name)
         places = range(len(made.stages))
-        assert {chain.tutor(made, places, i) for i in places} == {"teacher"}, name
+        assert {chain.find_teacher_source(made, places, i) for i in places} == {"teacher"}, name
 
 
 def test_no_teacher_is_asked_for_where_the_chain_has_its_own() -> None:

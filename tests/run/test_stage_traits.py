@@ -10,7 +10,7 @@ import pytest
 
 from compress import registry
 from compress.contracts import StageSpec
-from compress.run.results import Made
+from compress.run.results import ChainState
 
 ROOT = Path(__file__).parents[2]
 KINDS = sorted(path.parent.name for path in (ROOT / "compress" / "stages").glob("*/spec.py"))
@@ -70,7 +70,7 @@ def test_the_machine_decides_only_where_a_stage_is_timed() -> None:
 def test_a_tokenizer_takes_no_models_place() -> None:
     from compress.contracts import StageResult
 
-    made = Made(model=Path("m")).after(
+    made = ChainState(model=Path("m")).add_stage(
         0, "0-tokenizer", registry.stage_spec("tokenizer").model_validate({"kind": "tokenizer"}),
         StageResult(Path("t"), 0, 0.0, {}, {}),
     )  # fmt: skip

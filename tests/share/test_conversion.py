@@ -16,7 +16,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.modelfolder.private import WEIGHTS
-from compress.stages.share.conversion import check_joins, convert, refuse_shared, told, unshared
+from compress.stages.share.conversion import check_joins, convert, format_groups, refuse_shared, unshare_layers
 from compress.stages.share.starts.chosen import Start as Chosen
 from compress.stages.share.starts.mean import Start as Mean
 from compress.storage import safe
@@ -88,7 +88,7 @@ def test_more_rank_is_nearer_to_the_parent() -> None:
     (expected, _), errors = outputs(model), []
     for rank in (0, 4, 8, 12, 16):
         made = convert(model, PAIRS, Mean(), residual_rank=rank)
-        layers: Any = zip(unshared(made).encoder.layers, model.encoder.layers, strict=True)
+        layers: Any = zip(unshare_layers(made).encoder.layers, model.encoder.layers, strict=True)
         apart = [(a.attention.key.weight - b.attention.key.weight).detach() for a, b in layers]
         errors.append(sum(float(difference.square().sum()) for difference in apart))
     assert errors == sorted(errors, reverse=True)
@@ -109,12 +109,12 @@ def test_a_chosen_layer_with_its_vectors_is_that_layer_again_and_again() -> None
 
 def test_unshared_is_the_same_function() -> None:
     made = convert(parent(), GROUPS["apart"], Mean(), residual_rank=3)
-    own = unshared(made)
+    own = unshare_layers(made)
     assert own.config.sharing is None
     for ours, theirs in zip(outputs(own), outputs(made), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     whole = convert(parent(), PAIRS, Mean(), own_vectors=False)
-    torch.testing.assert_close(outputs(unshared(whole))[0], outputs(whole)[0])
+    torch.testing.assert_close(outputs(unshare_layers(whole))[0], outputs(whole)[0])
 
 
 def test_layers_of_different_shapes_are_refused_with_the_shapes() -> None:
@@ -148,7 +148,7 @@ def test_what_is_shared_already() -> None:
     check_joins(made.config, GROUPS["all"], "runs/x")
     with pytest.raises(UserError, match="the pattern separates layers 0, 1, which already share parameters"):
         check_joins(made.config, GROUPS["cycle"], "runs/x")
-    assert told(GROUPS["attention"]) == "attention 0 1 2 3; feed-forward 0 | 1 | 2 | 3"
+    assert format_groups(GROUPS["attention"]) == "attention 0 1 2 3; feed-forward 0 | 1 | 2 | 3"
 
 
 # --- on the disk --------------------------------------------------------------------------------------------------

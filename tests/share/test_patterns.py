@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from compress import registry
 from compress.contracts import LayerEvidence, LayerGroups
-from compress.encoder.config.sharing import numbered
+from compress.encoder.config.sharing import renumber_groups
 from compress.errors import UserError
 
 PATTERNS = "compress.stages.share.patterns"
@@ -51,7 +51,7 @@ def test_a_pattern_covers_every_layer(kind: str, options: dict[str, Any], depth:
     groups = made(kind, options, depth, alike)
     for part in (groups.attention, groups.feed_forward):
         assert len(part) == depth
-        assert max(numbered(part)) + 1 in (1, 2, depth)
+        assert max(renumber_groups(part)) + 1 in (1, 2, depth)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_pattern_covers_every_layer(kind: str, options: dict[str, Any], depth:
     ],
 )
 def test_six_layers(kind: str, options: dict[str, Any], expected: str) -> None:
-    assert numbered(made(kind, options, 6).attention) == tuple(map(int, expected))
+    assert renumber_groups(made(kind, options, 6).attention) == tuple(map(int, expected))
 
 
 def test_one_part_alone() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Member
-from compress.stages.share.residuals import Factors, nearest, relaxed, truncated
+from compress.stages.share.residuals import Factors, fit_nearest, fit_residuals, truncate_to_rank
 from compress.stages.share.starts.activation import Start as Activation
 from compress.stages.share.starts.mean import Start as Mean
 
@@ -45,11 +45,11 @@ def missed(members: Sequence[Member], shared: Tensor, residuals: Sequence[Factor
 def test_no_other_matrix_of_that_rank_is_nearer(bias: bool, rank: int) -> None:
     found, nothing = members(bias, 1), torch.zeros(OUT, IN + bias, dtype=torch.float64)
     assert found[0].inputs is not None
-    up, down = nearest(found[0].weight, rank, found[0].inputs, IN)
+    up, down = fit_nearest(found[0].weight, rank, found[0].inputs, IN)
     assert (up.shape, down.shape) == ((OUT, rank), (rank, IN))
     torch.testing.assert_close(up.norm(dim=0), down.norm(dim=1))
     best = missed(found, nothing, [(up, down)])
-    assert best < missed(found, nothing, [truncated(found[0].weight[:, :IN], rank)])
+    assert best < missed(found, nothing, [truncate_to_rank(found[0].weight[:, :IN], rank)])
     random = torch.Generator().manual_seed(2)
     for _ in range(20):
         stirred = [t + 0.03 * torch.randn(t.shape, generator=random, dtype=torch.float64) for t in (up, down)]
@@ -60,23 +60,23 @@ def test_no_other_matrix_of_that_rank_is_nearer(bias: bool, rank: int) -> None:
 def test_fitted_together_is_nearer_than_one_after_the_other(bias: bool) -> None:
     found, start = members(bias), Activation()
     alone = start(found)
-    shared, residuals = relaxed(start, found, IN, 2)
-    after = [truncated((m.weight - alone)[:, :IN], 2) for m in found]
-    once = [nearest(m.weight - alone, 2, m.inputs, IN) for m in found if m.inputs is not None]
+    shared, residuals = fit_residuals(start, found, IN, 2)
+    after = [truncate_to_rank((m.weight - alone)[:, :IN], 2) for m in found]
+    once = [fit_nearest(m.weight - alone, 2, m.inputs, IN) for m in found if m.inputs is not None]
     assert missed(found, shared, residuals) < missed(found, alone, once) < missed(found, alone, after)
 
 
 def test_full_rank_restores_every_layer() -> None:
     found = members()
     for start in (Activation(), Mean()):
-        shared, residuals = relaxed(start, found, IN, IN)
+        shared, residuals = fit_residuals(start, found, IN, IN)
         for member, (up, down) in zip(found, residuals, strict=True):
             torch.testing.assert_close(shared + up @ down, member.weight)
 
 
 def test_a_start_that_reads_no_inputs_has_the_truncated_svd_of_the_difference() -> None:
     found = members()
-    shared, residuals = relaxed(Mean(), found, IN, 2)
+    shared, residuals = fit_residuals(Mean(), found, IN, 2)
     assert torch.equal(shared, Mean()(found))
     for member, (up, down) in zip(found, residuals, strict=True):
         singular = torch.linalg.svdvals(member.weight - shared)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from compress import registry
 from compress.cli._flags import resolve
-from compress.contracts import Batch, PartRow, RunOptions, Seen, SparseMethod, TrainingPlan
-from compress.data.tables.random_rows import mixed_lengths
+from compress.contracts import Batch, MatrixStatistics, PartRow, RunOptions, SparseMethod, TrainingPlan
+from compress.data.tables.random_rows import draw_mixed_rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.config.sparsity import SPARSITY
@@ -26,18 +26,18 @@ from compress.encoder.infer import semi_structured as semistructured
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.semi_structured import prepare_sparse
 from compress.encoder.infer.statistics import inputs as inputs_of
-from compress.encoder.modules.masks import follows, mask_of, require_pattern, sparse_parts
+from compress.encoder.modules.masks import is_semi_structured, mask_of, require_pattern, sparse_parts
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.modelfolder.private import FILE
-from compress.predict.fastest import require_alike
-from compress.predict.predictor import Predictor, fixed_batch
-from compress.stages.distill.initialization import Origin, born
+from compress.predict.fastest import require_same_answers
+from compress.predict.predictor import Predictor, build_fixed_batch
+from compress.stages.distill.initialization import Origin, initialize_student
 from compress.stages.distill.student_spec import StudentSpec
 from compress.stages.sparsify import conversion
 from compress.stages.sparsify.flags import TABLE
-from compress.stages.sparsify.methods.reconstruct import refitted, surgeon
+from compress.stages.sparsify.methods.reconstruct import prune_by_obs, refit_weights
 from compress.stages.sparsify.stage import METHODS
 from compress.training.optimizer import Optimizer
 
@@ -50,13 +50,13 @@ def method(kind: str) -> SparseMethod:
     return registry.load(METHODS, kind)()
 
 
-def seen(out: int, inputs: int, *, mean: bool = True, seed: int = 0) -> tuple[Seen, Tensor]:
+def seen(out: int, inputs: int, *, mean: bool = True, seed: int = 0) -> tuple[MatrixStatistics, Tensor]:
     """A matrix and what it was seen to read, (T, in): correlated, uneven, not centred."""
     random = torch.Generator().manual_seed(seed)
     x = torch.randn(300, inputs, generator=random).double() @ torch.randn(inputs, inputs, generator=random).double()
     x = x * torch.linspace(0.05, 2, inputs).double() + torch.randn(inputs, generator=random).double()
     weight = torch.randn(out, inputs, generator=random).double()
-    return Seen(weight, x.T @ x / len(x), x.mean(0) if mean else None), x
+    return MatrixStatistics(weight, x.T @ x / len(x), x.mean(0) if mean else None), x
 
 
 def parent(config: EncoderConfig = CONFIG) -> Model:
@@ -64,11 +64,13 @@ def parent(config: EncoderConfig = CONFIG) -> Model:
 
 
 def batches(model: Model) -> list[Batch]:
-    return [fixed_batch(model.config, rows, 9) for rows in (5, 8, 8)]
+    return [build_fixed_batch(model.config, rows, 9) for rows in (5, 8, 8)]
 
 
 def sparse(model: Model, kind: str = "reconstruct") -> Model:
-    return conversion.convert(model, conversion.cut(model, method(kind), inputs_of(model, batches(model)))).eval()
+    return conversion.convert(
+        model, conversion.sparsify_matrices(model, method(kind), inputs_of(model, batches(model)))
+    ).eval()
 
 
 # --- methods --------------------------------------------------------------------------------------------------------
@@ -81,25 +83,25 @@ def test_of_every_four_two_stay(kind: str, out: int, fours: int, seed: int, mean
     one, _ = seen(out, 4 * fours, seed=seed, mean=mean)
     made = method(kind)(one).weight
     assert torch.isfinite(made).all()
-    assert follows(made)
+    assert is_semi_structured(made)
     assert (mask_of(made).unflatten(-1, (-1, 4)).sum(-1) == 2).all()
     assert (made[~mask_of(made)] == 0).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_that_never_are_and_equal_weights(kind: str) -> None:
-    nothing = Seen(torch.ones(3, 8).double(), torch.zeros(8, 8).double(), torch.zeros(8).double())
+    nothing = MatrixStatistics(torch.ones(3, 8).double(), torch.zeros(8, 8).double(), torch.zeros(8).double())
     made = method(kind)(nothing).weight
     assert torch.isfinite(made).all()
-    assert follows(made)
+    assert is_semi_structured(made)
     assert (made != 0).sum() == 12
 
 
 def test_magnitude_and_activation_keep_the_largest() -> None:
     weight = torch.tensor([[1.0, -3.0, 2.0, 0.5], [0.1, 0.2, 0.3, -0.4]], dtype=torch.float64)
     second = torch.diag(torch.tensor([100.0, 1.0, 1.0, 1.0])).double()
-    assert method("magnitude")(Seen(weight, second)).weight.tolist() == [[0, -3, 2, 0], [0, 0, 0.3, -0.4]]
-    assert method("activation")(Seen(weight, second)).weight.tolist() == [[1, -3, 0, 0], [0.1, 0, 0, -0.4]]
+    assert method("magnitude")(MatrixStatistics(weight, second)).weight.tolist() == [[0, -3, 2, 0], [0, 0, 0.3, -0.4]]
+    assert method("activation")(MatrixStatistics(weight, second)).weight.tolist() == [[1, -3, 0, 0], [0.1, 0, 0, -0.4]]
 
 
 def lost(weight: Tensor, made: Tensor, second: Tensor) -> Tensor:
@@ -118,7 +120,7 @@ def test_the_surgeon_finds_the_best_pair_of_four_by_brute_force() -> None:
     for seed in range(20):
         one, _ = seen(6, 4, seed=seed, mean=False)
         assert one.inputs is not None
-        made, mask = surgeon(one.weight, one.inputs)
+        made, mask = prune_by_obs(one.weight, one.inputs)
         tried = [best(one.weight, one.inputs, kept) for kept in itertools.combinations(range(4), 2)]
         least = torch.stack([lost(one.weight, each, one.inputs) for each in tried]).min(0).values
         torch.testing.assert_close(lost(one.weight, made, one.inputs), least, rtol=1e-8, atol=1e-10)
@@ -128,8 +130,8 @@ def test_the_surgeon_finds_the_best_pair_of_four_by_brute_force() -> None:
 def test_what_stays_is_the_least_squares_of_its_mask() -> None:
     one, _ = seen(5, 16, mean=False)
     assert one.inputs is not None
-    start, mask = surgeon(one.weight, one.inputs)
-    made = refitted(one.weight, start, mask, one.inputs, 1e-9)
+    start, mask = prune_by_obs(one.weight, one.inputs)
+    made = refit_weights(one.weight, start, mask, one.inputs, 1e-9)
     for row in range(5):
         kept = tuple(mask[row].nonzero()[:, 0].tolist())
         wanted = best(one.weight[row : row + 1], one.inputs, kept)
@@ -142,7 +144,7 @@ def test_reconstruction_loses_least() -> None:
         one, x = seen(8, 32, seed=seed)
         assert one.mean is not None
 
-        def missed(kind: str, one: Seen = one, x: Tensor = x) -> float:
+        def missed(kind: str, one: MatrixStatistics = one, x: Tensor = x) -> float:
             made = method(kind)(one)
             left = (one.weight - made.weight) @ x.T
             return float((left - left.mean(1, keepdim=True) if made.centred else left).square().mean())
@@ -157,7 +159,7 @@ def test_reconstruction_loses_least() -> None:
 
 def test_a_model_keeps_its_other_weights_and_its_outputs_are_near() -> None:
     model = parent()
-    cuts = conversion.cut(model, method("reconstruct"), inputs_of(model, batches(model)))
+    cuts = conversion.sparsify_matrices(model, method("reconstruct"), inputs_of(model, batches(model)))
     made = conversion.convert(model, cuts).eval()
     assert len(cuts) == 12
     assert made.config.layers[0].sparse == ("attention.query", "attention.key", "attention.value", "attention.output",
@@ -183,7 +185,7 @@ def test_the_folder_says_so_and_is_a_stock_one(
     assert all(torch.equal(p, made.get_parameter(name)) for name, p in loaded.named_parameters())
     if groups is None:
         stock = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-        assert follows(stock.bert.encoder.layer[1].intermediate.dense.weight)
+        assert is_semi_structured(stock.bert.encoder.layer[1].intermediate.dense.weight)
         assert json.loads((folder / FILE).read_text())[SPARSITY]["pattern"] == "2:4"
 
 
@@ -226,7 +228,7 @@ def test_zeros_stay_zeros_in_training_and_the_rest_is_trained_as_ever(optimizer:
     start = {name: part.weight.detach().clone() for name, part in sparse_parts(made).items()}
     for step in range(4):
         rule.clear()
-        loss = made(fixed_batch(CONFIG, 4, 7 + step)).last_hidden.square().sum(-1).sqrt().mean()
+        loss = made(build_fixed_batch(CONFIG, 4, 7 + step)).last_hidden.square().sum(-1).sqrt().mean()
         loss = loss + sum(p.sum() for p in made.encoder.layers.parameters())
         loss.backward()
         rule.step(loss.detach(), 1e-2)
@@ -247,7 +249,7 @@ def test_students_of_a_sparse_model() -> None:
 
     def made(**asked: Any) -> Model:
         how = StudentSpec(**asked)
-        return born(Origin(donor, how), context, "task", lambda: pytest.fail("no sample"))
+        return initialize_student(Origin(donor, how), context, "task", lambda: pytest.fail("no sample"))
 
     taken = made(layers=[1])
     require_pattern(taken, "here")
@@ -320,7 +322,7 @@ def test_matrices_that_the_kernels_do_not_take_stay_dense() -> None:
     config = dataclasses.replace(CONFIG, layers=(LayerShape(2, 8, 24), LayerShape(2, 8, 32)))
     assert conversion.left_dense(config) == ["0.feed_forward.up", "0.feed_forward.down"]
     made = sparse(parent(config))
-    assert made.config.layers[0].sparse == conversion.fitting(config.layers[0], 16, gated=False)
+    assert made.config.layers[0].sparse == conversion.list_sparse_matrices(config.layers[0], 16, gated=False)
     assert len(sparse_parts(made)) == 4 + 6
 
 
@@ -339,16 +341,16 @@ def test_the_predictor_holds_sparse_products_to_the_dense_answers(
     with pytest.raises(UserError, match="this device does not support sparse matrix products"):
         Predictor(folder, runtime="torch-sparse")
     monkeypatch.setattr(semistructured, "skips_zeros", lambda device: True)
-    monkeypatch.setattr(semistructured, "packed", lambda weight: weight)
+    monkeypatch.setattr(semistructured, "pack_semi_structured", lambda weight: weight)
     predictor = Predictor(folder, runtime="torch-sparse")
     assert predictor.computed_by == f"torch {torch.__version__}, 2:4 sparse products, packed"
     assert predictor.computed_in == "bf16"
-    rows = mixed_lengths(len(toy_vocabulary), 16, 300)
-    require_alike(predictor, rows, "random tokens")
+    rows = draw_mixed_rows(len(toy_vocabulary), 16, 300)
+    require_same_answers(predictor, rows, "random tokens")
     wrong = Predictor(folder, runtime="torch-sparse")
-    monkeypatch.setattr(semistructured, "packed", lambda weight: -20 * weight)
+    monkeypatch.setattr(semistructured, "pack_semi_structured", lambda weight: -20 * weight)
     with pytest.raises(UserError, match=r"torch-sparse does not match the model.*use --runtime torch"):
-        require_alike(wrong, rows, "random tokens")
+        require_same_answers(wrong, rows, "random tokens")
 
 
 def test_the_runtime_is_refused_where_nothing_skips_zeros() -> None:
@@ -388,14 +390,14 @@ def test_sparse_products_answer_as_dense_ones(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(SparseSemiStructuredTensor, "_PROTOTYPE_WARNING_SHOWN", True)
     SparseSemiStructuredTensorCUTLASS._load_dispatch_table()
     monkeypatch.setattr(SparseSemiStructuredTensorCUTLASS, "_mm", product)
-    monkeypatch.setattr(semistructured, "packed", pack)
+    monkeypatch.setattr(semistructured, "pack_semi_structured", pack)
     monkeypatch.setattr(semistructured, "skips_zeros", lambda device: True)
     config = dataclasses.replace(CONFIG, hidden=64, layers=(LayerShape(2, 32, 128), LayerShape(2, 32, 80)))
     made = sparse(parent(config))
     run, dense = prepare_sparse(made), prepare(made, "bf16")
     assert (run.able, run.total) == (10, 12)  # 80 is no multiple that CUTLASS takes
     for count in (1, 3, 8):
-        batch = fixed_batch(config, count, 5)
+        batch = build_fixed_batch(config, count, 5)
         torch.testing.assert_close(run(batch).last_hidden, dense(batch).last_hidden, rtol=0.05, atol=0.05)
     assert rows
     assert all(number % 8 == 0 for number in rows)

@@ -67,9 +67,9 @@ def clean(folder: Path) -> None:
     from compress.storage import atomic, temporary
 
     for kind in (temporary.NEW, temporary.DELETED):
-        (temporary.beside(folder / "step-9", kind) / "sub").mkdir(parents=True)
+        (temporary.make_name_beside(folder / "step-9", kind) / "sub").mkdir(parents=True)
     if (folder / "step-1").exists():
-        os.rename(folder / "step-1", temporary.beside(folder / "step-1", temporary.OLD))
+        os.rename(folder / "step-1", temporary.make_name_beside(folder / "step-1", temporary.OLD))
     atomic.write_text(folder / "note.txt", OLD)
 
 

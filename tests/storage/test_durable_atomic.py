@@ -79,9 +79,9 @@ def test_a_link_at_the_target_is_replaced_not_followed(tmp_path: Path) -> None:
 
 def test_a_link_planted_at_the_temporary_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "victim").write_text("untouched")
-    planted = temporary.beside(tmp_path / "x", temporary.NEW)
+    planted = temporary.make_name_beside(tmp_path / "x", temporary.NEW)
     planted.symlink_to(tmp_path / "victim")
-    monkeypatch.setattr(temporary, "beside", lambda target, kind: planted)
+    monkeypatch.setattr(temporary, "make_name_beside", lambda target, kind: planted)
     with pytest.raises(UserError, match="exists already"):
         atomic.write_text(tmp_path / "x", "evil")
     with pytest.raises(UserError, match="exists already"), atomic.new_folder(tmp_path / "y"):
@@ -296,7 +296,7 @@ def test_a_file_is_synced_before_it_is_named_and_its_folder_after(
 
 
 def test_leftovers_of_the_dead_go_those_of_the_living_stay(tmp_path: Path) -> None:
-    dead = temporary.beside(tmp_path / "dead", temporary.NEW)
+    dead = temporary.make_name_beside(tmp_path / "dead", temporary.NEW)
     dead.mkdir()
     (dead / "half").write_text("half")
     with atomic.new_folder(tmp_path / "living") as temp:
@@ -326,7 +326,7 @@ def test_a_living_writer_in_another_process_keeps_its_temporary(tmp_path: Path) 
 
 
 def test_names_like_ours_that_are_not_are_left_alone(tmp_path: Path) -> None:
-    real = temporary.beside(tmp_path / "x", temporary.NEW).name
+    real = temporary.make_name_beside(tmp_path / "x", temporary.NEW).name
     others = [".tmp-backup", ".tmp-new-0123456701234567-x", real[:-1] + "y", "a" + real]
     for name in others:
         (tmp_path / name).mkdir()
@@ -342,10 +342,10 @@ def test_names_like_ours_that_are_not_are_left_alone(tmp_path: Path) -> None:
 
 def test_an_interrupted_replacement_is_undone(tmp_path: Path) -> None:
     folder = folder_at(tmp_path / "x", "old")
-    os.rename(folder, temporary.beside(folder, temporary.OLD))
+    os.rename(folder, temporary.make_name_beside(folder, temporary.OLD))
     atomic.clean(tmp_path)
     assert (folder / "a.txt").read_text() == "old"
-    shutil.copytree(folder, temporary.beside(folder, temporary.OLD))
+    shutil.copytree(folder, temporary.make_name_beside(folder, temporary.OLD))
     atomic.clean(tmp_path)
     assert os.listdir(tmp_path) == ["x"]
 
@@ -443,7 +443,7 @@ def test_the_newest_valid_wins_and_says_what_it_passed_over(tmp_path: Path) -> N
 
 def test_no_candidate_at_all(tmp_path: Path) -> None:
     (tmp_path / "step-1").write_text("a file")
-    temporary.beside(tmp_path / "step-2", temporary.NEW).mkdir()
+    temporary.make_name_beside(tmp_path / "step-2", temporary.NEW).mkdir()
     assert atomic.newest_valid(tmp_path, "*") == (None, [])
     assert atomic.newest_valid(tmp_path / "nowhere", "*") == (None, [])
 

@@ -22,7 +22,7 @@ def test_unarmed_it_does_nothing() -> None:
 
 
 def test_it_fires_at_the_nth_hit_and_only_there() -> None:
-    with faults.armed(POINT, "raise", nth=3):
+    with faults.arm_fault(POINT, "raise", nth=3):
         faults.fault(POINT)
         faults.fault(POINT)
         with pytest.raises(faults.InjectedFault, match=r"tests\.somewhere"):
@@ -33,7 +33,7 @@ def test_it_fires_at_the_nth_hit_and_only_there() -> None:
 
 @pytest.mark.parametrize(("action", "code"), [("enospc", errno.ENOSPC), ("eio", errno.EIO)])
 def test_disk_errors_are_those_of_the_system(action: str, code: int) -> None:
-    with faults.armed(POINT, action), pytest.raises(OSError) as caught:
+    with faults.arm_fault(POINT, action), pytest.raises(OSError) as caught:
         faults.fault(POINT)
     assert caught.value.errno == code
 
@@ -41,7 +41,7 @@ def test_disk_errors_are_those_of_the_system(action: str, code: int) -> None:
 def test_sleep_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("compress.storage.faults.time.sleep", slept.append)
-    with faults.armed(POINT, "sleep=0.2"):
+    with faults.arm_fault(POINT, "sleep=0.2"):
         faults.fault(POINT)
     assert slept == [0.2]
 
@@ -68,9 +68,9 @@ def test_names_are_declared_once_and_never_misspelt() -> None:
         faults.point("file.after_fsync")
     with (
         pytest.raises(KeyError, match=r"did you mean 'file\.after_fsync'"),
-        faults.armed("file.after_fsink", "kill"),
+        faults.arm_fault("file.after_fsink", "kill"),
     ):
         pass
-    with faults.armed(POINT, "raise"), pytest.raises(KeyError, match="never declared"):
+    with faults.arm_fault(POINT, "raise"), pytest.raises(KeyError, match="never declared"):
         faults.fault("tests.elsewhere")
     assert POINT in faults.points("tests.")

@@ -175,7 +175,7 @@ def test_it_syncs_in_the_background_and_at_close(tmp_path: Path, monkeypatch: py
 def test_a_failed_background_sync_is_told_to_the_next_append_once(tmp_path: Path) -> None:
     with Journal(tmp_path / "j", sync_every=0.02) as writer:
         writer.append({"i": 0})
-        with faults.armed("journal.after_fsync", "eio"):
+        with faults.arm_fault("journal.after_fsync", "eio"):
             writer.append({"i": 1})
             time.sleep(0.3)
         with pytest.raises(UserError, match="the disk failed"):

@@ -36,7 +36,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def passes(scenario: str, prepared: Path, folder: Path) -> list[tuple[str, int]]:
     """Every (point, nth) that the scenario passes, found by running it."""
     shutil.copytree(prepared, folder)
-    with faults.recorded() as hits:
+    with faults.record_points() as hits:
         SCENARIOS[scenario](folder)
     return hits
 
@@ -110,7 +110,7 @@ def test_an_error_at_every_point_leaves_old_or_new_whole(
     for i, (name, nth) in enumerate(passes(scenario, prepared, tmp_path / "recorded")):
         folder = tmp_path / str(i)
         shutil.copytree(prepared, folder)
-        with faults.armed(name, action, nth), pytest.raises(kind) as caught:
+        with faults.arm_fault(name, action, nth), pytest.raises(kind) as caught:
             SCENARIOS[scenario](folder)
         if isinstance(caught.value, UserError):
             line = caught.value.line()
@@ -125,14 +125,14 @@ def test_an_error_at_every_point_leaves_old_or_new_whole(
 def test_the_old_target_is_untouched_when_writing_fails_before_the_rename(tmp_path: Path) -> None:
     scenarios.prepare(tmp_path)
     for name in ("folder.after_create", "folder.after_manifest", "folder.after_fsync", "file.after_chunk"):
-        with faults.armed(name, "enospc"), pytest.raises(UserError):
+        with faults.arm_fault(name, "enospc"), pytest.raises(UserError):
             scenarios.replace(tmp_path)
         assert content(tmp_path / "step-1") == OLD
         assert leftovers(tmp_path) == []
 
 
 def test_a_full_disk_names_path_needed_and_free_bytes(tmp_path: Path) -> None:
-    with faults.armed("file.after_chunk", "enospc"), pytest.raises(UserError) as caught:
+    with faults.arm_fault("file.after_chunk", "enospc"), pytest.raises(UserError) as caught:
         atomic.write_bytes(tmp_path / "big", b"x" * 5_000_000)
     message = caught.value.line()
     assert message.startswith(f"{tmp_path / 'big'}: the disk is full: at least 5.0 MB needed, ")

@@ -10,7 +10,7 @@ from toy_runs import log_toy_runs
 
 from compress.tracking import Store, deep_link
 from compress.tracking.listing import find_page
-from compress.tracking.server import serving
+from compress.tracking.server import run_server
 
 pytestmark = [
     pytest.mark.browser,
@@ -32,7 +32,7 @@ def test_the_link_opens_on_our_runs_and_charts(store: Store, tmp_path: Path) -> 
     page = find_page(store)
     assert page is not None
     with (
-        serving(store, "127.0.0.1", None) as server,
+        run_server(store, "127.0.0.1", None) as server,
         chromium.browsing(tmp_path / "profile") as browser,
     ):
         browser.open(deep_link(server.address, None, page.experiment_id, page.view))

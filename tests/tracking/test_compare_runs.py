@@ -77,7 +77,7 @@ def test_the_client_of_mlflow_tells_the_same(store: Store, monkeypatch: pytest.M
     quick, slow = Reader(store), Reader(store)
     assert quick._database is not None
     slow._database = None
-    assert quick.listed() == slow.listed()
+    assert quick.list_runs() == slow.list_runs()
     assert quick.experiments() == slow.experiments() == {"Default": False, EXPERIMENT: False, "gone": True}
     asked = [{}, {"limit": 2}, {"deleted": True}, {"experiment": "gone", "deleted": True}, {"experiment": "Default"}]
     told = [list_runs(store, **one) for one in asked]
@@ -85,7 +85,7 @@ def test_the_client_of_mlflow_tells_the_same(store: Store, monkeypatch: pytest.M
         patched.setattr(reading, "newest_version", lambda: "of another MLflow")
         assert str(told) == str([list_runs(store, **one) for one in asked]), "as text, since NaN is not itself"
     assert [len(rows) for rows in told] == [4, 2, 1, 2, 0]
-    chosen = in_experiment(quick.listed(), EXPERIMENT)
+    chosen = in_experiment(quick.list_runs(), EXPERIMENT)
     for ours, theirs in zip(quick.runs(chosen), slow.runs(chosen), strict=True):
         assert str((ours.run_id, ours.metrics, ours.params)) == str((theirs.run_id, theirs.metrics, theirs.params))
         assert ours.tags.items() <= theirs.tags.items()
@@ -106,7 +106,7 @@ def test_what_is_below_a_run_and_its_files_are_read_either_way(
         if through_client:
             reader._database = None
             monkeypatch.setattr(reading, "local_artifacts", lambda _: None)
-        (whole,) = reader.runs([r for r in reader.listed() if r.name == "parent"])
+        (whole,) = reader.runs([r for r in reader.list_runs() if r.name == "parent"])
         assert reader.in_folder(str(tmp_path / "child")) == [child.run_id]
         assert reader.text(whole, "missing.json") is None
         below = [run.name for run in reader.children([whole.run_id])]
@@ -122,7 +122,7 @@ def test_a_store_of_another_layout_is_read_by_the_client(store: Store, monkeypat
         raise sqlite3.OperationalError("no such column")
 
     monkeypatch.setattr(reader, "_select", strange)
-    assert len(reader.runs(in_experiment(reader.listed(), EXPERIMENT))) == 3
+    assert len(reader.runs(in_experiment(reader.list_runs(), EXPERIMENT))) == 3
 
 
 def test_deleted_and_unknown_runs_and_experiments(store: Store, compare) -> None:
@@ -144,14 +144,14 @@ def test_a_run_that_is_deleted_for_good_while_it_is_read_is_left_out(
     store: Store, compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 3, answers=False)
-    whole = Reader.listed
+    whole = Reader.list_runs
 
     def listed(self: Reader) -> list:
         found = whole(self)
         ghost = found[0].__class__("f" * 32, "ghost", EXPERIMENT, 0, "")
         return [*found, ghost]
 
-    monkeypatch.setattr(Reader, "listed", listed)
+    monkeypatch.setattr(Reader, "list_runs", listed)
     code, told, _ = compare("--experiment", EXPERIMENT, "--json")
     assert code == 0
     assert len(told["rows"]) == 3

@@ -22,7 +22,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
 from compress.predict.predictor import Predictor
 from compress.tracking import Store, server
-from compress.tracking.server import serving
+from compress.tracking.server import run_server
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("mlflow server")]
 TEXTS = ("good bad good", "the film was not bad", "bad")
@@ -44,7 +44,7 @@ def served(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "_command", command)
-        with serving(store, "127.0.0.1", None) as running:
+        with run_server(store, "127.0.0.1", None) as running:
             yield running.address
 
 

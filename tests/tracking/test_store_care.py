@@ -65,13 +65,13 @@ def test_a_run_that_runs_is_not_deleted(opened: Opener, store: Store) -> None:
     while run.run_id is None:
         pass
     with pytest.raises(UserError, match="run live: the run is still in progress; stop it first"):
-        deleting.doomed(store, ["live"])
+        deleting.find_runs_to_delete(store, ["live"])
 
 
 def test_a_model_with_an_alias_is_not_deleted(opened: Opener, project: Store, tmp_path: Path) -> None:
     _register(opened, tmp_path)
     with pytest.raises(UserError) as caught:
-        deleting.doomed(project, ["registered"])
+        deleting.find_runs_to_delete(project, ["registered"])
     assert "run registered: its model is version 1 of 'toy', alias champion; promote another" in caught.value.line()
     assert caught.value.code == 3
 
@@ -87,7 +87,7 @@ def _register(opened: Opener, tmp_path: Path, alias: str | None = "champion") ->
 def test_a_run_deleted_meanwhile_is_no_error(opened: Opener, store: Store, seen: Seen) -> None:
     opened("a").finish()
     opened("b").finish()
-    found = deleting.doomed(store, ["a", "b"])
+    found = deleting.find_runs_to_delete(store, ["a", "b"])
     seen.client.delete_run(found[0].row.run_id)
     assert deleting.delete(store, found) == 2
     assert _names(store) == set()
@@ -106,7 +106,7 @@ def test_gc_removes_deleted_runs_with_their_files_and_orphans_alone(project: Sto
     for folder in (orphan, foreign):
         folder.mkdir(parents=True)
         (folder / "file").write_text("x" * 10)
-    deleting.delete(project, deleting.doomed(project, [TEACHER]))
+    deleting.delete(project, deleting.find_runs_to_delete(project, [TEACHER]))
     found = collecting.garbage(project)
     assert sorted((one.kind, one.bytes) for one in found.gone) == [("model", 2), ("orphan", 10), ("run", 100)]
     assert collecting.garbage(project, older_than_days=1).gone == [g for g in found.gone if g.kind == "orphan"]

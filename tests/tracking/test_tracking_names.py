@@ -28,13 +28,13 @@ def test_our_keys_stay_as_they_are(key: str) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_rounding_keeps_six_digits(value: float) -> None:
-    got = names.rounded(value)
+    got = names.round_figure(value)
     assert got == value or math.isclose(got, value, rel_tol=5e-6)
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0.91234567, 0.912346), (109_482_240, 109_482_240.0), (1e-7, 1e-7)])
 def test_rounding(value: float, expected: float) -> None:
-    assert names.rounded(value) == expected
+    assert names.round_figure(value) == expected
 
 
 def test_what_is_not_finite_becomes_a_tag() -> None:

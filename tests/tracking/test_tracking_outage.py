@@ -14,7 +14,7 @@ import pytest
 from tracking_tools import Opener, Seen
 
 from compress.tracking import Store, sync
-from compress.tracking.server import serving
+from compress.tracking.server import run_server
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def server_port(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
     folder = tmp_path_factory.mktemp("served")
     store = Store(f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}")
-    with serving(store, "127.0.0.1", None) as server:
+    with run_server(store, "127.0.0.1", None) as server:
         yield server.port
 
 

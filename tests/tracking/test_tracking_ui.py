@@ -52,7 +52,7 @@ def test_a_port_that_is_taken(taken: int, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_server_that_does_not_start_says_why(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = [sys.executable, "-c", "print('http://u:canary@h is broken'); raise SystemExit(3)"]
     monkeypatch.setattr(server, "_command", lambda *_: dying)
-    with pytest.raises(UserError) as caught, server.serving(store, "127.0.0.1", 5999):
+    with pytest.raises(UserError) as caught, server.run_server(store, "127.0.0.1", 5999):
         pass
     line = caught.value.line()
     assert "the MLflow server did not start: it exited with code 3; its output: http://***@h is broken" in line
@@ -82,7 +82,7 @@ def test_a_port_that_another_takes_first(store: Store, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         server, "_command", lambda _, __, port, mark: [sys.executable, "-c", _SMALL_SERVER, str(port), mark]
     )
-    with server.serving(store, "127.0.0.1", None) as first:
+    with server.run_server(store, "127.0.0.1", None) as first:
         looks: list[int] = []
 
         def free_at_first(host: str, port: int) -> bool:
@@ -92,7 +92,7 @@ def test_a_port_that_another_takes_first(store: Store, monkeypatch: pytest.Monke
         is_free = server._free
         monkeypatch.setattr(server, "PORT", first.port)
         monkeypatch.setattr(server, "_free", free_at_first)
-        with server.serving(store, "127.0.0.1", None) as second:
+        with server.run_server(store, "127.0.0.1", None) as second:
             assert first.port < second.port < first.port + 50
             assert server.healthy(first.address)
             assert server.healthy(second.address)
@@ -100,7 +100,7 @@ def test_a_port_that_another_takes_first(store: Store, monkeypatch: pytest.Monke
         looks.clear()
         with (
             pytest.raises(UserError, match=r"it exited with code 0; its output: ERROR: .* Address already in use"),
-            server.serving(store, "127.0.0.1", first.port),
+            server.run_server(store, "127.0.0.1", first.port),
         ):
             pass
 
@@ -109,7 +109,7 @@ def test_a_new_server_is_asked_first_for_what_the_page_will_ask(store: Store, tm
     log_toy_runs(tmp_path / "runs", store, "opinions", rows=1)
     page = find_page(store)
     assert page is not None
-    with server.serving(store, "127.0.0.1", None) as one:
+    with server.run_server(store, "127.0.0.1", None) as one:
         asked = one.warm(page.experiment_id)
         asked.join(60)
         nobody = one.warm("no such experiment")

@@ -154,7 +154,7 @@ def test_views_of_a_store_without_runs(store: Store) -> None:
 
 def test_a_lineage_of_the_most_runs_fits_in_a_tag() -> None:
     ids = [hashlib.sha256(str(n).encode()).hexdigest()[:32] for n in range(MOST)]
-    assert len(view.view_tag(view.packed(view.lineage_state("quality/accuracy", ids)))) < 20_000
+    assert len(view.view_tag(view.pack_state(view.lineage_state("quality/accuracy", ids)))) < 20_000
 
 
 def test_a_view_can_open_on_its_table() -> None:

@@ -27,7 +27,7 @@ from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
 from compress.objectives import cosine_hidden, hard_labels, soft_targets
-from compress.training.distributed import PeerError, code_of, launched
+from compress.training.distributed import PeerError, code_of, join_launched_team
 from compress.training.loop import train
 from compress.training.module import StageModule
 
@@ -114,7 +114,7 @@ def child(command: dict[str, Any]) -> int:
     plan = TrainingPlan(**{**PLAN, **command.get("plan", {})})
     team = None
     try:
-        with launched("cpu") as team:
+        with join_launched_team("cpu") as team:
             module, log = stage(command.get("dropout", 0.0)), Log()
             told = context(
                 folder, log=log, team=team, stop=flag, validate=validate, resume=command.get("resume", False), seed=3
@@ -123,7 +123,7 @@ def child(command: dict[str, Any]) -> int:
                 train(module, source, plan, told)
             finally:
                 if team is not None and not team.place.leads and not team.lost:
-                    team.hear()  # the order to end
+                    team.receive_order()  # the order to end
             state = module.student.state_dict()
             weights = np.concatenate([t.double().numpy().ravel() for t in state.values()])
             np.save(folder / f"weights-{rank}.npy", weights)

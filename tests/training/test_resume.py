@@ -205,7 +205,7 @@ def test_sigterm_saves_and_resumes(server: Server, tmp_path: Path, whole: dict[s
 
 def passed_points(folder: Path) -> list[tuple[str, int]]:
     """Every fault point that an undisturbed run passes, in order."""
-    with faults.recorded() as hits:
+    with faults.record_points() as hits:
         run(folder)
     return list(hits)
 

@@ -372,7 +372,7 @@ def test_discard_removes_what_is_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["enospc", "eio"])
 def test_a_disk_that_fails_once_is_tried_again(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(tmp_path / "whole")
-    with faults.armed("checkpoint.after_files", kind, nth=2):
+    with faults.arm_fault("checkpoint.after_files", kind, nth=2):
         _, module = run(tmp_path / "broken")
     assert prints(tmp_path / "broken", module) == prints(tmp_path / "whole", module)
     assert "checkpoint at step 6 failed, trying again later" in caplog.text
@@ -382,7 +382,7 @@ def test_a_disk_that_fails_once_is_tried_again(kind: str, tmp_path: Path, caplog
 
 def test_a_best_that_could_not_be_written_still_wins(tmp_path: Path) -> None:
     _, module = run(tmp_path / "whole")
-    with faults.armed("file.after_chunk", "enospc", nth=_chunks_before_second_best(tmp_path / "counted")):
+    with faults.arm_fault("file.after_chunk", "enospc", nth=_chunks_before_second_best(tmp_path / "counted")):
         result, same = run(tmp_path / "broken")
     assert result.best_step == 4
     assert weights_print(same) == weights_print(module)
@@ -390,7 +390,7 @@ def test_a_best_that_could_not_be_written_still_wins(tmp_path: Path) -> None:
 
 
 def _chunks_before_second_best(folder: Path) -> int:
-    with faults.recorded() as hits:
+    with faults.record_points() as hits:
         run(folder)
     second = [i for i, (name, _) in enumerate(hits) if name == "checkpoint.after_best"][1]
     return max(nth for name, nth in hits[:second] if name == "file.after_chunk")
@@ -418,7 +418,7 @@ def test_a_disk_that_stays_full_ends_the_run_with_the_old_checkpoint_whole(
 def test_stopping_on_a_full_disk_says_where_it_will_continue(tmp_path: Path) -> None:
     flag = Flag()
     source = Source(hooks={4: lambda: setattr(flag, "requested", "SIGTERM")})
-    with faults.armed("checkpoint.after_files", "enospc", nth=2), pytest.raises(Stopped) as caught:
+    with faults.arm_fault("checkpoint.after_files", "enospc", nth=2), pytest.raises(Stopped) as caught:
         run(tmp_path, stop=flag, source=source)
     assert str(caught.value) == (
         "stopped by SIGTERM after step 5 of 12; the state could not be saved, training will continue from step-00000003"
@@ -499,7 +499,7 @@ print(faults() - before)
 
 
 def test_other_runtime_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="shape"), memory.told([toy_batch(0)], torch.device("cpu")):
+    with pytest.raises(RuntimeError, match="shape"), memory.report_out_of_memory([toy_batch(0)], torch.device("cpu")):
         raise RuntimeError("shape mismatch")
 
 

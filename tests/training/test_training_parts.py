@@ -187,7 +187,7 @@ def test_what_runs_in_between_leaves_no_trace() -> None:
     rng.seed(3)
     want = draw()
     rng.seed(3)
-    with rng.preserved(CPU):
+    with rng.preserve_generators(CPU):
         draw()
     assert draw() == want
 

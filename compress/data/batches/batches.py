@@ -145,7 +145,7 @@ def evaluation_batches(examples: Examples, max_tokens: int) -> EvaluationBatches
     return EvaluationBatches(examples, max_tokens)
 
 
-def in_order(examples: Examples, parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def restore_order(examples: Examples, parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """What a model gave for batches, in the order of the examples.
 
     parts: (row_ids, output) of each batch; outputs are (B, C), one a row, or (T, C), one a token, which come back as
@@ -226,7 +226,7 @@ class CorpusBatches(_Ordered):
             *([ngrams] if ngrams > 1 else []),
         )
 
-    def masked_otherwise(self, mask_seed: int) -> CorpusBatches:
+    def with_mask_seed(self, mask_seed: int) -> CorpusBatches:
         """The same text in the same steps, with other pieces hidden than the seed's own."""
         twin = copy.copy(self)
         twin._mask_seed = mask_seed

@@ -118,8 +118,8 @@ def encode_texts(
 def examples_of(
     tokenizer: Tokenizer, parts: Sequence[Any], labels: np.ndarray, numbers: np.ndarray, max_length: int, **beside: Any
 ) -> Examples:
-    """What the tokenizer made of consecutive rows (`Encoded` parts), with labels by row, or by token where `words` come
-    with them. beside: words, places, notes of the Examples. Raises UserError when there is no row."""
+    """What the tokenizer made of consecutive rows (`EncodedRows` parts), with labels by row, or by token where `words`
+    come with them. beside: words, places, notes of the Examples. Raises UserError when there is no row."""
     if not len(numbers):
         raise UserError("there are no rows to encode")
     check_length(max_length)

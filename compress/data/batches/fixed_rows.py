@@ -29,7 +29,7 @@ class FixedRows(Protocol):
         ...
 
 
-def fixed_rows(source: BatchSource) -> FixedRows | None:
+def get_fixed_rows(source: BatchSource) -> FixedRows | None:
     """The rows of a source; None where they are made or masked anew for each epoch."""
     if isinstance(source, TaskBatches):
         return _TaskRows(source)

@@ -17,7 +17,7 @@ from compress.data.text.alignment import Spans
 from compress.errors import UserError
 
 BESIDE = "beside"
-"""Where `Batch.extra` holds a `Beside`."""
+"""Where `Batch.extra` holds a `TeacherBatch`."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class CommonSpans:
 
 
 @dataclass(frozen=True)
-class Beside:
+class TeacherBatch:
     """What a batch carries for a teacher with another tokenizer. batch: the same rows in the same order, as the teacher
     reads them.  spans: what pieces of both are compared on; None where nothing reads pieces."""
 
     batch: Batch
     spans: CommonSpans | None = None
 
-    def to(self, device: torch.device | str) -> Beside:
-        return Beside(self.batch.to(device), None if self.spans is None else self.spans.to(device))
+    def to(self, device: torch.device | str) -> TeacherBatch:
+        return TeacherBatch(self.batch.to(device), None if self.spans is None else self.spans.to(device))
 
 
-def beside(batch: Batch) -> Beside:
+def get_teacher_batch(batch: Batch) -> TeacherBatch:
     """What a batch of `PairedRows` carries."""
     return batch.extra[BESIDE]
 
@@ -88,10 +88,10 @@ class PairedRows:
         whole = f"paired-1 {self.student.fingerprint} {self.teacher.fingerprint} {self.spans is not None}"
         return hashlib.sha256(whole.encode()).hexdigest()
 
-    def carried(self, batch: Batch) -> Batch:
+    def add_teacher_batch(self, batch: Batch) -> Batch:
         """The student's batch of some of the rows (on the host), with the teacher's beside it."""
         rows = batch.row_ids.numpy()
-        made = Beside(collate(self.teacher, rows), None if self.spans is None else self._common(self.spans, rows))
+        made = TeacherBatch(collate(self.teacher, rows), None if self.spans is None else self._common(self.spans, rows))
         return replace(batch, extra={**batch.extra, BESIDE: made})
 
     def _common(self, spans: Spans, rows: np.ndarray) -> CommonSpans:
@@ -127,4 +127,4 @@ class PairedBatches:
 
     def step(self, epoch: int, index: int) -> Sequence[Batch]:
         """The micro-batches of one optimizer step."""
-        return [self.rows.carried(batch) for batch in self._source.step(epoch, index)]
+        return [self.rows.add_teacher_batch(batch) for batch in self._source.step(epoch, index)]

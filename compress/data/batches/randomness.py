@@ -26,7 +26,7 @@ def order(rows: int, *parts: str | int) -> np.ndarray:
     return np.argsort(bits, kind="stable").astype(np.int64)
 
 
-def spread(total: int, count: int, seed: int, purpose: str = "layer-study") -> np.ndarray:
+def draw_spread_rows(total: int, count: int, seed: int, purpose: str = "layer-study") -> np.ndarray:
     """Places of `count` of `total` rows, ascending: one drawn from each of as many equal stretches."""
     starts = np.arange(count) * total // count
     ends = np.arange(1, count + 1) * total // count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Writer, text_of
-from compress.data.embedded.opinions import DEPTHS, fitting
+from compress.data.embedded.opinions import DEPTHS, draw_fitting_clause
 from compress.data.embedded.splits import Row, collect, stream
 
 LABELS = ("praise", "complaint", "aside")
@@ -25,7 +25,7 @@ def _claimed(writer: Writer, evaluation: bool) -> tuple[Row, list[str]]:
         writer.fresh()
         return writer.sentence(writer.pick((NEGATIVE, POSITIVE)), writer.pick(DEPTHS))
 
-    clause = fitting(writer, evaluation, sentence)
+    clause = draw_fitting_clause(writer, evaluation, sentence)
     text, settled = text_of(clause.words), [j for j in clause.judgements if j.settled]
     holds = (
         any(j.sign > 0 for j in settled),

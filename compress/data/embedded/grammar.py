@@ -67,7 +67,7 @@ class Clause:
         self.spans.extend(Span(s.start + offset, s.end + offset, s.label) for s in inner.spans)
 
 
-def written(words: Sequence[str]) -> tuple[str, list[int]]:
+def format_words(words: Sequence[str]) -> tuple[str, list[int]]:
     """Words as a text, `The soup was good, but "it was cold," said Tom.`, and where in it each word starts."""
     text, starts, glue = "", [], True
     for word in words:
@@ -80,7 +80,7 @@ def written(words: Sequence[str]) -> tuple[str, list[int]]:
 
 
 def text_of(words: Sequence[str]) -> str:
-    return written(words)[0]
+    return format_words(words)[0]
 
 
 def plain_quotes(word: str) -> str:

@@ -36,12 +36,12 @@ def _opinion(writer: Writer, evaluation: bool) -> tuple[Row, list[str]]:
         writer.fresh()
         return writer.sentence(writer.pick((NEGATIVE, POSITIVE)), writer.pick(DEPTHS))
 
-    clause = fitting(writer, evaluation, sentence)
+    clause = draw_fitting_clause(writer, evaluation, sentence)
     text = text_of(clause.words)
     return {"text": text, "label": LABELS[clause.focus.sign > 0]}, [text]
 
 
-def fitting(writer: Writer, evaluation: bool, make: Callable[[], Clause]) -> Clause:
+def draw_fitting_clause(writer: Writer, evaluation: bool, make: Callable[[], Clause]) -> Clause:
     """A clause from `make` that belongs on the asked side of the evaluation line."""
     while True:
         clause = make()
@@ -70,7 +70,7 @@ def _document(writer: Writer) -> tuple[Row, list[str]]:
         writer.fresh(setting)
         return writer.sentence(sign, writer.pick(DEPTHS))
 
-    body = [text_of(fitting(writer, False, sentence).words) for _ in range(writer.pick((2, 3, 3, 4)))]
+    body = [text_of(draw_fitting_clause(writer, False, sentence).words) for _ in range(writer.pick((2, 3, 3, 4)))]
     ends = [
         writer.pick(lines).replace("<place>", writer.setting[0]) for lines in (frames.OPENINGS, frames.VERDICTS[sign])
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Thing, Writer, text_of
-from compress.data.embedded.opinions import DEPTHS, fitting
+from compress.data.embedded.opinions import DEPTHS, draw_fitting_clause
 from compress.data.embedded.splits import Row, collect, stream
 
 PAIR_LABELS = ("entailment", "neutral", "contradiction")
@@ -23,7 +23,7 @@ def pairs(seed: int, version: str) -> dict[str, list[Row]]:
 
 
 def _pair(writer: Writer, evaluation: bool) -> tuple[Row, list[str]]:
-    premise = fitting(writer, evaluation, lambda: _sentence(writer))
+    premise = draw_fitting_clause(writer, evaluation, lambda: _sentence(writer))
     label = writer.pick(PAIR_LABELS)
     if label == "neutral":
         thing, sign = _open_question(writer, premise), writer.pick((NEGATIVE, POSITIVE))
@@ -62,7 +62,7 @@ def similarity(seed: int, version: str) -> dict[str, list[Row]]:
 
 
 def _similar(writer: Writer, evaluation: bool) -> tuple[Row, list[str]]:
-    first = fitting(writer, evaluation, lambda: _sentence(writer))
+    first = draw_fitting_clause(writer, evaluation, lambda: _sentence(writer))
     setting, focus = writer.setting, first.focus
     draw = writer.pick((0.0, 0.5, 0.5, 1.0, 1.0))
 
@@ -75,7 +75,7 @@ def _similar(writer: Writer, evaluation: bool) -> tuple[Row, list[str]]:
             return _claim(writer, (focus.noun, focus.kind), sign)
         return writer.sentence(sign, writer.pick(DEPTHS))
 
-    second = fitting(writer, evaluation, other)
+    second = draw_fitting_clause(writer, evaluation, other)
     about = 1.0 if second.focus.noun == focus.noun else draw
     places = [j.sign * _CLOSENESS[j.strength] for j in (focus, second.focus)]
     score = round(about * (2 + 3 * (1 - abs(places[0] - places[1]) / 2)), 2)

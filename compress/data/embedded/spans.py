@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compress.data.embedded import lexicon
-from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Span, Writer, plain_quotes, written
-from compress.data.embedded.opinions import DEPTHS, fitting
+from compress.data.embedded.grammar import NEGATIVE, POSITIVE, Clause, Span, Writer, format_words, plain_quotes
+from compress.data.embedded.opinions import DEPTHS, draw_fitting_clause
 from compress.data.embedded.splits import Row, collect, stream
 
 TAGS = ("O", "B-aspect", "I-aspect", "B-opinion", "I-opinion")
@@ -30,7 +30,7 @@ def _tagged(writer: Writer, evaluation: bool) -> tuple[Row, list[str]]:
         writer.fresh()
         return writer.sentence(writer.pick((NEGATIVE, POSITIVE)), writer.pick(DEPTHS))
 
-    clause = fitting(writer, evaluation, sentence)
+    clause = draw_fitting_clause(writer, evaluation, sentence)
     tokens = [plain_quotes(word) for word in clause.words]
     return {"tokens": tokens, "labels": iob2(len(tokens), clause.spans)}, [" ".join(tokens)]
 
@@ -80,8 +80,8 @@ def _asked(writer: Writer, evaluation: bool) -> tuple[Row, list[str]]:
             _witness(writer, whole, facts)
         return whole
 
-    clause = fitting(writer, evaluation, context)
-    text, starts = written(clause.words)
+    clause = draw_fitting_clause(writer, evaluation, context)
+    text, starts = format_words(clause.words)
     fact = writer.pick(facts)
     question, span = _question(writer, fact, facts)
     start, last = starts[span.start], span.end - 1

@@ -14,14 +14,14 @@ Row = dict[str, object]
 _EVALUATION_SHARE = 32  # of 256
 
 
-def normalised(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Lower case, letters and digits only, single spaces: two texts that are equal so are one text."""
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def for_evaluation(text: str) -> bool:
     """Whether `text` belongs to validation and test (one in eight does) rather than to everything else."""
-    return hashlib.blake2b(normalised(text).encode(), digest_size=1).digest()[0] < _EVALUATION_SHARE
+    return hashlib.blake2b(normalize_text(text).encode(), digest_size=1).digest()[0] < _EVALUATION_SHARE
 
 
 def stream(*name: object) -> random.Random:
@@ -35,7 +35,7 @@ def collect(count: int, make: Callable[[], tuple[Row, Iterable[str]]], seen: set
     rows: list[Row] = []
     while len(rows) < count:
         row, texts = make()
-        keys = [normalised(text) for text in texts]
+        keys = [normalize_text(text) for text in texts]
         if not any(key in seen for key in keys):
             seen.update(keys)
             rows.append(row)

@@ -31,7 +31,7 @@ SOURCE = ("source", "domain", "genre", "origin", "subset", "corpus", "category",
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedColumns:
     """Columns that the user, or the data's own description, named; None: to be inferred."""
 
     text: str | None = None
@@ -40,8 +40,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a task reads. texts: its text roles, the first named by `Asked.text`, the second by `Asked.text_pair`.
+class TaskColumns:
+    """What a task reads. texts: its text roles, the first named by `RequestedColumns.text`, the second by `text_pair`.
 
     optional: of them, those that may be missing.  usual: role → usual column names, for roles that are not text and
     text_pair.  labels: usual names of the label column.
@@ -53,7 +53,7 @@ class Wanted:
     labels: Sequence[str] = LABEL
 
 
-def has_pair(frame: Frame, asked: Asked) -> bool:
+def has_pair(frame: Frame, asked: RequestedColumns) -> bool:
     """Whether two texts are named, or usual column names come as a pair."""
     return asked.text_pair is not None or (asked.text is None and _usual_pair(frame) is not None)
 
@@ -79,7 +79,7 @@ def holds_fractions(column: Column) -> bool:
     return fraction
 
 
-def roles(frame: Frame, wanted: Wanted, asked: Asked, where: str) -> tuple[dict[str, str], list[str]]:
+def roles(frame: Frame, wanted: TaskColumns, asked: RequestedColumns, where: str) -> tuple[dict[str, str], list[str]]:
     """role → column for the wanted text roles and "label", and notes about what was inferred beyond the usual names.
 
     "label" is left out when nothing looks like a label: the caller knows whether it needs one. Raises UserError
@@ -107,16 +107,16 @@ def roles(frame: Frame, wanted: Wanted, asked: Asked, where: str) -> tuple[dict[
             found["label"] = name
     if len(set(found.values())) < len(found):
         shown = ", ".join(f"{role} = '{name}'" for role, name in found.items())
-        raise UserError("the same column is given twice", where=where, why=printable(shown), do=listed(frame))
+        raise UserError("the same column is given twice", where=where, why=printable(shown), do=format_columns(frame))
     return found, notes
 
 
-def listed(frame: Frame) -> str:
+def format_columns(frame: Frame) -> str:
     """`the columns are: a, b`."""
-    return listed_names(list(frame.columns))
+    return format_names(list(frame.columns))
 
 
-def listed_names(columns: Sequence[str]) -> str:
+def format_names(columns: Sequence[str]) -> str:
     """The same for any names."""
     names = [printable(str(name), 40) for name in columns]
     return "the columns are: " + ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
@@ -126,7 +126,7 @@ def _named(frame: Frame, name: str, role: str, where: str) -> str:
     if name in frame.columns:
         return name
     near = did_you_mean(name, frame.columns)
-    do = f"{near} ({listed(frame)})" if near.startswith("did") else listed(frame)
+    do = f"{near} ({format_columns(frame)})" if near.startswith("did") else format_columns(frame)
     raise UserError(f"{role.replace('_', ' ')} column '{printable(name, 60)}' not found", where=where, do=do)
 
 
@@ -149,12 +149,12 @@ def _find_pair(frame: Frame, found: dict[str, str], where: str) -> None:
         have, miss = ("text", "text_pair") if "text" in found else ("text_pair", "text")
         partner = _usual(frame, [pairs.get(found[have].lower(), "")])
         if partner is None:
-            raise UserError(f"cannot infer the {miss.replace('_', ' ')} column", where=where, do=listed(frame))
+            raise UserError(f"cannot infer the {miss.replace('_', ' ')} column", where=where, do=format_columns(frame))
         found[miss] = partner
         return
     usual = _usual_pair(frame)
     if usual is None:
-        raise UserError("cannot infer the two text columns", where=where, do=f"name both; {listed(frame)}")
+        raise UserError("cannot infer the two text columns", where=where, do=f"name both; {format_columns(frame)}")
     found["text"], found["text_pair"] = usual
 
 
@@ -162,7 +162,7 @@ def _find_usual(frame: Frame, role: str, names: Sequence[str], where: str) -> st
     name = _usual(frame, names)
     if name is None:
         raise UserError(
-            f"cannot infer the {role.replace('_', ' ')} column", where=where, do=f"name it; {listed(frame)}"
+            f"cannot infer the {role.replace('_', ' ')} column", where=where, do=f"name it; {format_columns(frame)}"
         )
     return name
 
@@ -176,7 +176,7 @@ def _find_text(frame: Frame, where: str, notes: list[str], labels: Sequence[str]
     if len(texts) == 1:
         notes.append(f"text column: '{printable(texts[0], 60)}', the only column that contains text")
         return texts[0]
-    raise UserError("cannot infer the text column", where=where, do=f"name it; {listed(frame)}")
+    raise UserError("cannot infer the text column", where=where, do=f"name it; {format_columns(frame)}")
 
 
 def is_text(column: Column) -> bool:
@@ -192,7 +192,9 @@ def same_columns(frames: Mapping[str, Frame], chosen: Mapping[str, str], where: 
     for split, frame in frames.items():
         for role, name in chosen.items():
             if name not in frame.columns and not (role == "label" and split == "unlabelled"):
-                raise UserError(f"split '{split}' has no column '{printable(name, 60)}'", where=where, do=listed(frame))
+                raise UserError(
+                    f"split '{split}' has no column '{printable(name, 60)}'", where=where, do=format_columns(frame)
+                )
 
 
 def others(frames: Mapping[str, Frame], chosen: Mapping[str, str], asked: Sequence[str], where: str) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data.reading import columns, files, places
-from compress.data.reading.columns import Asked, Wanted
+from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.frame import Frame, FrameBuilder
 from compress.data.reading.text_files import lines
 from compress.data.tables import splits as splitting
@@ -57,8 +57,8 @@ def open_corpus(
     notes: list[str] = []
     frames, found = _read(name, notes, {"train": split} if split else None)
     first = frames["train"] if "train" in frames else next(iter(frames.values()))
-    asked = Asked(text=text_column or _described(found))
-    roles, more = columns.roles(first, Wanted(), asked, name)
+    asked = RequestedColumns(text=text_column or _described(found))
+    roles, more = columns.roles(first, TaskColumns(), asked, name)
     notes += more
     splits = {}
     for split, frame in frames.items():
@@ -165,7 +165,7 @@ def _with_validation(splits: dict[str, Rows], seed: int, name: str, notes: list[
     if len(splits["train"]) < splitting.SMALLEST:
         notes.append("too few documents for a validation split: the train text is used instead")
         return {**splits, "validation": splits["train"]}
-    parts = splitting.cut(splits["train"], {"train": 0.95, "validation": 0.05}, seed, name)
+    parts = splitting.split_rows(splits["train"], {"train": 0.95, "validation": 0.05}, seed, name)
     notes.append(f"no validation split: {len(parts['validation']):,} documents of train are held out (seed {seed})")
     return {**splits, **parts}
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from compress.data.reading import columns, files, places
 from compress.data.reading import corpus as corpora
-from compress.data.reading.columns import Asked, Wanted
+from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.corpus import Corpus, text_documents
 from compress.data.reading.frame import Frame
 from compress.data.reading.text_files import jsonl_rows
@@ -66,11 +66,11 @@ class FileCorpus(Corpus):
         found = islice((text for path in paths for text in documents(path, self.column)), self.limit)
         texts = (text for text in found if text and not text.isspace())
         if self.cut:
-            return held_apart(texts, split)
+            return select_split(texts, split)
         return islice(texts, HELD_OUT) if split == "validation" else texts
 
 
-def held_apart(texts: Iterator[str], split: str) -> Iterator[str]:
+def select_split(texts: Iterator[str], split: str) -> Iterator[str]:
     """The validation documents among `texts`, or all others. Equal texts stay together, but for the last held out."""
     held = 0
     for text in texts:
@@ -192,7 +192,7 @@ def _batches(path: Path, kind: str | None, names: Sequence[str] | None) -> Itera
             else:
                 yield from pa.ipc.open_stream(source)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise files.damaged(path, kind, error) from error
+        raise files.make_damaged_error(path, kind, error) from error
 
 
 def _column(name: str, source: Source, asked: str | None, notes: list[str]) -> str | None:
@@ -204,7 +204,7 @@ def _column(name: str, source: Source, asked: str | None, notes: list[str]) -> s
                 "plain text has no columns", where="corpus.text_column", why=f"column '{asked}' was requested"
             )
         return None
-    roles, more = columns.roles(_sample(tables[0]), Wanted(), Asked(text=asked), name)
+    roles, more = columns.roles(_sample(tables[0]), TaskColumns(), RequestedColumns(text=asked), name)
     notes += more
     for path in tables[1:]:
         columns.same_columns({path.name: _sample(path)}, {"text": roles["text"]}, name)

@@ -68,7 +68,7 @@ def look(path: Path) -> bytes:
         with path.open("rb") as file:
             head = file.read(1024)
     except FileNotFoundError as error:
-        raise missing(path) from error
+        raise make_missing_error(path) from error
     except IsADirectoryError as error:
         raise UserError("expected a file, found a folder", where=str(path)) from error
     except OSError as error:
@@ -91,7 +91,7 @@ def look(path: Path) -> bytes:
     return head
 
 
-def missing(path: Path) -> UserError:
+def make_missing_error(path: Path) -> UserError:
     """The error for a path that is not there: where we looked, and the nearest name that is."""
     parent = path.parent
     where = f"looked in {parent.resolve()}"
@@ -135,10 +135,10 @@ def _read_binary(path: Path, kind: str, head: bytes) -> Frame:
             table = opened.read_all()
         return Frame.from_dataset(Dataset(table))
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        raise damaged(path, kind, error) from error
+        raise make_damaged_error(path, kind, error) from error
 
 
-def damaged(path: Path, kind: str | None, error: Exception) -> UserError:
+def make_damaged_error(path: Path, kind: str | None, error: Exception) -> UserError:
     """What is said of a parquet or Arrow file that its library could not read."""
     return UserError(
         f"cannot read this {kind} file, it is damaged or truncated",

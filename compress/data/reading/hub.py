@@ -21,7 +21,7 @@ _DO = "give a local file or folder, or check the name and the network"
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_hub() -> Iterator[None]:
     """Without the bars and log lines of `datasets` and the hub client: what matters becomes an error or a note."""
     import datasets
 
@@ -101,7 +101,7 @@ def _load(repo: str, config: str | None, revision: str | None, where: str) -> Ma
     from datasets.exceptions import DatasetNotFoundError
 
     try:
-        with quiet(), _offline_if_unreachable():
+        with silence_hub(), _offline_if_unreachable():
             made = datasets.load_dataset(repo, config, revision=revision)
     except DatasetNotFoundError as error:
         raise _NotThereError("the hub has no such data set, or it needs a login", where=where, do=_DO) from error

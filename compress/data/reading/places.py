@@ -44,7 +44,7 @@ def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = 
 
 def is_elsewhere(name: str) -> bool:
     """Whether `name` is no path: on the hub, or generated. (A folder of that name can be given as ./name.)"""
-    return name.startswith(("hf:", "embedded:")) or name in embedded_names()
+    return name.startswith(("hf:", "embedded:")) or name in list_embedded_names()
 
 
 def is_generated(name: str) -> bool:
@@ -78,7 +78,7 @@ def path_of(name: str) -> Path:
     return path
 
 
-def embedded_names() -> tuple[str, ...]:
+def list_embedded_names() -> tuple[str, ...]:
     """The data sets that are generated on the spot."""
     from compress.data import embedded
 
@@ -100,12 +100,12 @@ def _embedded(name: str) -> Source:
 
 
 def _unknown(name: str, path: Path) -> UserError:
-    near = nearest(name, embedded_names())
+    near = nearest(name, list_embedded_names())
     if near is not None:
         return UserError(f"no data set '{printable(name, 80)}'", do=f"did you mean the embedded set '{near}'?")
-    error = files.missing(path)
+    error = files.make_missing_error(path)
     if "/" not in name or (name.count("/") == 1 and not path.parent.is_dir()):
-        hint = f"or hf:{name} for the hub" if "/" in name else "or an embedded set: " + ", ".join(embedded_names())
+        hint = f"or hf:{name} for the hub" if "/" in name else "or an embedded set: " + ", ".join(list_embedded_names())
         error = UserError(error.what, why=error.why, do=f"{error.do}, {hint}" if error.do else hint)
     return error
 
@@ -168,7 +168,7 @@ def _saved(path: Path) -> dict[str, Frame] | None:
     from datasets import Dataset, load_from_disk
 
     try:
-        with hub.quiet():
+        with hub.silence_hub():
             made = load_from_disk(str(path))
     except Exception as error:  # the library raises many kinds for a damaged folder
         first = str(error).splitlines()[0] if str(error) else type(error).__name__

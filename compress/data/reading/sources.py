@@ -11,13 +11,13 @@ from compress.data import tasks
 from compress.data.batches.ragged import LabelArray
 from compress.data.batches.randomness import order
 from compress.data.reading import columns
-from compress.data.reading.columns import Asked, Wanted
+from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.frame import Frame
 from compress.data.reading.places import Source, open_source
 from compress.data.tables import splits as splitting
 from compress.data.tables import table
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import Rows, Table, counted, first_rows
+from compress.data.tables.table import Rows, Table, first_rows, format_count
 from compress.data.task import Choices, Task
 from compress.data.text import texts
 from compress.errors import UserError
@@ -62,25 +62,27 @@ def open_table(
     source = open_source(name, notes, splits)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
     first = next(iter(source.frames.values()))
-    kind = _task(task, source, first, asked, expect_head, named=text_column is not None).configured(settings or {})
+    kind = _task(task, source, first, asked, expect_head, named=text_column is not None).configure(settings or {})
     if expect_head is not None and kind.head != expect_head:
         raise UserError(
             f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(expect_head).kind}",
             where=source.name,
             do="use data for the same task as the model, or set the task of the data with --task",
         )
-    wanted = Wanted(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
+    wanted = TaskColumns(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
     roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
     if "label" not in roles and not bare and set(source.frames) != {"unlabelled"}:
-        raise UserError("cannot infer the label column", where=source.name, do=f"name it; {columns.listed(first)}")
+        raise UserError(
+            "cannot infer the label column", where=source.name, do=f"name it; {columns.format_columns(first)}"
+        )
     columns.same_columns(source.frames, roles, source.name)
     told_apart = columns.others(source.frames, roles, others, source.name)
     names = labels or _said_names(source, first, roles)
     read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags, bad_rows))
     notes += read.notes
     if "label" in roles:
-        kind.metrics_of(read.names)  # refuses one that it is not judged by
+        kind.choose_metrics(read.names)  # refuses one that it is not judged by
     rows = {}
     for split, frame in source.frames.items():
         if split in read.hidden:
@@ -103,7 +105,7 @@ def open_table(
     return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen)
 
 
-def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> Asked:
+def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> RequestedColumns:
     """The user's columns first, then those of info.json."""
     said = info.get("text_columns")
     if said is None:
@@ -112,17 +114,23 @@ def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: s
     if text is None and pair is None and said:
         text, pair = said[0], said[1] if len(said) > 1 else None
     own = info.get("label_column", info.get("answers_column"))
-    return Asked(text, pair, label or (own if isinstance(own, str) else None))
+    return RequestedColumns(text, pair, label or (own if isinstance(own, str) else None))
 
 
 def _task(
-    task: str | None, source: Source, first: Frame, asked: Asked, head: tuple[str, str] | None, *, named: bool
+    task: str | None,
+    source: Source,
+    first: Frame,
+    asked: RequestedColumns,
+    head: tuple[str, str] | None,
+    *,
+    named: bool,
 ) -> Task:
     said = source.info.get("task")
     if task is not None:
         return tasks.task_of(task)
     if isinstance(said, str) and not named:
-        return tasks.named(said, source.name)
+        return tasks.find_task(said, source.name)
     return tasks.choose(first, asked, head)
 
 
@@ -155,19 +163,19 @@ def _rows(
     """One split with its texts and labels; rows that lack either are refused or dropped."""
     if bad_rows not in ("refuse", "drop"):
         raise UserError(f"unknown value '{bad_rows}' of bad_rows", do="allowed: refuse, drop")
-    bad = {} if labels is None else {("without a label", roles["label"]): task.without_label(labels)}
+    bad = {} if labels is None else {("without a label", roles["label"]): task.find_unlabelled(labels)}
     made = {}
     for role in [r for r in roles if r != "label"]:
         what = f"without {'words' if role == 'words' else 'a ' + role.replace('_', ' ')}", roles[role]
         made[role], bad[what] = task.read_text(role, frame.columns[roles[role]], f"{where}: column '{roles[role]}'")
-    found = task.unlabelled(made, frame.rows, names) if labels is None else labels
+    found = task.make_missing_labels(made, frame.rows, names) if labels is None else labels
     apart = {name: frame.columns[name] for name in others if name in frame.columns}
     rows = Rows(made, found, np.arange(1, frame.rows + 1, dtype=np.int64), apart)
     if labels is not None:
         bad |= {(what, roles["label"]): at for what, at in task.misfits(rows).items()}
     for (what, column), at in bad.items():
         if at.any():
-            told = f"{counted(int(at.sum()))} {what} ({first_rows(rows.numbers[at])})"
+            told = f"{format_count(int(at.sum()))} {what} ({first_rows(rows.numbers[at])})"
             if bad_rows == "refuse":
                 raise UserError(
                     told,

@@ -98,7 +98,7 @@ def read_answers(cells: Sequence[Cell], where: str) -> Answers:
     return Answers(Ragged(np.array(spans, dtype=np.int64).reshape(-1, 2), bounds_of(lengths)), bad)
 
 
-def cut(spans: Ragged, contexts: Sequence[str]) -> list[list[str]]:
+def extract_answer_texts(spans: Ragged, contexts: Sequence[str]) -> list[list[str]]:
     """The texts of every row's answers, as they stand in the context."""
     return [[context[s:e] for s, e in spans.row(i).tolist()] for i, context in enumerate(contexts)]
 

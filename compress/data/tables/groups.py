@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compress.data.reading.columns import listed_names
+from compress.data.reading.columns import format_names
 from compress.data.tables.table import Rows
 from compress.data.task import Task
 from compress.errors import UserError, printable
@@ -38,7 +38,7 @@ def groups(task: Task, rows: Rows, label_names: Sequence[str], asked: Sequence[s
         elif name == LABEL:
             found += task.groups(rows, label_names)
         elif name not in rows.others:
-            do = listed_names([LENGTH, LABEL, *rows.others])
+            do = format_names([LENGTH, LABEL, *rows.others])
             raise UserError("column not found", where=f"--slice {printable(name, 60)}", do=do)
         else:
             made = _by_column(name, rows)

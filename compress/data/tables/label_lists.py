@@ -12,7 +12,7 @@ from compress.data.batches.ragged import Ragged
 from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels, show_names
 from compress.data.tables.labels import Values, distinct_values, number
-from compress.data.tables.table import UNLABELLED, counted, first_rows
+from compress.data.tables.table import UNLABELLED, first_rows, format_count
 from compress.errors import UserError, printable
 from evaluation.quality.entities import repair, scheme_of, split_tag
 
@@ -95,7 +95,7 @@ def _legal(tags: Ragged, out: Labels, where: str, bad_tags: BadTags, fixed: bool
     rows = np.flatnonzero(tags.rows_with(wrong) & ~tags.rows_with(tags.values == UNLABELLED))  # these have no label
     if not len(rows):
         return tags
-    told = f"{counted(len(rows))} with tags that {scheme.upper()} does not allow"
+    told = f"{format_count(len(rows))} with tags that {scheme.upper()} does not allow"
     if bad_tags == "refuse":
         raise UserError(
             f"{told} ({first_rows(rows + 1)})",
@@ -192,4 +192,4 @@ def _no_gaps(numbers: np.ndarray, bounds: np.ndarray, where: str) -> None:
     empty = np.flatnonzero(numbers == UNLABELLED)
     if len(empty):
         rows = np.unique(np.searchsorted(bounds, empty, side="right"))
-        raise UserError(f"{counted(len(rows))} with an empty label in the list ({first_rows(rows)})", where=where)
+        raise UserError(f"{format_count(len(rows))} with an empty label in the list ({first_rows(rows)})", where=where)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels, reconcile, show_names
-from compress.data.tables.table import UNLABELLED, counted, first_rows
+from compress.data.tables.table import UNLABELLED, first_rows, format_count
 from compress.errors import UserError, nearest, printable
 
 _DIGITS = re.compile(r"-?[0-9]{1,18}")  # what fits into 64 bits
@@ -169,7 +169,7 @@ def _check_variety(train: Values, where: str) -> None:
         raise UserError(
             "this column does not look like labels",
             where=where,
-            why=f"{classes:,} different values in {counted(rows)}",
+            why=f"{classes:,} different values in {format_count(rows)}",
             do="name the label column",
         )
 
@@ -198,7 +198,7 @@ def _names(
     bad = sorted(v for v in seen if v < 0)
     if bad and source:
         raise UserError(
-            f"label {bad[0]} in {counted(len(source.rows_of(bad[0])))}",
+            f"label {bad[0]} in {format_count(len(source.rows_of(bad[0])))}",
             where=f"{where}: train",
             why=f"{first_rows(source.rows_of(bad[0]))}; ids start at 0, and -1 usually marks a withheld label",
             do="remove these rows, or name the labels in order",
@@ -247,7 +247,7 @@ def _unknown(
         rows = column.rows_of(value)
         near = nearest(str(value), names) if isinstance(value, str) else None
         hint = f", near '{printable(near, 40)}'" if near else ""
-        parts.append(f"'{printable(str(value), 40)}' in {counted(len(rows))} ({first_rows(rows)}{hint})")
+        parts.append(f"'{printable(str(value), 40)}' in {format_count(len(rows))} ({first_rows(rows)}{hint})")
     more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
     ids = all(isinstance(v, int) for v in unknown)
     what = "label ids outside the range" if ids else "unknown labels"

@@ -9,7 +9,7 @@ import numpy as np
 
 from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import counted, first_rows
+from compress.data.tables.table import first_rows, format_count
 from compress.errors import UserError, printable
 
 NAME = "score"
@@ -59,7 +59,7 @@ def _read(column: Column, where: str) -> np.ndarray:
             wrong.append(i)
     if wrong:
         raise UserError(
-            f"{counted(len(wrong))} with a score that is not a number ({first_rows([i + 1 for i in wrong])})",
+            f"{format_count(len(wrong))} with a score that is not a number ({first_rows([i + 1 for i in wrong])})",
             where=where,
             why=f"the first is {printable(repr(values[wrong[0]]), 60)}",
             do="write scores as numbers, or name another label column",
@@ -67,7 +67,7 @@ def _read(column: Column, where: str) -> np.ndarray:
     beyond = np.flatnonzero(np.abs(scores) > np.finfo(np.float32).max)
     if len(beyond):
         raise UserError(
-            f"{counted(len(beyond))} with a score too large for fp32 ({first_rows(beyond + 1)})",
+            f"{format_count(len(beyond))} with a score too large for fp32 ({first_rows(beyond + 1)})",
             where=where,
             why=f"the first is {scores[beyond[0]]:g}",
         )

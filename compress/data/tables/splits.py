@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compress.data.tables.table import Rows, counted
+from compress.data.tables.table import Rows, format_count
 from compress.errors import UserError
 
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -33,7 +33,7 @@ def keys(rows: Rows, seed: int) -> np.ndarray:
     return out.astype(np.float64) / 2.0**64
 
 
-def cut(rows: Rows, shares: Mapping[str, float], seed: int, where: str) -> dict[str, Rows]:
+def split_rows(rows: Rows, shares: Mapping[str, float], seed: int, where: str) -> dict[str, Rows]:
     """Divide `rows` into parts of about these shares. Raises UserError when there are too few rows."""
     place = keys(rows, seed)
     distinct = np.unique(place)
@@ -41,7 +41,7 @@ def cut(rows: Rows, shares: Mapping[str, float], seed: int, where: str) -> dict[
         raise UserError(
             f"too few rows for {len(shares)} splits",
             where=where,
-            why=f"{counted(len(rows))}, {len(distinct)} of them different",
+            why=f"{format_count(len(rows))}, {len(distinct)} of them different",
             do=f"at least {SMALLEST} are needed, or give the splits as files",
         )
     bounds = np.cumsum(list(shares.values()))[:-1]
@@ -71,13 +71,13 @@ def complete(
         return have
     if not have.keys() & {"validation", "test"} and "train" in have:
         # all three, whatever is needed now: a later evaluation must find the rows that training did not see
-        parts = cut(have["train"], SHARES, seed, where)
+        parts = split_rows(have["train"], SHARES, seed, where)
         sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
         notes.append(f"no splits given: split by content into {sizes} (seed {seed})")
         return {**have, **parts}
     if "validation" in wants and "train" in have:
-        parts = cut(have["train"], {"train": 0.9, "validation": 0.1}, seed, where)
-        notes.append(f"no validation split: {counted(len(parts['validation']))} held out from train (seed {seed})")
+        parts = split_rows(have["train"], {"train": 0.9, "validation": 0.1}, seed, where)
+        notes.append(f"no validation split: {format_count(len(parts['validation']))} held out from train (seed {seed})")
         return {**have, **parts}
     lender = "validation" if "test" in wants else "test"
     if lender not in have:

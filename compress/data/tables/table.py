@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class Table:
     splits: "train", "validation", "test" (and "unlabelled" where there is one) → rows.  columns: role → name in the
     source.  fingerprint: sha256 of every value read, with roles and label names.  notes: what a person should hear.
     settings: of the task, for a model that is trained on the table (`Task.settings`).  name: as the caller gave it,
-    for reading it again; for everything that others read there is `called`.
+    for reading it again; for everything that others read there is `display_name`.
     """
 
     splits: Mapping[str, Rows]
@@ -86,7 +86,7 @@ class Table:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Its name in models, pages and the store: without the folders of this machine."""
         return without_folders(self.name)
 
@@ -95,10 +95,6 @@ class Table:
         if name not in self.splits:
             raise UserError(f"split '{name}' not found", where=self.name, do=did_you_mean(name, self.splits))
         return self.splits[name]
-
-    def noted(self, *notes: str) -> Table:
-        """The same table with more notes."""
-        return replace(self, notes=(*self.notes, *notes))
 
 
 def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str]) -> str:
@@ -128,6 +124,6 @@ def first_rows(numbers: Sequence[int] | np.ndarray, limit: int = 3) -> str:
     return f"row{'' if len(numbers) == 1 else 's'} {shown}{' …' if len(numbers) > limit else ''}"
 
 
-def counted(count: int, noun: str = "row") -> str:
+def format_count(count: int, noun: str = "row") -> str:
     """`1 row`, `1,234 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from compress import registry
-from compress.data.reading.columns import Asked
+from compress.data.reading.columns import RequestedColumns
 from compress.data.reading.frame import Frame
 from compress.data.task import Task
 from compress.errors import UserError, printable
@@ -23,7 +23,7 @@ def kinds() -> list[str]:
 
 def task_of(kind: str, settings: Mapping[str, Any] | None = None) -> Task:
     """The task called `kind`. settings: see `Task.settings`. Raises UserError with the nearest kind there is."""
-    return _plain(kind).configured(settings or {})
+    return _plain(kind).configure(settings or {})
 
 
 @cache
@@ -31,7 +31,7 @@ def _plain(kind: str) -> Task:
     return registry.load(__name__, kind.replace("-", "_"))()
 
 
-def named(name: str, where: str) -> Task:
+def find_task(name: str, where: str) -> Task:
     """The task that a data set's description means by `name`. Raises UserError with those known."""
     for kind in kinds():
         task = task_of(kind)
@@ -40,7 +40,7 @@ def named(name: str, where: str) -> Task:
     raise UserError(f"unknown task '{printable(name, 60)}'", where=where, do="known: " + ", ".join(kinds()))
 
 
-def choose(frame: Frame, asked: Asked, head: tuple[str, str] | None = None) -> Task:
+def choose(frame: Frame, asked: RequestedColumns, head: tuple[str, str] | None = None) -> Task:
     """The task that the columns look most like. head: kind and problem of a model's head, which a task should fit."""
     claims = {task: task.claims(frame, asked) for task in map(task_of, kinds())}
     fitting = {task: claim for task, claim in claims.items() if claim and task.head == head}

@@ -12,12 +12,12 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples
 from compress.data.batches.ragged import LabelArray
-from compress.data.reading.columns import Asked
+from compress.data.reading.columns import RequestedColumns
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.labels import read_labels
 from compress.data.tables.table import UNLABELLED, Rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text.chunks import encode_chunks, pool
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError, printable
@@ -107,11 +107,11 @@ class Task(task.Task):
         labels = np.full(len(texts), UNLABELLED, dtype=np.int64)
         return encode_chunks(tokenizer, [list(texts)], labels, numbers, max_length=max_length, stride=self.stride)
 
-    def pooled(self, logits: np.ndarray, examples: Examples) -> np.ndarray:
+    def pool_chunks(self, logits: np.ndarray, examples: Examples) -> np.ndarray:
         """(N, C) logits of rows, from those of all chunks where texts are read in chunks."""
         return pool(logits, examples, self.pooling) if self.chunked else logits
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """What every table can be, when nothing else is claimed."""
         return 1
 
@@ -119,11 +119,13 @@ class Task(task.Task):
         """(N,) int64 class numbers."""
         return read_labels(columns, where, names=choices.names, expected=choices.expected)
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """(N,) of UNLABELLED."""
         return np.full(rows, UNLABELLED, dtype=np.int64)
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows that are UNLABELLED."""
         assert isinstance(labels, np.ndarray)
         return labels == UNLABELLED
@@ -138,33 +140,33 @@ class Task(task.Task):
     ) -> Sequence[Answer]:
         """(N, C) logits → the most probable label of each text."""
         check_outputs(logits, len(label_names))
-        shares, names = softmax(self.pooled(logits, examples) / self.temperature), list(label_names)
+        shares, names = softmax(self.pool_chunks(logits, examples) / self.temperature), list(label_names)
         return [
             Answer(names[best], dict(zip(names, row, strict=True)))
             for best, row in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
         ]
 
-    def scored_by(self, names: Sequence[str]) -> tuple[str, ...]:
+    def list_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
         """With two labels also F1 of the second."""
         return (*self.metrics, "f1_binary") if len(names) == 2 else self.metrics
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, C) logits, or those of all chunks, beside the class numbers."""
         assert isinstance(rows.labels, np.ndarray)
-        logits = self.pooled(logits, examples)
+        logits = self.pool_chunks(logits, examples)
         gold, predicted, classes = rows.labels, logits.argmax(-1), logits.shape[1]
         scores, right = table_metrics(classes), predicted == gold
-        names = self.scored_by(label_names)
+        names = self.list_metrics(label_names)
         metrics = of_tables(gold, predicted, classes, {name: scores[name] for name in names if name in scores})
         metrics["calibration_error"] = calibration_error(logits / self.temperature, gold)
         majority = float(np.bincount(gold, minlength=classes).max() / len(gold))
-        return Scored(len(gold), metrics | {names[0]: of_mean(right)}, {"majority_baseline": majority}, right)
+        return ScoredAnswers(len(gold), metrics | {names[0]: of_mean(right)}, {"majority_baseline": majority}, right)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Fidelity:
         """The share of rows with the same label, and the mean KL divergence from theirs to ours, in nats."""
-        ours, theirs = (self.pooled(side, examples) for side in (ours, theirs))
+        ours, theirs = (self.pool_chunks(side, examples) for side in (ours, theirs))
         same = of_mean(ours.argmax(-1) == theirs.argmax(-1))
         return Fidelity(len(ours), {"agreement": same, "kl": of_mean(divergence(ours, theirs))})
 
@@ -173,7 +175,7 @@ class Task(task.Task):
     ) -> Sequence[Group]:
         """Rows that two models answer otherwise, by length, right label, and how sure the second one was."""
         assert isinstance(rows.labels, np.ndarray)
-        ours, theirs = (self.pooled(side, examples) for side in (ours, theirs))
+        ours, theirs = (self.pool_chunks(side, examples) for side in (ours, theirs))
         pairs = rows.pairs or [""] * len(rows)
         groups = {
             "length": quarters([len(a) + len(b) for a, b in zip(rows.texts, pairs, strict=True)]),

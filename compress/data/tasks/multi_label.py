@@ -12,12 +12,12 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples
 from compress.data.batches.ragged import LabelArray
-from compress.data.reading.columns import LABEL, Asked, label_of
+from compress.data.reading.columns import LABEL, RequestedColumns, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_lists import is_list, read_label_sets
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import Rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
 from evaluation.quality.agreement import bernoulli_divergence, sigmoid
@@ -55,7 +55,7 @@ class Task(task.Task):
     head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "multi_label")
     metrics: ClassVar[tuple[str, ...]] = ("f1_micro", "f1_macro", "accuracy")
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """The label column holds lists."""
         name = asked.label or label_of(frame, LABEL) or ""
         return 3 if name in frame.columns and is_list(frame.columns[name]) else 0
@@ -64,11 +64,13 @@ class Task(task.Task):
         """(N, C) float32 of 0 and 1."""
         return read_label_sets(columns, where, names=choices.names, expected=choices.expected)
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """(N, C) of NaN."""
         return np.full((rows, len(names)), np.nan, dtype=np.float32)
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows that are NaN: an empty list is an answer."""
         assert isinstance(labels, np.ndarray)
         return np.asarray(np.isnan(labels).any(1))
@@ -76,7 +78,7 @@ class Task(task.Task):
     def first_guess(self, labels: LabelArray) -> np.ndarray | None:
         """The logit of how often each label applies, counted with one row more on either side."""
         assert isinstance(labels, np.ndarray)
-        known = labels[~self.without_label(labels)]
+        known = labels[~self.find_unlabelled(labels)]
         share = (known.sum(0) + 1) / (len(known) + 2)
         return np.log(share / (1 - share))
 
@@ -93,7 +95,7 @@ class Task(task.Task):
         rows = [dict(zip(label_names, row, strict=True)) for row in sigmoid(logits).tolist()]
         return [Answer(tuple(name for name, share in row.items() if share > THRESHOLD), row) for row in rows]
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, C) logits beside the labels that apply. accuracy: the share of rows with exactly the right labels."""
         gold, predicted = examples.labels > THRESHOLD, logits > 0
         counts, exact = multilabel_counts(gold, predicted), exact_rows(gold, predicted)
@@ -102,7 +104,7 @@ class Task(task.Task):
             "f1_macro": of_counts(counts, f1_macro),
             "accuracy": of_mean(exact),
         }
-        return Scored(len(logits), metrics)
+        return ScoredAnswers(len(logits), metrics)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

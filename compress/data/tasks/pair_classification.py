@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from compress.data.reading.columns import Asked, has_pair
+from compress.data.reading.columns import RequestedColumns, has_pair
 from compress.data.reading.frame import Frame
 from compress.data.tasks import classification
 
@@ -16,6 +16,6 @@ class Task(classification.Task):
     example: ClassVar[str] = '"some text" --pair "another text"'
     text_roles: ClassVar[tuple[str, ...]] = ("text", "text_pair")
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """Two texts are named, or columns of usual names come as a pair."""
         return 2 if has_pair(frame, asked) else 0

@@ -15,15 +15,15 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged
-from compress.data.reading.columns import Asked, label_of
+from compress.data.reading.columns import RequestedColumns, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables import answers
 from compress.data.tables.answer_spans import Reply, decode_spans
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import UNLABELLED, Rows, counted, first_rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.tables.table import UNLABELLED, Rows, first_rows, format_count
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text.passages import Windows, encode_windows, gold_positions, overlap
-from compress.data.text.tokenizer import Encoded, Tokenizer
+from compress.data.text.tokenizer import EncodedRows, Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence
@@ -80,7 +80,7 @@ class Task(task.Task):
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """A column of questions, one of contexts, and one of answers with their offsets."""
         wanted = (asked.text, QUESTIONS), (asked.text_pair, CONTEXTS), (asked.label, ANSWERS)
         names = [name or label_of(frame, usual) for name, usual in wanted]
@@ -101,7 +101,7 @@ class Task(task.Task):
         for split, column in columns.items():
             assert isinstance(column, list)
             found = answers.read_answers(column, f"{where}: {split}")
-            unknown = self.without_label(found.spans)
+            unknown = self.find_unlabelled(found.spans)
             if split != "train" and len(unknown) and unknown.all():
                 out.hidden.append(split)
                 continue
@@ -114,17 +114,19 @@ class Task(task.Task):
                 raise UserError(
                     "no question has an answer",
                     where=f"{where}: {split}",
-                    why=f"{counted(len(unknown))}, and every list of answers is empty or missing",
+                    why=f"{format_count(len(unknown))}, and every list of answers is empty or missing",
                     do="training needs answers; name their column with --label-column",
                 )
             out.numbers[split] = found.spans
         return out
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """One answer a row that is UNLABELLED."""
         return Ragged(np.full((rows, 2), UNLABELLED, dtype=np.int64), np.arange(rows + 1, dtype=np.int64))
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows whose answer is not known. A row whose list is empty is known to have none."""
         assert isinstance(labels, Ragged)
         return labels.rows_with(labels.values[:, 0] == UNLABELLED)
@@ -161,7 +163,7 @@ class Task(task.Task):
         self.check_texts(pairs)
         assert pairs is not None
         numbers = np.arange(1, len(texts) + 1, dtype=np.int64)
-        labels = self.unlabelled({}, len(texts), ())
+        labels = self.make_missing_labels({}, len(texts), ())
         assert isinstance(labels, Ragged)
         return self._encoded(tokenizer, texts, pairs, labels, numbers, max_length)
 
@@ -188,7 +190,7 @@ class Task(task.Task):
             tokenizer, questions, contexts, max_length=max_length, stride=self.stride, numbers=numbers
         )
         gold = gold_positions(windows, spans)
-        part = Encoded(windows.ids, windows.offsets, windows.segments, None, 0)
+        part = EncodedRows(windows.ids, windows.offsets, windows.segments, None, 0)
         notes = self._notes(windows, gold, spans, numbers, max_length)
         owners = numbers[windows.questions]
         return examples_of(tokenizer, [part], gold, owners, max_length, places=windows.spans, notes=notes)
@@ -205,10 +207,10 @@ class Task(task.Task):
                 f"windows that overlap by {shared}"
             )
         torn = np.unique(windows.questions[gold[:, 0] == UNLABELLED])
-        torn = torn[~self.without_label(spans)[torn]]
+        torn = torn[~self.find_unlabelled(spans)[torn]]
         if len(torn):
             notes.append(
-                f"{counted(len(torn))} with an answer that is longer than the overlap of the windows "
+                f"{format_count(len(torn))} with an answer that is longer than the overlap of the windows "
                 f"({first_rows(numbers[torn])}): not used for training"
             )
         return tuple(notes)
@@ -231,17 +233,17 @@ class Task(task.Task):
         check_outputs(logits, len(OUTPUTS), "expected (start and end)")
         return decode_spans(_windows(examples), logits, contexts, no_answer=no_answer, threshold=self.threshold)
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(T, 2) logits beside the gold answers, by the rules of their script (`evaluation.quality.answers`)."""
         assert isinstance(rows.labels, Ragged)
         contexts = rows.columns["context"].to_pylist()
-        gold = answers.cut(rows.labels, contexts)
+        gold = answers.extract_answer_texts(rows.labels, contexts)
         unanswered = rows.labels.lengths == 0
         allowed = bool(unanswered.any()) if self.no_answer is None else self.no_answer
         said = [reply.chosen.text for reply in self._replies(logits, examples, contexts, allowed)]
         scores = score_answers(said, gold, rules_of(gold))
         baselines = {"no_answer_baseline": float(unanswered.mean())} if unanswered.any() else {}
-        return Scored(len(rows), {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}, baselines)
+        return ScoredAnswers(len(rows), {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}, baselines)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

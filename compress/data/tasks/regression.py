@@ -13,12 +13,12 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples
 from compress.data.batches.ragged import LabelArray
-from compress.data.reading.columns import LABEL, Asked, holds_fractions, label_of
+from compress.data.reading.columns import LABEL, RequestedColumns, holds_fractions, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.scores import NAME, read_scores
 from compress.data.tables.table import Rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
@@ -53,7 +53,7 @@ class Task(task.Task):
     head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "regression")
     metrics: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """The label column holds fractions, or there is none but a column of scores."""
         name = asked.label or label_of(frame, LABEL)
         if name is None:
@@ -64,11 +64,13 @@ class Task(task.Task):
         """(N,) float32 scores."""
         return read_scores(columns, where, names=choices.names, expected=choices.expected)
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """(N,) of NaN."""
         return np.full(rows, np.nan, dtype=np.float32)
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows whose score is NaN."""
         assert isinstance(labels, np.ndarray)
         return np.isnan(labels)
@@ -97,7 +99,7 @@ class Task(task.Task):
         check_outputs(logits, 1, NAME)
         return [Answer(float(score)) for score in logits[:, 0]]
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, 1) outputs beside the scores. A correlation with a side that does not vary is undefined."""
         metrics, undefined = {}, {}
         for name, of_draws in CORRELATIONS.items():
@@ -105,7 +107,7 @@ class Task(task.Task):
                 metrics[name] = of_draws(examples.labels, logits[:, 0])
             except UndefinedCorrelationError as error:
                 undefined[name] = str(error)
-        return Scored(len(logits), metrics, undefined=undefined)
+        return ScoredAnswers(len(logits), metrics, undefined=undefined)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

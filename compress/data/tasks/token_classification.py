@@ -15,12 +15,12 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged, bounds_of
-from compress.data.reading.columns import LABEL, Asked, label_of
+from compress.data.reading.columns import LABEL, RequestedColumns, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_lists import is_list, read_tags
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import UNLABELLED, Rows
-from compress.data.task import Choices, Fidelity, Scored, check_outputs
+from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text import words
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
@@ -78,7 +78,7 @@ class Task(task.Task):
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def claims(self, frame: Frame, asked: Asked) -> int:
+    def claims(self, frame: Frame, asked: RequestedColumns) -> int:
         """A column of words and one of tags, both of lists."""
         names = asked.text or label_of(frame, WORDS), asked.label or label_of(frame, TAGS)
         return 4 if all(n in frame.columns and is_list(frame.columns[n]) for n in names if n) and all(names) else 0
@@ -91,12 +91,14 @@ class Task(task.Task):
         """`Ragged` of int64 tag numbers."""
         return read_tags(columns, where, names=choices.names, expected=choices.expected, bad_tags=choices.bad_tags)
 
-    def unlabelled(self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]) -> LabelArray:
+    def make_missing_labels(
+        self, columns: Mapping[str, pa.ChunkedArray], rows: int, names: Sequence[str]
+    ) -> LabelArray:
         """As many UNLABELLED as there are words."""
         offsets = bounds_of(_counts(columns["words"]).tolist())
         return Ragged(np.full(int(offsets[-1]), UNLABELLED, dtype=np.int64), offsets)
 
-    def without_label(self, labels: LabelArray) -> np.ndarray:
+    def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """Rows in which a word has no tag."""
         assert isinstance(labels, Ragged)
         return labels.rows_with(labels.values == UNLABELLED)
@@ -111,16 +113,16 @@ class Task(task.Task):
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
         """Words with their tags; the words are joined by spaces, so that raw text is encoded alike."""
         assert isinstance(rows.labels, Ragged)
-        lines = [words.joined(row) for row in rows.columns["words"].to_pylist()]
+        lines = [words.join_with_places(row) for row in rows.columns["words"].to_pylist()]
         texts, places = [text for text, _ in lines], [at for _, at in lines]
         return _encoded(tokenizer, texts, places, rows.labels, rows.numbers, max_length)
 
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
     ) -> Examples:
-        """Raw texts, cut into words by `words.cut`."""
+        """Raw texts, cut into words by `words.locate_words`."""
         self.check_texts(pairs)
-        places = [words.cut(text) for text in texts]
+        places = [words.locate_words(text) for text in texts]
         offsets = bounds_of(map(len, places))
         tags = Ragged(np.full(int(offsets[-1]), UNLABELLED, dtype=np.int64), offsets)
         return _encoded(tokenizer, texts, places, tags, np.arange(1, len(texts) + 1, dtype=np.int64), max_length)
@@ -137,7 +139,7 @@ class Task(task.Task):
     ) -> Sequence[Answer]:
         """(T, C) logits → the words of each text with their tags, and entities where the tags tell chunks."""
         check_outputs(logits, len(label_names))
-        places = [words.cut(text) for text in texts]
+        places = [words.locate_words(text) for text in texts]
         tags, asked, at = _by_word(logits, examples, np.array([len(row) for row in places]))
         probability = np.zeros(len(tags.values))
         probability[asked] = softmax(logits[at]).max(1)
@@ -157,11 +159,11 @@ class Task(task.Task):
             answers.append(Answer(made, found))
         return answers
 
-    def scored_by(self, names: Sequence[str]) -> tuple[str, ...]:
+    def list_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
         """Entities where the tags tell chunks; else the share of right tags."""
         return ("entity_f1", "accuracy") if scheme_of(names) is not None else ("accuracy", "f1_macro")
 
-    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> Scored:
+    def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(T, C) logits beside the tags, resampled by sentence. A word without a piece counts as O, or as wrong."""
         assert isinstance(rows.labels, Ragged)
         gold, names = rows.labels, list(label_names)
@@ -175,9 +177,9 @@ class Task(task.Task):
             answered = tags.values >= 0
             scores = {"f1_macro": table_metrics(len(names))["f1_macro"]}
             tables = of_tables(gold.values[answered], tags.values[answered], len(names), scores, owners[answered])
-            return Scored(len(gold), {"accuracy": accuracy, **tables}, baselines)
+            return ScoredAnswers(len(gold), {"accuracy": accuracy, **tables}, baselines)
         counts, _ = entity_counts(_spelled(gold, names), _spelled(tags, names), scheme)
-        return Scored(len(gold), {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}, baselines)
+        return ScoredAnswers(len(gold), {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}, baselines)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

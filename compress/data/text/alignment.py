@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compress.data.batches.ragged import gather
-from compress.data.text.tokenizer import Encoded
+from compress.data.text.tokenizer import EncodedRows
 
 START, FIRST, BETWEEN, SECOND, END = range(5)
 """Parts of a row, in their order: the first special token, a text, separators, another text, the last special token."""
@@ -21,7 +21,7 @@ GAP = 2  # between two parts: the boundary of parts lies in its middle, beyond e
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenRows:
     """N rows of T pieces. offsets: (N+1,) int64.  parts: (T,) int64, START to END.  spans: (T, 2) int64, the characters
     of the part's text that a piece stands for, from and up to; (0, 1) of special tokens, which are their own part."""
 
@@ -30,7 +30,7 @@ class Pieces:
     spans: np.ndarray
 
     @classmethod
-    def of(cls, encoded: Sequence[Encoded]) -> Pieces:
+    def of(cls, encoded: Sequence[EncodedRows]) -> TokenRows:
         """Of consecutive rows, encoded with their spans; each has a piece at least."""
         starts = np.cumsum([0, *(len(e.ids) for e in encoded)])
         offsets = np.concatenate([np.zeros(1, np.int64), *(e.offsets[1:] + s for e, s in zip(encoded, starts))])
@@ -60,7 +60,7 @@ class Spans:
     counts: np.ndarray
 
 
-def align(first: Pieces, second: Pieces) -> Spans:
+def align(first: TokenRows, second: TokenRows) -> Spans:
     """The common spans of the same rows in two tokenizations.
 
     Special tokens are aligned by the part of the row that they are: [CLS] with <s>, one separator with two. A piece
@@ -83,7 +83,7 @@ def align(first: Pieces, second: Pieces) -> Spans:
     return Spans(ours, theirs, counts)
 
 
-def _frame(*sides: Pieces) -> tuple[np.ndarray, np.ndarray]:
+def _frame(*sides: TokenRows) -> tuple[np.ndarray, np.ndarray]:
     """(N, 5) each: where a row's parts begin on one axis of characters for all rows, and how wide they are."""
     width = np.zeros((len(sides[0].offsets) - 1, END + 1), dtype=np.int64)
     for side in sides:
@@ -92,7 +92,7 @@ def _frame(*sides: Pieces) -> tuple[np.ndarray, np.ndarray]:
     return np.cumsum(room.ravel()).reshape(room.shape) - room, width
 
 
-def _boundaries(side: Pieces, begin: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _boundaries(side: TokenRows, begin: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(piece that it comes after, lowest and highest place) of each boundary within a row, in rising order.
 
     None where two pieces share characters, such as the bytes of one letter.
@@ -108,7 +108,7 @@ def _boundaries(side: Pieces, begin: np.ndarray, width: np.ndarray) -> tuple[np.
     return at, low[at], high[at]
 
 
-def _alike(first: Pieces, second: Pieces) -> np.ndarray:
+def _alike(first: TokenRows, second: TokenRows) -> np.ndarray:
     """(N,) bool: rows that both tokenizers cut at the same places."""
     lengths = np.diff(first.offsets)
     rows = np.flatnonzero((lengths == np.diff(second.offsets)) & (lengths > 0))
@@ -120,7 +120,7 @@ def _alike(first: Pieces, second: Pieces) -> np.ndarray:
     return alike
 
 
-def _numbered(side: Pieces, after: np.ndarray, alike: np.ndarray) -> np.ndarray:
+def _numbered(side: TokenRows, after: np.ndarray, alike: np.ndarray) -> np.ndarray:
     """(T,) int32 number of each piece's span in its row. after: pieces that a common boundary follows."""
     begins = alike[side.rows]
     begins[after + 1] = True

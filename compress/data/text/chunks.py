@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from compress.data.batches.examples import Examples, examples_of
-from compress.data.tables.table import counted
+from compress.data.tables.table import format_count
 from compress.data.text.passages import overlap
-from compress.data.text.tokenizer import Encoded, Tokenizer, check_length
+from compress.data.text.tokenizer import EncodedRows, Tokenizer, check_length
 
 LONGEST = 1_000_000
 """Characters of one text; what is beyond is not read: tokenizers take minutes and gigabytes for megabytes."""
@@ -51,14 +51,15 @@ def encode_chunks(
     notes = []
     if several.any():
         notes.append(
-            f"{counted(int(several.sum()), 'text')} of {len(chunks):,} longer than {max_length} tokens, split into "
+            f"{format_count(int(several.sum()), 'text')} of {len(chunks):,} longer than {max_length} tokens, split "
+            "into "
             f"{int(chunks[several].sum()):,} chunks that overlap by {shared} tokens"
         )
     repeated = np.repeat(numbers, chunks)
     return examples_of(tokenizer, parts, np.repeat(labels, chunks, 0), repeated, max_length, notes=tuple(notes))
 
 
-def _framed(tokenizer: Tokenizer, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray, cut: int) -> Encoded:
+def _framed(tokenizer: Tokenizer, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray, cut: int) -> EncodedRows:
     """[CLS] ids[start:end] [SEP], row after row."""
     lengths = ends - starts + 2
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -67,7 +68,7 @@ def _framed(tokenizer: Tokenizer, ids: np.ndarray, starts: np.ndarray, ends: np.
     inner = np.arange(len(out)) - np.repeat(offsets[:-1], lengths)
     text = (inner > 0) & (inner < np.repeat(lengths, lengths) - 1)
     out[text] = ids[(np.repeat(starts, lengths) + inner - 1)[text]]
-    return Encoded(out, offsets, np.zeros(len(out), np.uint8), None, cut)
+    return EncodedRows(out, offsets, np.zeros(len(out), np.uint8), None, cut)
 
 
 def pool(logits: np.ndarray, examples: Examples, how: str) -> np.ndarray:

@@ -16,7 +16,7 @@ CHOICES = ("token", "whole_word", "distilbert")
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedTokens:
     """ids: (T,) int32 with tokens replaced.  positions: (M,) int64, ascending.  labels: (M,) int64, the originals."""
 
     ids: np.ndarray
@@ -51,7 +51,7 @@ def mask(
     word_starts: np.ndarray,
     rule: Rule,
     random: np.random.Generator,
-) -> Masked:
+) -> MaskedTokens:
     """Hide tokens of packed rows. ids (T,), offsets (B+1,), special (T,) bool, word_starts (T,) bool.
 
     Special tokens are never hidden. The random token is uniform over the whole vocabulary, as in the references.
@@ -67,7 +67,7 @@ def mask(
     return replace(ids, chosen, rule, random)
 
 
-def replace(ids: np.ndarray, positions: np.ndarray, rule: Rule, random: np.random.Generator) -> Masked:
+def replace(ids: np.ndarray, positions: np.ndarray, rule: Rule, random: np.random.Generator) -> MaskedTokens:
     """[MASK], a random token or no change by the rule's shares, drawn for each token on its own."""
     out = ids.copy()
     draw = random.random(len(positions))
@@ -76,7 +76,7 @@ def replace(ids: np.ndarray, positions: np.ndarray, rule: Rule, random: np.rando
     changed = ~hidden & (draw < rule.mask + rule.random)
     out[positions[hidden]] = rule.mask_id
     out[positions[changed]] = strangers[changed]
-    return Masked(out, positions, ids[positions].astype(np.int64))
+    return MaskedTokens(out, positions, ids[positions].astype(np.int64))
 
 
 def choose_tokens(offsets: np.ndarray, special: np.ndarray, rate: float, random: np.random.Generator) -> np.ndarray:

@@ -41,7 +41,7 @@ NEIGHBOURS = _neighbours()
 """Key of a QWERTY keyboard → the keys around it."""
 
 
-def noisy(text: str, rate: float, kinds: Sequence[str], random: np.random.Generator) -> str:
+def add_typos(text: str, rate: float, kinds: Sequence[str], random: np.random.Generator) -> str:
     """`text` with about `rate` of its letters and digits mistyped, each by one of `kinds` that can happen to it.
 
     swap: with a neighbour in the same word.  drop: never the last character of a word.  insert: a key beside it typed
@@ -91,7 +91,7 @@ def _partner(text: str, place: int, word: tuple[int, int], touched: np.ndarray) 
     return None
 
 
-def noisy_rows(rows: Rows, noise: NoiseSpec, random: np.random.Generator) -> Rows:
+def add_typos_to_rows(rows: Rows, noise: NoiseSpec, random: np.random.Generator) -> Rows:
     """The rows with mistyped texts; lists of words word by word, so that labels of words stay theirs.
 
     A context that questions are asked about stays as it is, since answers are places in it.
@@ -103,9 +103,9 @@ def noisy_rows(rows: Rows, noise: NoiseSpec, random: np.random.Generator) -> Row
             continue
         values = column.to_pylist()
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            made = [noisy(text, noise.rate, noise.kinds, random) for text in values]
+            made = [add_typos(text, noise.rate, noise.kinds, random) for text in values]
         elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-            made = [[noisy(word, noise.rate, noise.kinds, random) for word in words] for words in values]
+            made = [[add_typos(word, noise.rate, noise.kinds, random) for word in words] for words in values]
         else:
             columns[role] = column
             continue
@@ -113,9 +113,9 @@ def noisy_rows(rows: Rows, noise: NoiseSpec, random: np.random.Generator) -> Row
     return replace(rows, columns=columns)
 
 
-def noisy_corpus(corpus: Corpus, split: str, noise: NoiseSpec, seed: int, epoch: int) -> Corpus:
+def add_typos_to_corpus(corpus: Corpus, split: str, noise: NoiseSpec, seed: int, epoch: int) -> Corpus:
     """The corpus with one split mistyped, as it is read in `epoch`."""
-    rows = noisy_rows(corpus.splits[split], noise, stream("corpus-noise", seed, epoch))
+    rows = add_typos_to_rows(corpus.splits[split], noise, stream("corpus-noise", seed, epoch))
     told = [corpus.fingerprint, noise.model_dump(mode="json"), seed, epoch]
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
     return Corpus({**corpus.splits, split: rows}, corpus.name, digest, corpus.notes)
@@ -147,9 +147,9 @@ class EachEpoch:
         twin._made, twin._held = lambda epoch: self._made(epoch).shard(rank, world), None
         return twin
 
-    def masked_otherwise(self, mask_seed: int) -> EachEpoch:
+    def with_mask_seed(self, mask_seed: int) -> EachEpoch:
         """The same text in the same steps with other pieces hidden, of sources that hide pieces."""
-        return EachEpoch(lambda epoch: self.of(epoch).masked_otherwise(mask_seed), ["masked by", mask_seed])
+        return EachEpoch(lambda epoch: self.of(epoch).with_mask_seed(mask_seed), ["masked by", mask_seed])
 
     def steps(self, epoch: int) -> int:
         """Optimizer steps in this epoch: noise changes how many pieces a text has."""

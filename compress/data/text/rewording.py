@@ -17,7 +17,7 @@ import pyarrow as pa
 from compress.data.batches.ragged import LabelArray
 from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows
-from compress.data.text.words import Place, cut, joined
+from compress.data.text.words import Place, join_with_places, locate_words
 
 KEPT = ("context",)
 
@@ -39,8 +39,8 @@ class Passage:
 def passage(value: str | Sequence[str]) -> Passage:
     """Of a text, or of a list of words."""
     if isinstance(value, str):
-        return Passage(value, tuple((s, e) for s, e in cut(value) if value[s:e].isalpha()))
-    text, places = joined(list(value))
+        return Passage(value, tuple((s, e) for s, e in locate_words(value) if value[s:e].isalpha()))
+    text, places = join_with_places(list(value))
     chosen = [i for i, word in enumerate(value) if word.isalpha()]
     return Passage(text, tuple(places[i] for i in chosen), tuple(chosen))
 
@@ -53,7 +53,7 @@ def passages(rows: Rows) -> Iterator[Passage]:
         yield from map(passage, values)
 
 
-def reworded(value: str | Sequence[str], found: Passage, others: Sequence[str | None]) -> str | list[str]:
+def replace_words(value: str | Sequence[str], found: Passage, others: Sequence[str | None]) -> str | list[str]:
     """The text (or list of words) with the word at each place replaced; None: it stays."""
     if not isinstance(value, str):
         words = list(value)
@@ -111,7 +111,9 @@ def copies(rows: Rows, candidates: Iterator[Sequence[Sequence[str]]], *, count: 
         seen = {_key(values)}
         for copy in range(count):
             new = [
-                reworded(value, found, [_pick(o, w) if h else None for o, h, w in zip(choices, hit[copy], which[copy])])
+                replace_words(
+                    value, found, [_pick(o, w) if h else None for o, h, w in zip(choices, hit[copy], which[copy])]
+                )
                 for value, found, choices, hit, which in drawn
             ]
             if _key(new) in seen:

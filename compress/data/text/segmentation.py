@@ -94,7 +94,7 @@ def word_starts(texts: list[str], offsets: np.ndarray, spans: np.ndarray, segmen
 # --- kinds ------------------------------------------------------------------------------------------------------
 
 
-def imported(name: str, where: str) -> Segmenter:
+def import_segmenter(name: str, where: str) -> Segmenter:
     """The user's function `module:function`: text → words. Raises UserError."""
     return Segmenter(registry.function(name, where), f"{where}: {name}", f"function {name}")
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from compress.data.batches.ragged import marks
 from compress.data.reading.columns import is_text
 from compress.data.reading.frame import Column
-from compress.data.tables.table import SLICE, Rows, counted, first_rows
+from compress.data.tables.table import SLICE, Rows, first_rows, format_count
 from compress.errors import UserError, printable
 
 LONG = 100_000  # characters above which a text is mentioned; encoding cuts it before it is tokenized
@@ -28,7 +28,7 @@ def read_text(column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
         if value is not None and not isinstance(value, str):
             rows.setdefault(type(value).__name__, []).append(number)
     if rows:
-        kinds = ", ".join(f"{counted(len(at), kind + ' value')} ({first_rows(at)})" for kind, at in rows.items())
+        kinds = ", ".join(f"{format_count(len(at), kind + ' value')} ({first_rows(at)})" for kind, at in rows.items())
         first = next(v for v in values if v is not None and not isinstance(v, str))
         raise UserError(
             "the text column contains values that are not text",
@@ -62,10 +62,10 @@ def note_oddities(splits: Mapping[str, Rows], notes: list[str]) -> None:
                         empty.append(i)
             if empty:
                 where = first_rows(rows.numbers[empty])
-                notes.append(f"{split}: {counted(len(empty))} with an empty {_name(role)} ({where}), kept")
+                notes.append(f"{split}: {format_count(len(empty))} with an empty {_name(role)} ({where}), kept")
             if long:
                 notes.append(
-                    f"{split}: {counted(len(long))} with a {_name(role)} above {LONG:,} characters "
+                    f"{split}: {format_count(len(long))} with a {_name(role)} above {LONG:,} characters "
                     f"({first_rows(rows.numbers[long])}, longest {longest:,}), truncated before tokenization"
                 )
 
@@ -80,8 +80,8 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
     if repeats:
         labels = marks(train.labels)
         conflicts = int((labels != labels[first][group]).sum())
-        also = f", {counted(conflicts)} of them with a different label" if conflicts else ""
-        notes.append(f"train: {counted(repeats)} repeat an earlier row{also}")
+        also = f", {format_count(conflicts)} of them with a different label" if conflicts else ""
+        notes.append(f"train: {format_count(repeats)} repeat an earlier row{also}")
     for split in ("validation", "test"):
         rows = splits.get(split)
         if rows is None:
@@ -90,7 +90,7 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
         if again.any():
             share = 100 * again.mean()
             notes.append(
-                f"{split}: {counted(int(again.sum()))} of {len(rows):,} ({share:.1f} %) also occur in train "
+                f"{split}: {format_count(int(again.sum()))} of {len(rows):,} ({share:.1f} %) also occur in train "
                 f"({first_rows(rows.numbers[again])}): metrics on this split are too optimistic"
             )
 

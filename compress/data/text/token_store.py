@@ -19,7 +19,7 @@ import numpy as np
 from compress.data.reading.corpus import Corpus
 from compress.data.text.segmentation import Segmenter
 from compress.data.text.tokenizer import Tokenizer
-from compress.data.text.tokens import AT_ONCE, Part, Tokens, no_tokens, tokenized, tokens_mark
+from compress.data.text.tokens import AT_ONCE, Part, Tokens, no_tokens, tokenize_documents, tokens_mark
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
 from compress.storage.lock import file_lock
@@ -31,7 +31,7 @@ FILES = {"ids": np.int32, "word_starts": np.bool_, "sentences": np.int64, "docum
 NOTE = "shard.json"
 
 
-class Sharded:
+class ShardedArray:
     """One dimension of numbers that lies in several files, one after the other."""
 
     def __init__(self, paths: Sequence[Path], dtype: type[np.generic]) -> None:
@@ -71,7 +71,7 @@ class Sharded:
         return np.memmap(self._paths[shard], dtype=self.dtype, mode="r")
 
 
-def stored_tokens(
+def load_or_store_tokens(
     corpus: Corpus,
     tokenizer: Tokenizer,
     split: str = "train",
@@ -95,7 +95,7 @@ def stored_tokens(
     mark = tokens_mark(corpus, tokenizer, split)
     for shard in shards:
         mark.update(json.dumps({n: r.sha256 for n, r in sorted(atomic.read_manifest(shard).items())}).encode())
-    found = {name: Sharded([shard / f"{name}.bin" for shard in shards], kind) for name, kind in FILES.items()}
+    found = {name: ShardedArray([shard / f"{name}.bin" for shard in shards], kind) for name, kind in FILES.items()}
     return Tokens(**found, fingerprint=mark.hexdigest(), stored=True)
 
 
@@ -138,7 +138,7 @@ def _make(
         sentences = _last(made, "documents")
         say(f"{split}: resuming tokenization after {tokens:,} tokens")
     texts = islice(corpus.texts(split), read, None)
-    for parts, count, last in _shards(tokenized(texts, tokenizer, segmenter)):
+    for parts, count, last in _shards(tokenize_documents(texts, tokenizer, segmenter)):
         read += count
         lengths = np.concatenate([part.sentences for part in parts])
         counts = np.concatenate([part.documents for part in parts])
@@ -184,7 +184,7 @@ _NOTHING = Part(np.zeros(0, np.int32), np.zeros(0, bool), np.zeros(0, np.int64),
 
 def _last(shards: Sequence[Path], name: str) -> int:
     """The last number of one of the offsets."""
-    found = Sharded([shard / f"{name}.bin" for shard in shards], FILES[name])
+    found = ShardedArray([shard / f"{name}.bin" for shard in shards], FILES[name])
     return int(found[len(found) - 1])
 
 

@@ -23,7 +23,7 @@ AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedRows:
     """Ragged token ids of N rows, T tokens in all.
 
     ids: (T,) int32.  offsets: (N+1,) int64.  segments: (T,) uint8.  words: (T,) int32 or None: the number of the word
@@ -192,7 +192,7 @@ class Tokenizer:
         max_length: int,
         words: bool = False,
         spans: bool = False,
-    ) -> Encoded:
+    ) -> EncodedRows:
         """Texts, or pairs of texts, with special tokens, cut to `max_length` (the longer text of a pair first).
 
         A text is cut to 64 characters a token before tokenizing. Raises UserError for lengths below 3, and for texts
@@ -206,7 +206,7 @@ class Tokenizer:
             rows = list(zip(short, (text[:keep] for text in pairs), strict=True))
         return self._encode(self._limit(max_length), rows, words, pairs is not None, max_length, spans)
 
-    def encode_plain(self, texts: Sequence[str], *, words: bool = True, spans: bool = False) -> Encoded:
+    def encode_plain(self, texts: Sequence[str], *, words: bool = True, spans: bool = False) -> EncodedRows:
         """Texts without special tokens and without a limit: for corpora, whose lines are short and cut later."""
         return self._encode(self._backend, list(texts), words, False, None, spans)
 
@@ -247,7 +247,7 @@ class Tokenizer:
         paired: bool,
         limit: int | None,
         spans: bool = False,
-    ) -> Encoded:
+    ) -> EncodedRows:
         ids: list[int] = []
         segments: list[int] = []
         lengths: list[int] = []
@@ -270,7 +270,7 @@ class Tokenizer:
                 if len(one) == limit and one.overflowing:
                     cut += 1
         flat = np.array(ids, dtype=np.int32)
-        return Encoded(
+        return EncodedRows(
             flat,
             np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)]),
             np.array(segments, dtype=np.uint8) if paired else np.zeros(len(flat), dtype=np.uint8),

@@ -87,7 +87,9 @@ class Part:
     documents: np.ndarray
 
 
-def tokenized(texts: Iterable[str], tokenizer: Tokenizer, segmenter: Segmenter | None = None) -> Iterator[Part]:
+def tokenize_documents(
+    texts: Iterable[str], tokenizer: Tokenizer, segmenter: Segmenter | None = None
+) -> Iterator[Part]:
     """Documents, AT_ONCE by AT_ONCE, sentence by sentence. Words are the segmenter's, else the tokenizer's."""
     texts = iter(texts)
     cache = WordCache(tokenizer) if segmenter is None else None
@@ -130,7 +132,7 @@ def tokenize(corpus: Corpus, tokenizer: Tokenizer, split: str = "train", segment
 
     Raises UserError when nothing is left, and for what the segmenter does wrong.
     """
-    parts = list(tokenized(corpus.texts(split), tokenizer, segmenter))
+    parts = list(tokenize_documents(corpus.texts(split), tokenizer, segmenter))
     if not any(len(part.documents) for part in parts):
         raise no_tokens(corpus, split)
     start = [np.zeros(1, np.int64)]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from compress.data.batches.ragged import bounds_of
 from compress.data.reading.frame import Column
 from compress.data.tables.label_lists import is_list, lists
-from compress.data.tables.table import counted, first_rows
+from compress.data.tables.table import first_rows, format_count
 from compress.data.text.tokenizer import SHORTEST, Tokenizer, check_length
 from compress.errors import UserError, printable
 
@@ -24,7 +24,7 @@ _WORD = re.compile(rf"[{_CJK}]|[@#]?(?:(?![{_CJK}])\w)+(?:[-'’.&](?:(?![{_CJK}
 Place = tuple[int, int]
 
 
-def cut(text: str) -> list[Place]:
+def locate_words(text: str) -> list[Place]:
     """The words of a text as characters from and up to: letters and digits, or single marks."""
     return [match.span() for match in _WORD.finditer(text)]
 
@@ -40,7 +40,8 @@ def read_words(column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]
     if wrong:
         rows = np.unique(np.searchsorted(bounds, wrong, side="right"))
         raise UserError(
-            f"{counted(len(wrong), 'word')} that {'is' if len(wrong) == 1 else 'are'} not text ({first_rows(rows)})",
+            f"{format_count(len(wrong), 'word')} that {'is' if len(wrong) == 1 else 'are'} not text "
+            f"({first_rows(rows)})",
             where=where,
             why=f"the first is {printable(repr(plain[wrong[0]]), 60)}",
             do="write words as strings",
@@ -51,7 +52,7 @@ def read_words(column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedWindows:
     """Texts in windows of a length that the model reads. A text that fits is one window; windows of one stand together.
 
     ids: (T,) int32.  offsets: (W+1,) int64, window w is ids[offsets[w]:offsets[w+1]].  segments: (T,) uint8.
@@ -69,7 +70,7 @@ class Encoded:
 
 def encode_places(
     tokenizer: Tokenizer, texts: Sequence[str], places: Sequence[Sequence[Place]], *, max_length: int
-) -> Encoded:
+) -> EncodedWindows:
     """Texts with the places of their words, in windows of at most `max_length` tokens that share a quarter of that.
 
     A piece belongs to the word that its last character is in (some tokenizers count the space before a word to it).
@@ -89,7 +90,7 @@ def encode_places(
         spans.append(np.array(window.offsets, dtype=np.int64).reshape(-1, 2))
     flat, bounds, held = np.array(ids, dtype=np.int32), bounds_of(lengths), np.array(owners, dtype=np.int64)
     found = _first_pieces(np.concatenate(spans), tokenizer.special_mask(flat), bounds, held, texts, places)
-    return Encoded(flat, bounds, np.array(segments, dtype=np.uint8), held, found)
+    return EncodedWindows(flat, bounds, np.array(segments, dtype=np.uint8), held, found)
 
 
 def _first_pieces(
@@ -100,7 +101,7 @@ def _first_pieces(
     texts: Sequence[str],
     places: Sequence[Sequence[Place]],
 ) -> np.ndarray:
-    """(T,) int32: see `Encoded.words`. spans: (T, 2) characters of each token."""
+    """(T,) int32: see `EncodedWindows.words`. spans: (T, 2) characters of each token."""
     rows = np.repeat(owners, np.diff(bounds))
     # Words of all texts on one line of characters, so that one search finds the word of every piece.
     origin = bounds_of(len(text) + 1 for text in texts)[:-1]
@@ -140,7 +141,7 @@ def _most_central(tokens: np.ndarray, word: np.ndarray, bounds: np.ndarray, owne
     return np.sort(tokens[best])
 
 
-def joined(words: Sequence[str]) -> tuple[str, list[Place]]:
+def join_with_places(words: Sequence[str]) -> tuple[str, list[Place]]:
     """The words as a text with spaces between them, and where each stands in it."""
     places, at = [], 0
     for word in words:
@@ -149,7 +150,7 @@ def joined(words: Sequence[str]) -> tuple[str, list[Place]]:
     return " ".join(words), places
 
 
-def notes(made: Encoded, counts: np.ndarray, numbers: np.ndarray, max_length: int) -> tuple[str, ...]:
+def notes(made: EncodedWindows, counts: np.ndarray, numbers: np.ndarray, max_length: int) -> tuple[str, ...]:
     """What to say of texts that are read in windows, and of words that are nothing to the tokenizer.
 
     counts: (N,) words of each text.  numbers: (N,) what the rows are called.
@@ -164,9 +165,9 @@ def notes(made: Encoded, counts: np.ndarray, numbers: np.ndarray, max_length: in
     answered = np.bincount(np.repeat(made.owners, np.diff(made.offsets))[made.words >= 0], minlength=len(counts))
     rows = np.flatnonzero(answered < counts)
     if len(rows):
-        lost, where = counted(int((counts - answered).sum()), "word"), first_rows(numbers[rows])
+        lost, where = format_count(int((counts - answered).sum()), "word"), first_rows(numbers[rows])
         told.append(
-            f"no tokens for {lost} in {counted(len(rows))} ({where}): not used for training, and counted as O, or as "
-            "wrong, in evaluation"
+            f"no tokens for {lost} in {format_count(len(rows))} ({where}): not used for training, and counted as O, or "
+            "as wrong, in evaluation"
         )
     return tuple(told)

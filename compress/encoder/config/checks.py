@@ -46,7 +46,7 @@ def _hint(value: object, allowed: Sequence[str]) -> str | None:
     return hint if hint.startswith("did") else None
 
 
-def known_keys(cls: type, values: Mapping[str, Any], where: str) -> None:
+def check_keys(cls: type, values: Mapping[str, Any], where: str) -> None:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:

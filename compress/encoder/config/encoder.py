@@ -249,12 +249,12 @@ class EncoderConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
-        checks.known_keys(cls, values, "encoder")
+        checks.check_keys(cls, values, "encoder")
         rows = values["layers"]
         if not checks.is_list(rows) or not all(isinstance(row, Mapping) for row in rows):
             raise UserError("layers must be a list of layer shapes", where="encoder.layers")
         for index, row in enumerate(rows):
-            checks.known_keys(LayerShape, row, f"encoder.layers.{index}")
+            checks.check_keys(LayerShape, row, f"encoder.layers.{index}")
         groups = values.get("layer_groups")
         if groups is not None and not checks.is_list(groups):
             raise UserError("layer_groups must be a list of integers", where="encoder.layer_groups")
@@ -265,7 +265,7 @@ class EncoderConfig:
         if sharing is not None:
             if not isinstance(sharing, Mapping):
                 raise UserError("sharing must be an object", where="encoder.sharing")
-            checks.known_keys(Sharing, sharing, "encoder.sharing")
+            checks.check_keys(Sharing, sharing, "encoder.sharing")
             sharing = Sharing(**sharing)
         quantization = values.get("quantization")
         if quantization is not None:

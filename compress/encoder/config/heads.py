@@ -148,5 +148,5 @@ class HeadConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
-        checks.known_keys(cls, values, "head")
+        checks.check_keys(cls, values, "head")
         return cls(**values)

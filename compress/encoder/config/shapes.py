@@ -15,7 +15,7 @@ Each = int | Sequence[int] | None
 """One number for all layers, one for each, or as it was."""
 
 
-def resized(
+def resize_config(
     config: EncoderConfig,
     *,
     hidden: int | None = None,

@@ -64,13 +64,13 @@ class Sharing:
         return self.attention == self.feed_forward and not self.own_vectors and not self.residual_rank
 
 
-def numbered(groups: Sequence[int]) -> tuple[int, ...]:
+def renumber_groups(groups: Sequence[int]) -> tuple[int, ...]:
     """The same groups, numbered 0, 1, 2 .. in order of appearance."""
     order = list(dict.fromkeys(groups))
     return tuple(order.index(group) for group in groups)
 
 
-def contiguous(depth: int, count: int, where: str = "groups") -> tuple[int, ...]:
+def build_contiguous_groups(depth: int, count: int, where: str = "groups") -> tuple[int, ...]:
     """`count` runs of neighbouring layers, as even as they can be, cut where ALBERT cuts its num_hidden_groups.
 
     Raises UserError for more groups than layers.
@@ -80,7 +80,7 @@ def contiguous(depth: int, count: int, where: str = "groups") -> tuple[int, ...]
     return tuple(int(layer / (depth / count)) for layer in range(depth))  # rounded as in transformers' Albert
 
 
-def listed(depth: int, groups: Sequence[Sequence[int]], where: str = "groups") -> tuple[int, ...]:
+def number_listed_groups(depth: int, groups: Sequence[Sequence[int]], where: str = "groups") -> tuple[int, ...]:
     """The groups that lists of layers say, such as [[0, 1], [2, 3]].
 
     Raises UserError for layers that are in no group, in two, or not there.
@@ -236,8 +236,8 @@ __all__ = [
     "check_rank",
     "check_sharing",
     "check_shapes",
-    "contiguous",
+    "build_contiguous_groups",
     "count_layers",
-    "listed",
-    "numbered",
+    "number_listed_groups",
+    "renumber_groups",
 ]

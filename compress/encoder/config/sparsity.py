@@ -25,14 +25,14 @@ MULTIPLE = 16
 torch has only CUTLASS's kernels it is 32 rows by 64 columns, which the runtime looks at."""
 
 
-def fits(out: int, inputs: int) -> bool:
+def can_be_sparse(out: int, inputs: int) -> bool:
     """Whether torch's kernels take a matrix (out, in) in half precision."""
     return out % MULTIPLE == 0 and inputs % MULTIPLE == 0
 
 
-def fitting(shape: LayerShape, hidden: int, *, gated: bool) -> tuple[str, ...]:
+def list_sparse_matrices(shape: LayerShape, hidden: int, *, gated: bool) -> tuple[str, ...]:
     """The matrices of a layer that can be 2:4."""
-    return tuple(name for name, (out, inputs) in shape.sizes(hidden, gated=gated).items() if fits(out, inputs))
+    return tuple(name for name, (out, inputs) in shape.sizes(hidden, gated=gated).items() if can_be_sparse(out, inputs))
 
 
 def is_sparse(config: EncoderConfig) -> bool:

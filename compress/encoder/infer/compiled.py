@@ -15,9 +15,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from compress.console import silenced
+from compress.console import silence_output
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, frozen_twin
+from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, copy_in_dtype
 from compress.encoder.integers.fake_quantized import QuantizedLinear, fold
 from compress.encoder.modules.layers import EncoderLayer, LayerTrace
 from compress.encoder.modules.layout import Layout
@@ -65,7 +65,7 @@ def prepare_compiled(model: Model, precision: Precision = "fp32", products: Prod
         precision = "fp32"
     elif products == "fp8":
         precision = "bf16"
-    twin = frozen_twin(model, DTYPES[precision]).eval()
+    twin = copy_in_dtype(model, DTYPES[precision]).eval()
     if products != "float":
         quantize_products(twin, products, where)
     fold(twin)
@@ -119,7 +119,7 @@ def quantize_products(twin: Model, products: Products, where: str) -> None:
 
 def _torchao() -> Any:
     """Imported without what it says of kernels for other devices."""
-    with silenced():
+    with silence_output():
         import torchao.quantization as ao  # type: ignore[import-not-found]
     return ao
 

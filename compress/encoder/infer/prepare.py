@@ -50,14 +50,14 @@ def prepare(model: Model, precision: Precision = "fp32") -> PreparedModel:
     """
     if model.config.quantization is not None:
         precision = "fp32"
-    twin = frozen_twin(model, DTYPES[precision])
+    twin = copy_in_dtype(model, DTYPES[precision])
     fold(twin)
     if twin.encoder.embeddings.word.weight.device.type == "cpu" and can_pack(precision):
         pack(twin)
     return PreparedModel(twin.requires_grad_(False).eval(), precision)
 
 
-def frozen_twin(model: Model, dtype: torch.dtype) -> Model:
+def copy_in_dtype(model: Model, dtype: torch.dtype) -> Model:
     """A copy of `model` on its device, every tensor in `dtype`."""
     with torch.device("meta"):
         twin = Model(model.config, model.head_configs)

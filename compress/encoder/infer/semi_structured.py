@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.sparsity import PATTERN, is_sparse
-from compress.encoder.infer.prepare import DTYPES, PreparedModel, frozen_twin
+from compress.encoder.infer.prepare import DTYPES, PreparedModel, copy_in_dtype
 from compress.encoder.modules.masks import require_pattern, sparse_parts
 from compress.encoder.modules.model import NOTHING, Model
 from compress.errors import ExitCode, UserError, printable
@@ -65,7 +65,7 @@ def prepare_sparse(model: Model) -> SparseModel:
         )
     require_device(model.encoder.embeddings.word.weight.device)
     require_pattern(model, WHERE)
-    twin = frozen_twin(model, DTYPES["bf16"])
+    twin = copy_in_dtype(model, DTYPES["bf16"])
     able, refused = 0, ""
     parts = sparse_parts(twin)
     for part in parts.values():
@@ -96,7 +96,7 @@ def require_device(device: torch.device) -> None:
     )
 
 
-def packed(weight: Tensor) -> Any:
+def pack_semi_structured(weight: Tensor) -> Any:
     """(out, in) 2:4, half precision → torch's sparse tensor. Raises RuntimeError for what no kernel takes."""
     with warnings.catch_warnings(action="ignore"):  # that it is a prototype
         return torch.sparse.to_sparse_semi_structured(weight.contiguous())
@@ -107,7 +107,7 @@ class SparseLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(packed(weight), requires_grad=False)
+        self.weight = nn.Parameter(pack_semi_structured(weight), requires_grad=False)
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import nn
 from compress.contracts import Batch
 from compress.encoder.config.quantization import PartQuantization, Quantization, refuse_quantized
 from compress.encoder.config.schemes import QuantizationSpec, Rule, rules_of
-from compress.encoder.integers.fake_quantized import attach, quantizable, quantized_modules, set_mode, use
+from compress.encoder.integers.fake_quantized import attach, list_quantized_modules, quantizable, set_mode, use
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.model import Model
 from compress.errors import UserError, did_you_mean, printable
@@ -22,7 +22,7 @@ MORE = 12
 """Modules that an error lists."""
 
 
-def planned(spec: QuantizationSpec, model: nn.Module, where: str = "rules") -> Quantization:
+def plan_quantization(spec: QuantizationSpec, model: nn.Module, where: str = "rules") -> Quantization:
     """What `spec` means for this model, module by module.
 
     Raises UserError for a rule that matches nothing, with the nearest names, and where nothing is left to quantize.
@@ -70,7 +70,7 @@ def _nothing(pattern: str, known: Mapping[str, nn.Module], where: str) -> UserEr
     return UserError(f"'{printable(pattern, 80)}' matches no matrix or table of the model", where=where, do=hint)
 
 
-def quantized(model: Model, quantization: Quantization, where: str = "the model") -> Model:
+def quantize_model(model: Model, quantization: Quantization, where: str = "the model") -> Model:
     """A copy of a float model whose modules carry quantizers; those that must be calibrated are not yet.
 
     Raises UserError for a model that is quantized already.
@@ -89,7 +89,7 @@ def calibrate(model: Model, batches: Iterable[Batch], stop: Callable[[], None] =
     batches: none is read where nothing must be calibrated.  stop: raises Stopped where a signal asked for it.
     Returns rows read. Raises UserError that names the module, for an empty or constant input and non-finite numbers.
     """
-    modules = quantized_modules(model)
+    modules = list_quantized_modules(model)
     rows = 0
     if any(q.calibrated for module in modules.values() if (q := getattr(module, "input_quantizer", None)) is not None):
         was = model.training
@@ -118,7 +118,7 @@ def calibrate(model: Model, batches: Iterable[Batch], stop: Callable[[], None] =
     return rows
 
 
-def moving(model: nn.Module) -> Sequence[str]:
+def list_moving_ranges(model: nn.Module) -> Sequence[str]:
     """Names of modules whose input range follows the batches while training."""
-    found = quantized_modules(model).items()
+    found = list_quantized_modules(model).items()
     return [name for name, module in found if getattr(getattr(module, "input_quantizer", None), "moves", False)]

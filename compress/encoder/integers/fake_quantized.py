@@ -4,7 +4,7 @@ A linear layer multiplies its rounded input with its rounded matrix; a table giv
 softmax, activation and the products of attention stay fp32. The float weights are kept: training goes on from them
 (straight-through), and what is deployed are the codes of `integers()`.
 
-What a writer of deployed files reads, of each module of `quantized_modules(model)`:
+What a writer of deployed files reads, of each module of `list_quantized_modules(model)`:
 
     integers()        the matrix or table as `contracts.QuantizedTensor`
     bias              fp32 or None, of the two linear kinds
@@ -12,8 +12,8 @@ What a writer of deployed files reads, of each module of `quantized_modules(mode
                       0.  else: `scale_and_zero_point()`, scalars that do not change
     rank, residual()  of a QuantizedSharedLinear: low rank that reads the float input and is added in fp32
 
-`computed_weight(module)` is the fp32 matrix that any linear layer or table computes with, quantized or not: the
-masked-LM head multiplies with `computed_weight(embeddings.word)`, its input is float.
+`compute_weight(module)` is the fp32 matrix that any linear layer or table computes with, quantized or not: the
+masked-LM head multiplies with `compute_weight(embeddings.word)`, its input is float.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _read(module: QuantizedLinear | QuantizedSharedLinear, x: Tensor) -> Tensor:
     return module.input_quantizer(x)
 
 
-def computed_weight(module: nn.Module) -> Tensor:
+def compute_weight(module: nn.Module) -> Tensor:
     """The matrix (out, in) or table (rows, E) that a linear layer or an embedding computes with, residuals apart."""
     return _weight(module) if isinstance(module, Quantized) else module.weight  # pyright: ignore[reportReturnType]
 
@@ -128,7 +128,7 @@ def quantizable(model: nn.Module) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if type(module) in kinds}
 
 
-def quantized_modules(model: nn.Module) -> dict[str, Quantized]:
+def list_quantized_modules(model: nn.Module) -> dict[str, Quantized]:
     """Name → module, of all that are quantized."""
     return {name: module for name, module in model.named_modules() if isinstance(module, Quantized)}
 
@@ -183,7 +183,7 @@ def _built(row: PartRow, shape: tuple[int, int] | None, on: str, name: str) -> Q
 
 def set_mode(model: nn.Module, mode: Mode | Callable[[str], Mode]) -> None:
     """Of every quantized module; a function is given its name."""
-    for name, module in quantized_modules(model).items():
+    for name, module in list_quantized_modules(model).items():
         module.mode = mode(name) if callable(mode) else mode
 
 
@@ -192,7 +192,7 @@ def integer_megabytes(model: nn.Module) -> float:
 
     What several layers share counts once. Reads shapes alone, of a model on any device.
     """
-    modules, total, seen = quantized_modules(model).values(), 0.0, set[int]()
+    modules, total, seen = list_quantized_modules(model).values(), 0.0, set[int]()
     for module in modules:
         if id(module.weight) in seen:
             continue
@@ -210,7 +210,7 @@ def integer_megabytes(model: nn.Module) -> float:
 @torch.no_grad()
 def fold(model: nn.Module) -> None:
     """Round every weight for good, in place, of a copy that is only asked: its quantizers of weights are gone then."""
-    for module in quantized_modules(model).values():
+    for module in list_quantized_modules(model).values():
         rounded = _weight(module)
         if isinstance(module, QuantizedSharedLinear):
             module.register_buffer(FOLDED, rounded, persistent=False)  # another layer may read the float one

@@ -23,14 +23,14 @@ from torch import Tensor, nn
 
 from compress.contracts import QuantizedTensor, Scheme
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.infer.prepare import FUSED, PreparedModel, can_pack, frozen_twin, pack
+from compress.encoder.infer.prepare import FUSED, PreparedModel, can_pack, copy_in_dtype, pack
 from compress.encoder.integers.fake_quantized import (
     Quantized,
     QuantizedEmbedding,
     QuantizedLinear,
     QuantizedSharedLinear,
     fold,
-    quantized_modules,
+    list_quantized_modules,
 )
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.modules.model import Model
@@ -40,7 +40,7 @@ from compress.quantizers._saturation import MIDDLE, PAIR_LIMIT, TOP, can_overflo
 
 WHERE = "--runtime torch-int8"
 
-Packs = dict[tuple[Any, ...], "Packed"]
+Packs = dict[tuple[Any, ...], "PackedMatrix"]
 """Largest input code, addresses of float matrices, and how they are quantized → what is multiplied: layers that share
 share."""
 
@@ -66,7 +66,7 @@ def prepare_integers(model: Model) -> PreparedModel:
             do="use --runtime torch",
         )
     _require_kernel()
-    twin = frozen_twin(model, torch.float32)
+    twin = copy_in_dtype(model, torch.float32)
     with torch.inference_mode():
         _replace(twin)
         fold(twin)
@@ -77,7 +77,7 @@ def prepare_integers(model: Model) -> PreparedModel:
 
 def products(model: nn.Module) -> tuple[int, int]:
     """Matrices that have an integer product, of all quantized ones."""
-    matrices = [m for m in quantized_modules(model).values() if not isinstance(m, QuantizedEmbedding)]
+    matrices = [m for m in list_quantized_modules(model).values() if not isinstance(m, QuantizedEmbedding)]
     return sum(map(_has_product, matrices)), len(matrices)
 
 
@@ -133,7 +133,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedMatrix:
     """A matrix as the kernel wants it. codes: one matrix (in, out), or two that add up to it.  scale: (out,) fp32."""
 
     codes: tuple[Tensor, ...]
@@ -196,7 +196,7 @@ def _multiply(
     )
 
 
-def _packed(parts: Sequence[QuantizedTensor], reader: Reader) -> Packed:
+def _packed(parts: Sequence[QuantizedTensor], reader: Reader) -> PackedMatrix:
     """Raises UserError where the product is not exact."""
     codes = torch.cat([part.codes for part in parts]).contiguous()
     scales = torch.cat([part.scale.float().expand(len(part.codes)) for part in parts]).contiguous()
@@ -205,7 +205,7 @@ def _packed(parts: Sequence[QuantizedTensor], reader: Reader) -> Packed:
     for part in summands:
         packed.append(torch.ops.onednn.qlinear_prepack(part, None))
         _require_exact(part, packed[-1], reader)
-    return Packed(tuple(packed), scales)
+    return PackedMatrix(tuple(packed), scales)
 
 
 def _halves(codes: Tensor) -> tuple[Tensor, Tensor]:
@@ -315,7 +315,7 @@ def _has_residual(part: object) -> bool:
 def _replace(model: Model) -> None:
     """Put integer products and tables in the place of all that have them."""
     packs: Packs = {}
-    before = list(quantized_modules(model).values())  # held until the last is packed, so no two have one address
+    before = list(list_quantized_modules(model).values())  # held until the last is packed, so no two have one address
     for layer in model.encoder.layers:
         assert isinstance(layer, EncoderLayer)
         if _read_alike([layer.attention.query, layer.attention.key, layer.attention.value]):

@@ -43,7 +43,9 @@ def _two_products(q: Tensor, k: Tensor, v: Tensor, p: float, bias: Tensor | None
     return torch.bmm(dropout_of(scores.softmax(-1), p), v).view(n, heads, rows, width)
 
 
-def explicit(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float) -> tuple[Tensor, Tensor, Tensor]:
+def attend_explicitly(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """The same step by step: q, k, v (n, H, l, K) → context, probabilities before dropout, scores.
 
     seen: bool, broadcast to (n, H, l, l); the others get probability 0, and keep their score.

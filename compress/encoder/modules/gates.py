@@ -14,7 +14,7 @@ from compress.contracts import Batch, EncoderOutput
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, unit_modules
+from compress.encoder.reshape.cut import KeptUnits, unit_modules
 
 
 @dataclass
@@ -28,12 +28,12 @@ class Widths:
     def ones(cls, config: EncoderConfig, rows: int | None = None, device: torch.device | str = "cpu") -> Widths:
         """rows: a number for each of so many rows; None: one for all."""
         lead = () if rows is None else (rows,)
-        whole = Kept.everything(config)
+        whole = KeptUnits.everything(config)
         made = [[torch.ones(*lead, len(n), device=device) for n in part] for part in (whole.heads, whole.neurons)]
         return cls(*made)
 
     @classmethod
-    def of(cls, kept: Kept, config: EncoderConfig) -> Widths:
+    def of(cls, kept: KeptUnits, config: EncoderConfig) -> Widths:
         """1 for what stays of a model, 0 for what goes."""
         made = cls.ones(config)
         for gates, indices in zip(made.all, (*kept.heads, *kept.neurons), strict=True):
@@ -49,7 +49,7 @@ class Widths:
 
 
 @contextmanager
-def gated(model: Model, gates: Widths, batch: Batch | None = None) -> Iterator[None]:
+def apply_gates(model: Model, gates: Widths, batch: Batch | None = None) -> Iterator[None]:
     """Inside, what each head and each neuron gives is multiplied by its gate.
 
     gates: one for all rows, or for each row of `batch`, which the model must be called with then.
@@ -83,7 +83,7 @@ def gated(model: Model, gates: Widths, batch: Batch | None = None) -> Iterator[N
 
 
 @contextmanager
-def stream_gated(model: Model, gate: Tensor, batch: Batch | None = None) -> Iterator[None]:
+def apply_stream_gates(model: Model, gate: Tensor, batch: Batch | None = None) -> Iterator[None]:
     """Inside, each channel of the hidden states is multiplied by its gate where a layer reads them, and at the end.
 
     gate: (D,), or (B, D) for each row of `batch`.
@@ -118,7 +118,7 @@ def _spreading(batch: Batch | None) -> Callable[[Tensor], Tensor]:
 
 
 @contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
+def freeze_weights(model: nn.Module) -> Iterator[None]:
     """Inside, no weight of the model asks for a gradient, and nothing is dropped."""
     asked = [p for p in model.parameters() if p.requires_grad]
     was = model.training

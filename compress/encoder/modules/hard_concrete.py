@@ -25,7 +25,7 @@ def chance(logits: Tensor) -> Tensor:
     return torch.sigmoid(logits - BETA * math.log(-LOW / HIGH))
 
 
-def settled(logits: Tensor) -> Tensor:
+def compute_final_gate(logits: Tensor) -> Tensor:
     """What a gate is when nothing is drawn any more."""
     return _stretched(torch.sigmoid(logits))
 

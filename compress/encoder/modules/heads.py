@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from compress.contracts import VocabularyOutput
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.integers.fake_quantized import computed_weight
+from compress.encoder.integers.fake_quantized import compute_weight
 from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layers import activation, layer_norm, linear
 
@@ -51,7 +51,7 @@ class MaskedLMHead(nn.Module):
         features = self.norm(self.act(self.dense(hidden)))
         if self.tied_projection:
             assert projection is not None
-            features = F.linear(features, computed_weight(projection).T)
+            features = F.linear(features, compute_weight(projection).T)
         return VocabularyOutput(features, table, self.bias, positions)
 
 

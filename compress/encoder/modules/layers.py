@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.encoder.config.encoder import Activation, EncoderConfig, LayerShape
-from compress.encoder.integers.fake_quantized import computed_weight
+from compress.encoder.integers.fake_quantized import compute_weight
 from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layout import AttentionMaps, Layout
 from compress.encoder.modules.pattern import FULL, AttentionPattern
@@ -125,7 +125,7 @@ class Embeddings(nn.Module):
             x = x + self.position(position_ids + self.position_offset if self.position_offset else position_ids)
         if self.segment is not None:
             alike = segment_ids is None or self.segment.num_embeddings == 1
-            x = x + (computed_weight(self.segment)[0] if alike else self.segment(segment_ids))
+            x = x + (compute_weight(self.segment)[0] if alike else self.segment(segment_ids))
         if self.projection is None:
             return self.dropout(self.norm(x))
         if self.project_first:
@@ -147,7 +147,7 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
-        x = narrowed(x)
+        x = cast_for_autocast(x)
         return self.query(x), self.key(x), self.value(x)
 
     def forward(
@@ -171,7 +171,7 @@ class Attention(nn.Module):
         return self.output(context.flatten(-2))
 
 
-def narrowed(x: Tensor) -> Tensor:
+def cast_for_autocast(x: Tensor) -> Tensor:
     """x in autocast's precision: cast once, where autocast would cast it anew for each of several products."""
     device = x.device.type
     if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:

@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compress.encoder.modules.attention import attention, explicit
+from compress.encoder.modules.attention import attend_explicitly, attention
 from compress.encoder.modules.pattern import FULL, AttentionPattern
-from compress.encoder.modules.windows import seen, windowed_attention
+from compress.encoder.modules.windows import attend_in_windows, build_window_mask
 
 
 @dataclass
@@ -89,8 +89,8 @@ class PackedLayout:
     ) -> tuple[Tensor, AttentionMaps]:
         maps, contexts = AttentionMaps(), []
         for count, length, q_run, k_run, v_run in self._split(q, k, v):
-            visible = None if pattern.is_full(length) else seen(length, pattern, q.device)
-            context, probabilities, scores = explicit(q_run, k_run, v_run, visible, dropout)
+            visible = None if pattern.is_full(length) else build_window_mask(length, pattern, q.device)
+            context, probabilities, scores = attend_explicitly(q_run, k_run, v_run, visible, dropout)
             contexts.append(_flatten(context, count * length))
             maps.probabilities.extend(probabilities.unbind(0))
             maps.scores.extend(scores.unbind(0))
@@ -117,7 +117,7 @@ class PackedLayout:
                 if pattern.is_full(length):
                     context = attention(q_run, k_run, v_run, dropout)
                 else:
-                    context = windowed_attention(q_run, k_run, v_run, pattern, dropout)
+                    context = attend_in_windows(q_run, k_run, v_run, pattern, dropout)
                 contexts.append(_flatten(context, count * length))
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
@@ -139,7 +139,7 @@ class PackedLayout:
         if pattern.is_full(self.max_length):
             context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :], dropout_p=dropout)
         else:
-            context = windowed_attention(q, k, v, pattern, dropout, mask)
+            context = attend_in_windows(q, k, v, pattern, dropout, mask)
         return context.transpose(1, 2)[row, column]
 
     def _padding(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -170,7 +170,7 @@ class PaddedLayout:
     ) -> tuple[Tensor, AttentionMaps]:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         visible = self._visible(q.shape[2], pattern, q.device)
-        context, probabilities, scores = explicit(q, k, v, visible, dropout)
+        context, probabilities, scores = attend_explicitly(q, k, v, visible, dropout)
         maps = AttentionMaps(self._real(probabilities), self._real(scores))
         return context.transpose(1, 2), maps
 
@@ -188,7 +188,7 @@ class PaddedLayout:
         real = None if self.mask is None else self.mask[:, None, None, :]
         if pattern.window is None:  # whether the window covers `length` is not asked: a traced length is not known
             return real
-        visible = seen(length, pattern, device)
+        visible = build_window_mask(length, pattern, device)
         return visible if real is None else visible & real | torch.eye(length, dtype=torch.bool, device=device)
 
     def _real(self, maps: Tensor) -> list[Tensor]:

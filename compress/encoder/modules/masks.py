@@ -13,7 +13,7 @@ from compress.encoder.reshape.students import part_of_layer
 from compress.errors import ExitCode, UserError
 
 
-def largest(scores: Tensor) -> Tensor:
+def mask_largest(scores: Tensor) -> Tensor:
     """(out, in) scores → bool mask of the two largest of every four neighbours in a row; of equals the first."""
     fours = scores.unflatten(-1, (-1, OF))
     order = fours.argsort(dim=-1, descending=True, stable=True)
@@ -22,10 +22,10 @@ def largest(scores: Tensor) -> Tensor:
 
 def mask_of(weight: Tensor) -> Tensor:
     """(out, in) bool: the two of every four that are kept. A four with fewer numbers that are not zero is filled up."""
-    return largest(weight.detach().abs())
+    return mask_largest(weight.detach().abs())
 
 
-def follows(weight: Tensor) -> bool:
+def is_semi_structured(weight: Tensor) -> bool:
     """Whether at most two of every four weights (out, in) are not zero."""
     return weight.shape[-1] % OF == 0 and int((weight.unflatten(-1, (-1, OF)) != 0).sum(-1).max()) <= KEPT
 
@@ -50,7 +50,7 @@ def masks(module: nn.Module) -> list[tuple[Tensor, Tensor]]:
 def require_pattern(model: Model, where: str) -> None:
     """Raise UserError, naming the matrix, where a model that is called 2:4 sparse has more than two in four."""
     for name, part in sparse_parts(model).items():
-        if not follows(part.weight.detach()):
+        if not is_semi_structured(part.weight.detach()):
             raise UserError(
                 f"{name} is not {PATTERN} sparse, but the model's config says so",
                 where=where,

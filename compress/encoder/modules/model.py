@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.integers.fake_quantized import attach, computed_weight
+from compress.encoder.integers.fake_quantized import attach, compute_weight
 from compress.encoder.modules.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead, TokenHead, build_head
 from compress.encoder.modules.layers import Embeddings, EncoderLayer, LayerTrace, Pooler, fill, layer_norm, sinusoids
 from compress.encoder.modules.layout import Layout, PackedLayout, PaddedLayout
@@ -201,7 +201,7 @@ class Model(nn.Module):
             at = positions if needs.mlm == "masked" else None
             flat = x.flatten(0, -2) if at is not None else x
             embeddings = self.encoder.embeddings
-            output.vocabulary = head(flat, computed_weight(embeddings.word), at, embeddings.projection)
+            output.vocabulary = head(flat, compute_weight(embeddings.word), at, embeddings.projection)
         if needs.replaced:
             output.replaced = cast(ReplacedTokenHead, self._head("rtd"))(x)
         wanted = [name for name, asked in (("task", needs.logits), ("pair", needs.pair_logits)) if asked]

@@ -113,7 +113,7 @@ def scale_residuals(model: nn.Module, factor: float) -> None:
             module.residual_scale = factor
 
 
-def apart(layers: Sequence[Any], groups: LayerGroups) -> dict[tuple[str, tuple[int, ...]], Tensor]:
+def measure_distances(layers: Sequence[Any], groups: LayerGroups) -> dict[tuple[str, tuple[int, ...]], Tensor]:
     """(part, layers of a group) → how far apart their matrices are, for every group of more than one layer.
 
     layers: a module for each layer.  Per matrix the sum over the layers of |W_l - mean|^2 over that of |W_l|^2, the

@@ -23,13 +23,13 @@ from compress.encoder.modules.pattern import AttentionPattern
 _BLOCK = 64  # queries
 
 
-def seen(length: int, pattern: AttentionPattern, device: torch.device) -> Tensor:
+def build_window_mask(length: int, pattern: AttentionPattern, device: torch.device) -> Tensor:
     """(length, length) bool: whether the row's token sees the column's. Quadratic: for maps, padding and export."""
     steps = torch.arange(length, device=device)
     return _visible(steps, steps, pattern)
 
 
-def windowed_attention(
+def attend_in_windows(
     q: Tensor, k: Tensor, v: Tensor, pattern: AttentionPattern, dropout: float, real: Tensor | None = None
 ) -> Tensor:
     """softmax(q kᵀ / √K) v over what `pattern` lets each token see: (n, H, l, K) each → (n, H, l, K).

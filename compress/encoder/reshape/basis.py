@@ -12,12 +12,12 @@ Method = Literal["selection", "svd", "projection"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 
-def plain(parameter: Tensor) -> Tensor:
+def copy_plain(parameter: Tensor) -> Tensor:
     """A copy to compute with, whatever the model's device and precision."""
     return parameter.detach().double().cpu()
 
 
-def evenly(old: int, new: int) -> Tensor:
+def space_evenly(old: int, new: int) -> Tensor:
     """(new,) of 0..old-1, evenly spaced."""
     return torch.div(torch.arange(new) * old, new, rounding_mode="floor")
 
@@ -44,8 +44,8 @@ class Basis:
         output: (D+1, D+1) second moments of [y 1] of what the norm gives, to match the size of its results; without
         them every direction is taken to carry alike.
         """
-        gain = plain(source.weight)
-        bias = None if source.bias is None else plain(source.bias)
+        gain = copy_plain(source.weight)
+        bias = None if source.bias is None else copy_plain(source.bias)
         if self.chosen is not None:
             made = {"weight": gain[self.chosen]}
         else:
@@ -63,27 +63,27 @@ class Basis:
         return float((kept @ output @ kept.T).trace() / self.matrix.shape[1]) ** 0.5
 
 
-def identity(width: int) -> Basis:
+def build_identity_basis(width: int) -> Basis:
     """All channels, in their places."""
     return Basis(torch.eye(width, dtype=torch.float64), torch.arange(width))
 
 
-def selected(old: int, new: int) -> Basis:
+def select_evenly(old: int, new: int) -> Basis:
     """Evenly spaced channels."""
-    return picked(old, evenly(old, new))
+    return select_channels(old, space_evenly(old, new))
 
 
-def picked(old: int, chosen: Tensor) -> Basis:
+def select_channels(old: int, chosen: Tensor) -> Basis:
     """These channels."""
     return Basis(torch.eye(old, dtype=torch.float64)[:, chosen], chosen)
 
 
-def drawn(old: int, new: int, generator: torch.Generator) -> Basis:
+def draw_random_basis(old: int, new: int, generator: torch.Generator) -> Basis:
     """Random directions."""
     return Basis(torch.linalg.qr(torch.randn(old, new, generator=generator, dtype=torch.float64)).Q)
 
 
-def principal(second: Tensor, new: int, gains: Tensor | None = None) -> Basis:
+def compute_principal_basis(second: Tensor, new: int, gains: Tensor | None = None) -> Basis:
     """The leading principal directions of second moments (D, D).
 
     gains: (norms, D) what the norms multiply the channels by. Among all bases of those directions this one has on its

@@ -1,7 +1,8 @@
 """Heads and feed-forward neurons taken out of an encoder, by index: what stays computes what it computed before.
 
 A head that goes is a zero in the input of the attention's output matrix, a neuron one in the input of the second
-feed-forward matrix. Gates (`gates`) say so and change no shape; `cut` removes the rows and columns, and answers alike.
+feed-forward matrix. Gates (`gates`) say so and change no shape; `prune_units` removes the rows and columns, and answers
+alike.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sparsity import refuse_sparse
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.students import part_of_layer, rebuilt
+from compress.encoder.reshape.students import part_of_layer, rebuild_model
 from compress.errors import UserError
 
 Indices = tuple[int, ...]
@@ -36,14 +37,14 @@ def units(config: EncoderConfig, part: str) -> tuple[Indices, ...]:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptUnits:
     """What stays of each unit of the attention (heads) and of the feed-forward parts (neurons): indices, ascending."""
 
     heads: tuple[Indices, ...]
     neurons: tuple[Indices, ...]
 
     @classmethod
-    def everything(cls, config: EncoderConfig) -> Kept:
+    def everything(cls, config: EncoderConfig) -> KeptUnits:
         """All that a model has."""
         heads = [config.layers[layers[0]].heads for layers in units(config, "attention")]
         neurons = [config.layers[layers[0]].feed_forward for layers in units(config, "feed_forward")]
@@ -60,7 +61,7 @@ class Kept:
         return dataclasses.replace(config, layers=tuple(layers))
 
     def _check(self, config: EncoderConfig) -> None:
-        whole = Kept.everything(config)
+        whole = KeptUnits.everything(config)
         for part, ours, theirs, what in (
             ("attention", self.heads, whole.heads, "head"),
             ("feed_forward", self.neurons, whole.neurons, "neuron"),
@@ -83,7 +84,7 @@ def unit_modules(model: Model, part: str) -> list[tuple[int, Attention | FeedFor
     return found
 
 
-def cut(model: Model, kept: Kept) -> Model:
+def prune_units(model: Model, kept: KeptUnits) -> Model:
     """A model of what stays alone; nothing is shared with `model`. What layers share, they share still.
 
     Raises UserError for a part that keeps nothing, for a quantized model one of low rank and a 2:4 sparse one.
@@ -108,7 +109,7 @@ def cut(model: Model, kept: Kept) -> Model:
                 at = torch.cat([at, at + shape.feed_forward])
         return found.detach().index_select(axis, at.to(found.device))
 
-    return rebuilt(model, config, tensor)
+    return rebuild_model(model, config, tensor)
 
 
 def inner_axis(path: Sequence[str], last: str) -> int | None:
@@ -120,7 +121,7 @@ def inner_axis(path: Sequence[str], last: str) -> int | None:
     return 0 if last in ("weight", "bias", "residual_up") else None
 
 
-def _by_layer(config: EncoderConfig, kept: Kept) -> tuple[list[Indices], list[Indices]]:
+def _by_layer(config: EncoderConfig, kept: KeptUnits) -> tuple[list[Indices], list[Indices]]:
     found: tuple[list[Indices], list[Indices]] = ([()] * config.depth, [()] * config.depth)
     for place, (part, indices) in enumerate((("attention", kept.heads), ("feed_forward", kept.neurons))):
         for unit, chosen in zip(units(config, part), indices, strict=True):
@@ -129,4 +130,4 @@ def _by_layer(config: EncoderConfig, kept: Kept) -> tuple[list[Indices], list[In
     return found
 
 
-__all__ = ["COUNTED", "OUTPUTS", "Indices", "Kept", "cut", "inner_axis", "unit_modules", "units"]
+__all__ = ["COUNTED", "OUTPUTS", "Indices", "KeptUnits", "prune_units", "inner_axis", "unit_modules", "units"]

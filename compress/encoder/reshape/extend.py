@@ -15,7 +15,7 @@ from compress.errors import UserError
 TABLE = "encoder.embeddings.position.weight"
 
 
-def extended_config(
+def extend_config(
     config: EncoderConfig, max_positions: int, window: int | None = None, global_tokens: int | None = None
 ) -> EncoderConfig:
     """`config` with `max_positions`, and with one window and `global_tokens` in every layer where they are given.
@@ -63,7 +63,7 @@ def extended_config(
 
 
 def extend(model: Model, config: EncoderConfig) -> Model:
-    """A model of `extended_config` with the weights of `model`; only the position table is another.
+    """A model of `extend_config` with the weights of `model`; only the position table is another.
 
     A learned table is repeated from its first row in use, as Longformer does: what a layer does with the distance
     between neighbours holds everywhere, but where two copies meet. Fixed sinusoids are computed further.

@@ -32,7 +32,7 @@ from compress.encoder.infer.statistics import Statistics
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape import narrow_heads, narrow_layers
-from compress.encoder.reshape.basis import Basis, Method, plain
+from compress.encoder.reshape.basis import Basis, Method, copy_plain
 from compress.encoder.reshape.narrow_method import Narrowing
 from compress.errors import UserError
 
@@ -116,7 +116,7 @@ def _gains(model: Model) -> Tensor:
     norms = [norm for layer in encoder.layers for norm in (layer.attention_norm, layer.output_norm)]
     wide = model.config.project_first or model.config.width == model.config.hidden
     norms += [encoder.embeddings.norm if wide else None, encoder.final_norm]
-    return torch.stack([plain(norm.weight) for norm in norms if isinstance(norm, nn.LayerNorm)])
+    return torch.stack([copy_plain(norm.weight) for norm in norms if isinstance(norm, nn.LayerNorm)])
 
 
 def _table_basis(model: Model, config: EncoderConfig, how: Narrowing, stream: Basis) -> Basis:
@@ -126,10 +126,10 @@ def _table_basis(model: Model, config: EncoderConfig, how: Narrowing, stream: Ba
         return stream
     source = model.encoder.embeddings
     if source.project_first:  # no norm over the tables' channels
-        table = plain(source.word.weight)
+        table = copy_plain(source.word.weight)
         return how.basis(old, new, table.T @ table)
     known = None if how.statistics is None else how.statistics.outputs[source.norm][:-1, :-1]
-    return how.basis(old, new, known, plain(source.norm.weight)[None])
+    return how.basis(old, new, known, copy_plain(source.norm.weight)[None])
 
 
 def _at(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -138,19 +138,19 @@ def _at(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _embeddings(model: Model, config: EncoderConfig, how: Narrowing, stream: Basis, tables: Basis) -> dict[str, Tensor]:
     source = model.encoder.embeddings
-    state = {"word.weight": tables.read(plain(source.word.weight))}
+    state = {"word.weight": tables.read(copy_plain(source.word.weight))}
     for name in ("position", "segment"):
         table = getattr(source, name)
         if table is not None:
-            state[f"{name}.weight"] = tables.read(plain(table.weight))
+            state[f"{name}.weight"] = tables.read(copy_plain(table.weight))
     state |= _at("norm", how.norm(stream if source.project_first else tables, source.norm))
     if config.width == config.hidden:
         return state
     weight = torch.eye(model.config.hidden, dtype=torch.float64)
     bias = None
     if source.projection is not None:
-        weight, bias = plain(source.projection.weight), source.projection.bias
+        weight, bias = copy_plain(source.projection.weight), source.projection.bias
     state["projection.weight"] = stream.write(tables.read(weight))
     if config.bias:
-        state["projection.bias"] = stream.write(torch.zeros(len(weight)).double() if bias is None else plain(bias))
+        state["projection.bias"] = stream.write(torch.zeros(len(weight)).double() if bias is None else copy_plain(bias))
     return state

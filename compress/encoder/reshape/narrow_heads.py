@@ -15,7 +15,7 @@ from compress.encoder.modules.heads import (
     TransformedHead,
 )
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.basis import Basis, evenly, plain
+from compress.encoder.reshape.basis import Basis, copy_plain, space_evenly
 
 
 def heads(model: Model, stream: Basis, tables: Basis, *, even: bool) -> dict[str, Tensor]:
@@ -32,45 +32,45 @@ def heads(model: Model, stream: Basis, tables: Basis, *, even: bool) -> dict[str
 
 def _head(at: str, head: nn.Module, stream: Basis, tables: Basis, pooled: Tensor, even: bool) -> dict[str, Tensor]:
     if isinstance(head, PooledHead):
-        return _last(f"{at}.classifier", head.classifier, plain(head.classifier.weight)[:, pooled])
+        return _last(f"{at}.classifier", head.classifier, copy_plain(head.classifier.weight)[:, pooled])
     if isinstance(head, TokenHead):
-        return _last(f"{at}.classifier", head.classifier, stream.read(plain(head.classifier.weight)))
+        return _last(f"{at}.classifier", head.classifier, stream.read(copy_plain(head.classifier.weight)))
     if isinstance(head, MaskedLMHead):
         # Its outputs are compared with the word table, at once or projected, so they must be turned as it is.
         tables = stream if head.tied_projection else tables
-        bias = {} if head.dense.bias is None else {f"{at}.dense.bias": tables.write(plain(head.dense.bias))}
+        bias = {} if head.dense.bias is None else {f"{at}.dense.bias": tables.write(copy_plain(head.dense.bias))}
         norm = {f"{at}.norm.{part}": value for part, value in tables.norm(head.norm).items()}
-        weight = tables.write(stream.read(plain(head.dense.weight)))
-        return {f"{at}.dense.weight": weight, **bias, **norm, f"{at}.bias": plain(head.bias)}
+        weight = tables.write(stream.read(copy_plain(head.dense.weight)))
+        return {f"{at}.dense.weight": weight, **bias, **norm, f"{at}.bias": copy_plain(head.bias)}
     assert isinstance(head, FirstTokenHead | DenseHead | TransformedHead | ReplacedTokenHead)
     kept = _neurons(stream, [head.classifier.weight], even)
     first = "pre_classifier" if isinstance(head, FirstTokenHead) else "dense"
     state = _dense(f"{at}.{first}", getattr(head, first), stream, kept)
     if isinstance(head, TransformedHead):
-        state |= {f"{at}.norm.{part}": plain(value)[kept] for part, value in head.norm.named_parameters()}
-    return state | _last(f"{at}.classifier", head.classifier, plain(head.classifier.weight)[:, kept])
+        state |= {f"{at}.norm.{part}": copy_plain(value)[kept] for part, value in head.norm.named_parameters()}
+    return state | _last(f"{at}.classifier", head.classifier, copy_plain(head.classifier.weight)[:, kept])
 
 
 def _neurons(stream: Basis, readers: list[Tensor], even: bool) -> Tensor:
     """(d,) of the D neurons: as many as there are channels."""
     if stream.chosen is not None and (even or len(stream.chosen) == len(stream.matrix)):
         return stream.chosen
-    return most_read([plain(weight) for weight in readers], *stream.matrix.shape)
+    return select_most_read([copy_plain(weight) for weight in readers], *stream.matrix.shape)
 
 
-def most_read(readers: list[Tensor], old: int, new: int) -> Tensor:
+def select_most_read(readers: list[Tensor], old: int, new: int) -> Tensor:
     """(new,) of `old` neurons, ascending: those that the matrices (.., old) weigh most; else evenly spaced."""
     if not readers:
-        return evenly(old, new)
+        return space_evenly(old, new)
     size = torch.stack([weight.square().sum(0) for weight in readers]).sum(0)
     return size.argsort(descending=True, stable=True)[:new].sort().values
 
 
 def _dense(at: str, layer: nn.Linear, stream: Basis, kept: Tensor) -> dict[str, Tensor]:
     """Reads the stream, writes neurons."""
-    state = {f"{at}.weight": stream.read(plain(layer.weight))[kept]}
-    return state if layer.bias is None else state | {f"{at}.bias": plain(layer.bias)[kept]}
+    state = {f"{at}.weight": stream.read(copy_plain(layer.weight))[kept]}
+    return state if layer.bias is None else state | {f"{at}.bias": copy_plain(layer.bias)[kept]}
 
 
 def _last(at: str, layer: nn.Linear, weight: Tensor) -> dict[str, Tensor]:
-    return {f"{at}.weight": weight, f"{at}.bias": plain(layer.bias)}
+    return {f"{at}.weight": weight, f"{at}.bias": copy_plain(layer.bias)}

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
-from compress.encoder.reshape.basis import Basis, drawn, evenly, plain
+from compress.encoder.reshape.basis import Basis, copy_plain, draw_random_basis, space_evenly
 from compress.encoder.reshape.narrow_method import Narrowing
 
 
@@ -32,9 +32,9 @@ def layer(
 def _attention(source: Attention, shape: LayerShape, how: Narrowing, stream: Basis, rotary: bool) -> dict[str, Tensor]:
     heads, old, new = source.heads, source.head_width, shape.head_width
     query, key, value = (_per_head(part, heads) for part in (source.query, source.key, source.value))
-    output = plain(source.output.weight).unflatten(1, (heads, old)).transpose(0, 1)  # (H, D, K)
+    output = copy_plain(source.output.weight).unflatten(1, (heads, old)).transpose(0, 1)  # (H, D, K)
     known, context = how.input_of(source.query), how.input_of(source.output)
-    keep = evenly(heads, shape.heads)
+    keep = space_evenly(heads, shape.heads)
     if context is not None and shape.heads < heads:
         keep = _largest(_written(output, context), shape.heads)
     made = [_head(query[h], key[h], value[h], output[h], new, how, rotary, known) for h in keep.tolist()]
@@ -45,7 +45,7 @@ def _attention(source: Attention, shape: LayerShape, how: Narrowing, stream: Bas
         if source.query.bias is not None:
             state[f"{name}.bias"] = part[..., -1].flatten()
     weight = o.transpose(0, 1).flatten(1)
-    bias = None if source.output.bias is None else plain(source.output.bias)
+    bias = None if source.output.bias is None else copy_plain(source.output.bias)
     if context is not None and (shape.heads, new) != (heads, old):
         weight, bias = _refit_output(source, v, value, keep, how, weight, bias)
     state["output.weight"] = stream.write(weight)
@@ -54,8 +54,8 @@ def _attention(source: Attention, shape: LayerShape, how: Narrowing, stream: Bas
 
 def _per_head(part: nn.Linear, heads: int) -> Tensor:
     """(H, K, D+1): the weights, the bias as a last column."""
-    weight = plain(part.weight)
-    bias = torch.zeros(len(weight)).double() if part.bias is None else plain(part.bias)
+    weight = copy_plain(part.weight)
+    bias = torch.zeros(len(weight)).double() if part.bias is None else copy_plain(part.bias)
     return torch.cat([weight, bias[:, None]], 1).unflatten(0, (heads, -1))
 
 
@@ -78,7 +78,7 @@ def _head(
     old = len(q)
     if old == new:
         return q, k, v, o
-    pick = evenly(old, new)
+    pick = space_evenly(old, new)
     if how.method == "selection":
         turned = _pairs(old, new) if rotary else pick
         return q[turned], k[turned], v[pick], o[:, pick]
@@ -88,7 +88,7 @@ def _head(
         pairs = _pairs(old, new)
         q, k = q[pairs], k[pairs]
     if how.method == "projection":
-        turn = drawn(old, new, how.generator).matrix
+        turn = draw_random_basis(old, new, how.generator).matrix
         if not rotary:
             # Random channels keep new/old of a product in expectation.
             q, k = (turn.T @ x * scale * (old / new) ** 0.5 for x in (q, k))
@@ -103,7 +103,7 @@ def _head(
 def _pairs(old: int, new: int) -> Tensor:
     """Channels of a head that rotary positions turn in pairs (i, i + K/2): evenly spaced pairs turn at nearly the
     angles that a narrower head gives its own."""
-    half = evenly(old // 2, new // 2)
+    half = space_evenly(old // 2, new // 2)
     return torch.cat([half, half + old // 2])
 
 
@@ -158,10 +158,10 @@ def _refit_output(
 
 
 def _feed_forward(source: FeedForward, width: int, how: Narrowing, stream: Basis) -> dict[str, Tensor]:
-    up, down = plain(source.up.weight), plain(source.down.weight)
-    bias = None if source.down.bias is None else plain(source.down.bias)
+    up, down = copy_plain(source.up.weight), copy_plain(source.down.weight)
+    bias = None if source.down.bias is None else copy_plain(source.down.bias)
     old = down.shape[1]
-    keep, second = evenly(old, width), how.input_of(source.down)
+    keep, second = space_evenly(old, width), how.input_of(source.down)
     if width < old and second is not None:
         keep = _largest(second.diagonal()[:-1] * down.square().sum(0), width)
         kept = torch.eye(old, dtype=torch.float64)[:, keep]
@@ -171,5 +171,5 @@ def _feed_forward(source: FeedForward, width: int, how: Narrowing, stream: Basis
     rows = torch.cat([keep, keep + old]) if source.gated else keep
     state = {"up.weight": stream.read(up[rows]), "down.weight": stream.write(weight)}
     if source.up.bias is not None and bias is not None:
-        state |= {"up.bias": plain(source.up.bias)[rows], "down.bias": stream.write(bias)}
+        state |= {"up.bias": copy_plain(source.up.bias)[rows], "down.bias": stream.write(bias)}
     return state

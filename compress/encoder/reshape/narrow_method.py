@@ -8,7 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from compress.encoder.infer.statistics import Statistics, refit
-from compress.encoder.reshape.basis import Basis, Method, drawn, identity, plain, principal, selected
+from compress.encoder.reshape.basis import (
+    Basis,
+    Method,
+    build_identity_basis,
+    compute_principal_basis,
+    copy_plain,
+    draw_random_basis,
+    select_evenly,
+)
 
 
 @dataclass(frozen=True)
@@ -20,15 +28,15 @@ class Narrowing:
     statistics: Statistics | None
 
     def basis(self, old: int, new: int, second: Tensor | None = None, gains: Tensor | None = None) -> Basis:
-        """For channels. second: (old, old) second moments of what they hold.  gains: see `principal`."""
+        """For channels. second: (old, old) second moments of what they hold.  gains: see `compute_principal_basis`."""
         if old == new:
-            return identity(old)
+            return build_identity_basis(old)
         if self.method == "selection":
-            return selected(old, new)
+            return select_evenly(old, new)
         if self.method == "projection":
-            return drawn(old, new, self.generator)
+            return draw_random_basis(old, new, self.generator)
         assert second is not None, "svd reads second moments"
-        return principal(second, new, gains)
+        return compute_principal_basis(second, new, gains)
 
     def input_of(self, part: nn.Module) -> Tensor | None:
         """(n+1, n+1) second moments of a linear layer's input, where the method reads them."""
@@ -40,7 +48,7 @@ class Narrowing:
         assert second is not None
         assert self.statistics is not None
         begin = torch.zeros(part.out_features).double() if bias is None else bias
-        weight, fitted = refit(plain(part.weight), begin, kept, second, start, self.statistics.tokens)
+        weight, fitted = refit(copy_plain(part.weight), begin, kept, second, start, self.statistics.tokens)
         return weight, None if bias is None else fitted
 
     def norm(self, basis: Basis, source: nn.LayerNorm) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import torch
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.sharing import PARTS, Sharing, numbered
+from compress.encoder.config.sharing import PARTS, Sharing, renumber_groups
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import dense_weight
 from compress.errors import UserError, did_you_mean
@@ -116,7 +116,7 @@ def _sharing(sharing: Sharing | None, keep: Sequence[int]) -> Sharing | None:
     """What is still shared by the layers that are kept."""
     if sharing is None:
         return None
-    chosen = {part: numbered([sharing.groups(part)[i] for i in keep]) for part in PARTS}
+    chosen = {part: renumber_groups([sharing.groups(part)[i] for i in keep]) for part in PARTS}
     return dataclasses.replace(sharing, **chosen)
 
 
@@ -134,7 +134,9 @@ def _source(model: Model, name: str, groups: Sequence[int], names: Collection[st
     return model.get_parameter(name) if name in dict(model.named_parameters()) else model.get_buffer(name)
 
 
-def rebuilt(model: Model, config: EncoderConfig, tensor: Callable[[int, Sequence[str], str], torch.Tensor]) -> Model:
+def rebuild_model(
+    model: Model, config: EncoderConfig, tensor: Callable[[int, Sequence[str], str], torch.Tensor]
+) -> Model:
     """A model of shape `config`, which differs from that of `model` in what its layers share: their tensors are
     asked for by layer, module path and name, all others copied; nothing is shared with `model`."""
     with torch.device("meta"):
@@ -159,9 +161,9 @@ def part_of_layer(model: Model, layer: int, path: Sequence[str]) -> Any:
     return functools.reduce(getattr, path, cast(Any, model.encoder.layers[model.config.groups[layer]]))
 
 
-def without_residuals(model: Model) -> Model:
+def remove_residuals(model: Model) -> Model:
     """The model that shares as `model` does and adds nothing to it; nothing is shared with `model`."""
     sharing = model.config.sharing
     assert sharing is not None
     config = dataclasses.replace(model.config, sharing=dataclasses.replace(sharing, residual_rank=0))
-    return rebuilt(model, config, lambda layer, path, last: getattr(part_of_layer(model, layer, path), last))
+    return rebuild_model(model, config, lambda layer, path, last: getattr(part_of_layer(model, layer, path), last))

@@ -14,9 +14,9 @@ from typing import Any
 import compress
 from compress.errors import UserError
 from compress.fit.cost.serving import Serving
-from compress.fit.make.evaluator import Judge, Timing
+from compress.fit.make.evaluator import Evaluator, Timing
 from compress.fit.request.bounds import Bounds
-from compress.measure.models import Measured
+from compress.measure.models import MeasuredModel
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import private
 from compress.modelfolder.meta import CERTIFICATE
@@ -37,10 +37,10 @@ more, and a bound would be met or missed by chance."""
 CERTIFIED, UNCERTIFIED, INFEASIBLE = "certified", "uncertified", "infeasible"
 
 
-def latency(judge: Judge, folder: Path) -> Timing:
+def latency(evaluator: Evaluator, folder: Path) -> Timing:
     """Of the deployed model, beside the parent."""
-    predictor = Predictor(folder, runtime=judge.runtime(folder), **judge.how)
-    return judge.timed(predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
+    predictor = Predictor(folder, runtime=evaluator.runtime(folder), **evaluator.how)
+    return evaluator.measure_timing(predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
 
 
 def files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -54,7 +54,7 @@ def issue(
     parent: Path,
     bounds: Bounds,
     serving: Serving,
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredModel],
     timing: Timing,
     *,
     labelled: bool,

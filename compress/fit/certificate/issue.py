@@ -13,21 +13,21 @@ from compress.data.tables.table import fingerprint
 from compress.fit.certificate import document as certificate
 from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
-from compress.fit.make.evaluator import Judged, Timing
+from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.request.case import Case
-from compress.measure.models import CostPlan, Measured, Subject, measure
+from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.run.publish import log_measured
 from compress.stages.shared.stage import settings_for
 from compress.storage import atomic
 
 
-def certify(case: Case, bench: Bench, journal: Journal, best: Judged, model: Path) -> dict[str, Any]:
+def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model: Path) -> dict[str, Any]:
     """Measure the exported file on held-out rows; the certificate goes into its folder, the card and MLflow."""
     log, path = journal.log, journal.path
     case.console.note(f"certifying {best.name} on {len(case.table.split('test')):,} test rows")
-    runtime = bench.judge.runtime(model)
-    timing = certificate.latency(bench.judge, model)
+    runtime = bench.evaluator.runtime(model)
+    timing = certificate.latency(bench.evaluator, model)
     measured = _measured(case, path.name, model, runtime, timing)
     log_measured(
         log, case.console, measured, table=case.table, method="fit", told=(),
@@ -56,13 +56,13 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Judged, model: Pat
     return found
 
 
-def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) -> list[Measured]:
+def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) -> list[MeasuredModel]:
     subjects = [
         Subject("parent", case.source, "teacher", runtime="torch"),
         Subject(name, model, "student", runtime=runtime),
     ]
     measured = measure(
-        subjects, case.table.split("test"), task=case.table.task, dataset=f"{case.table.called}/test",
+        subjects, case.table.split("test"), task=case.table.task, dataset=f"{case.table.display_name}/test",
         digest=case.table.fingerprint, max_length=case.max_length,
         cost=CostPlan(batch=case.wanted.batch, length=case.length, repeats=20, seconds=4.0),
         settings=settings_for(case.recipe, case.table), device=case.options.device,

@@ -19,7 +19,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.open import file_digest
 from compress.modelfolder.resolve import resolve
 from compress.onnx.runtimes import Runtime, versions
-from compress.predict.predictor import Predictor, fixed_batch
+from compress.predict.predictor import Predictor, build_fixed_batch
 from compress.stages.shared.stage import settings_for
 from evaluation.cost.device import describe
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -33,7 +33,7 @@ SLOWER = 1.15
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedStatement:
     """One of its statements. verdict: open where it could not be judged, and the certificate is not re-checked."""
 
     what: str
@@ -41,62 +41,62 @@ class Checked:
     why: str
 
 
-def check_files(folder: Path, found: Mapping[str, Any]) -> Checked:
+def check_files(folder: Path, found: Mapping[str, Any]) -> CheckedStatement:
     """Every file that was hashed is there, unchanged."""
     for name, row in found["files"].items():
         path = folder / Path(name).name
         if not path.is_file():
-            return Checked("files", "fails", f"{name} is missing")
+            return CheckedStatement("files", "fails", f"{name} is missing")
         if file_digest(path) != row.get("sha256"):
-            return Checked("files", "fails", f"{name} is not the certified file")
-    return Checked("files", "holds", f"{len(found['files'])} files are unchanged")
+            return CheckedStatement("files", "fails", f"{name} is not the certified file")
+    return CheckedStatement("files", "holds", f"{len(found['files'])} files are unchanged")
 
 
-def check_size(folder: Path, found: Mapping[str, Any]) -> Checked:
+def check_size(folder: Path, found: Mapping[str, Any]) -> CheckedStatement:
     """The deployed files take what is said, and no more than was asked for."""
     mb = sum((folder / Path(name).name).stat().st_size for name in found["deployed"]) / 1e6
     bound = found["bounds"]["max_mb"]
     if abs(mb - found["size_mb"]) > 1e-9:
-        return Checked("size", "fails", f"{mb:.3f} MB, certified: {found['size_mb']:.3f}")
+        return CheckedStatement("size", "fails", f"{mb:.3f} MB, certified: {found['size_mb']:.3f}")
     if bound is not None and mb > bound:
-        return Checked("size", "fails", f"{mb:.3f} MB, bound: {bound:g}")
-    return Checked("size", "holds", f"{mb:.3f} MB" + ("" if bound is None else f", bound: {bound:g}"))
+        return CheckedStatement("size", "fails", f"{mb:.3f} MB, bound: {bound:g}")
+    return CheckedStatement("size", "holds", f"{mb:.3f} MB" + ("" if bound is None else f", bound: {bound:g}"))
 
 
-def check_latency(found: Mapping[str, Any], ours: Latency, here: Mapping[str, str]) -> Checked:
+def check_latency(found: Mapping[str, Any], ours: Latency, here: Mapping[str, str]) -> CheckedStatement:
     """ours: measured now.  here: the device, as `describe` has it."""
     same = all(found["device"].get(key) == here.get(key) for key in SAME)
     where = "the certified device" if same else "a different device or number of threads"
     bound = found["bounds"]["max_ms"]
     said = f"{ours.p50:.2f} ms on {where}, certified: {found['latency']['ms']:.2f}"
     if ours.contaminated:
-        return Checked("latency", "open", f"{said}; {certificate.BUSY}")
+        return CheckedStatement("latency", "open", f"{said}; {certificate.BUSY}")
     if bound is not None:
-        return Checked("latency", "holds" if ours.p50 <= bound else "fails", f"{said}, bound: {bound:g}")
+        return CheckedStatement("latency", "holds" if ours.p50 <= bound else "fails", f"{said}, bound: {bound:g}")
     if not same:
-        return Checked("latency", "holds", f"{said}; the certificate has no latency bound")
-    return Checked("latency", "holds" if ours.p50 <= SLOWER * found["latency"]["ms"] else "fails", said)
+        return CheckedStatement("latency", "holds", f"{said}; the certificate has no latency bound")
+    return CheckedStatement("latency", "holds" if ours.p50 <= SLOWER * found["latency"]["ms"] else "fails", said)
 
 
-def check_quality(found: Mapping[str, Any], digest: str, value: float) -> Checked:
+def check_quality(found: Mapping[str, Any], digest: str, value: float) -> CheckedStatement:
     """value: the main metric, measured now.  digest: of the data it was measured on."""
     q = found["quality"]
     if q["value"] is None or not math.isfinite(value):
-        return Checked("quality", "open", f"{q['metric']} is undefined on these rows")
+        return CheckedStatement("quality", "open", f"{q['metric']} is undefined on these rows")
     said = f"{q['metric']} {100 * value:.2f}, certified: {100 * q['value']:.2f}"
     if digest != found["dataset_digest"]:
-        return Checked("quality", "open", f"{said} on different data; give the data of the certificate")
+        return CheckedStatement("quality", "open", f"{said} on different data; give the data of the certificate")
     low, high = q["low"], q["high"]
     if low is None or high is None:
-        return Checked("quality", "open", f"{said}, which has no interval")
-    return Checked(
+        return CheckedStatement("quality", "open", f"{said}, which has no interval")
+    return CheckedStatement(
         "quality", "holds" if low <= value <= high else "fails", f"{said} [{100 * low:.2f}, {100 * high:.2f}]"
     )
 
 
 def verify(
     model: str, options: RunOptions, console: Console, timer: Callable[..., list[Latency]] = measure_interleaved
-) -> list[Checked]:
+) -> list[CheckedStatement]:
     """Check, tell, and leave with an honest exit code. options: with data, quality is measured too.
 
     Raises UserError: DATA where a file is not the one that was certified; REFUSED where a statement does not hold or
@@ -109,12 +109,14 @@ def verify(
         checks.append(check_size(folder, found))
         runtime: Runtime = found["runtime"]
         if versions().get(runtime) is None:
-            checks.append(Checked("latency", "open", f"{runtime} is not installed"))
+            checks.append(CheckedStatement("latency", "open", f"{runtime} is not installed"))
         else:
             checks += _measured(folder, found, runtime, options, console, timer)
     if found["status"] != certificate.CERTIFIED:
         checks.append(
-            Checked("status", "open", f"the certificate's status is {found['status']}: {'; '.join(found['why'])}")
+            CheckedStatement(
+                "status", "open", f"the certificate's status is {found['status']}: {'; '.join(found['why'])}"
+            )
         )
     console.table("", ("", "", ""), [(c.what, _SHOWN.get(c.verdict, c.verdict), c.why) for c in checks])
     console.document({"folder": str(folder), "checks": [vars(c) for c in checks]})
@@ -139,7 +141,7 @@ def _measured(
     options: RunOptions,
     console: Console,
     timer: Callable[..., list[Latency]],
-) -> list[Checked]:
+) -> list[CheckedStatement]:
     """Latency, and quality where data is named."""
     if options.threads is None:  # as it was certified, unless a person says otherwise
         torch.set_num_threads(int(found["device"]["threads"]))
@@ -156,7 +158,7 @@ def _measured(
         runtime = "torch"
     predictor = Predictor(folder, device=options.device, runtime=runtime, **how)
     shape = found["latency"]
-    batch = fixed_batch(predictor.config, int(shape["batch"]), int(shape["length"])).to(options.device)
+    batch = build_fixed_batch(predictor.config, int(shape["batch"]), int(shape["length"])).to(options.device)
     ours = timer([lambda: predictor(batch)], repeats=60, seconds=10.0)[0]
     checks = [check_latency(found, ours, describe(options.device))]
     if recipe is None or table is None:

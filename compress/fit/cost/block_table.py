@@ -25,7 +25,7 @@ from compress.console import Console
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.fit.cost.blocks import Blocks, Curve, LayerCost, TableCost, ranks
-from compress.fit.cost.serving import FLOAT, Bits, Serving, answering, content, rounded, stored
+from compress.fit.cost.serving import FLOAT, Bits, Serving, build_call, content, count_stored_bytes, quantize_to_bits
 from compress.onnx.runtimes import versions
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
@@ -110,7 +110,7 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Ser
     most = (config.depth, most_heads, most_neurons)
     first = serving.bits[0]
     words = serving.table_bits[0]
-    apart = last_apart(heads, serving)
+    apart = is_last_layer_apart(heads, serving)
     full = (most_heads, most_neurons)
     depth, end = (3, full) if apart else (2, None)
     ladder = [[(h, most_neurons) for h in counts[0]], [(most_heads, f) for f in counts[1]]]
@@ -170,7 +170,7 @@ def _least(calls: Sequence[Callable[[], object]]) -> tuple[list[float], bool]:
                 return minima[0].tolist(), not settled
 
 
-def last_apart(heads: Mapping[str, HeadConfig], serving: Serving) -> bool:
+def is_last_layer_apart(heads: Mapping[str, HeadConfig], serving: Serving) -> bool:
     """Whether the last layer takes another time than others: where a file computes its first token alone."""
     return serving.writes and "task" in heads and heads["task"].only_first
 
@@ -259,18 +259,20 @@ def _built(
     sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving
 ) -> tuple[Callable[[], object], int]:
     """A call, and the bytes that are deployed."""
-    made = rounded(_model(sample, config, heads, _vocabulary(config)), _bits(sample), serving).to(serving.device)
+    made = quantize_to_bits(_model(sample, config, heads, _vocabulary(config)), _bits(sample), serving).to(
+        serving.device
+    )
     if not serving.writes:
-        return answering(made, serving), stored(made)
+        return build_call(made, serving), count_stored_bytes(made)
     written = content(made)
-    return answering(made, serving, written), len(written)
+    return build_call(made, serving, written), len(written)
 
 
 def _bytes(
     sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving, vocabulary: int
 ) -> int:
-    made = rounded(_model(sample, config, heads, vocabulary), _bits(sample), serving)
-    return len(content(made)) if serving.writes else stored(made)
+    made = quantize_to_bits(_model(sample, config, heads, vocabulary), _bits(sample), serving)
+    return len(content(made)) if serving.writes else count_stored_bytes(made)
 
 
 def _bits(sample: _Sample) -> Bits:

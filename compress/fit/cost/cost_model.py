@@ -13,7 +13,7 @@ from compress.fit.cost.block_table import place, table
 from compress.fit.cost.blocks import Blocks
 from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import Timing
-from compress.fit.request.setup import served_by
+from compress.fit.request.setup import choose_serving
 from compress.modelfolder.folder import LoadedModel
 from compress.storage import atomic, safe
 
@@ -67,7 +67,7 @@ def of(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], folder: Pa
     if known is not None:
         console.note("cost table: from the start of this run")
         return known
-    serving = served_by(loaded, asked, shape, console)
+    serving = choose_serving(loaded, asked, shape, console)
     blocks, path = table(loaded.config, loaded.heads, serving, console)
     console.note(f"cost table: {path}" + ("; it was measured on a busy machine" * blocks.busy))
     return Costs(serving, blocks, path.name)

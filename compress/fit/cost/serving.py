@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from compress.contracts import Needs
 from compress.encoder.config.schemes import GROUP4, MATRIX8, ROW8, TOKEN8, QuantizationSpec, Rule
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.integers.convert import calibrate, planned, quantized
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.products import prepare_integers
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.onnx.runtimes import Runtime, versions
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 
 FLOAT = 32
 FINGERPRINT = 64  # characters
@@ -68,11 +68,11 @@ class Bits:
     other: int
 
     @classmethod
-    def alike(cls, bits: int, word: int | None = None) -> Bits:
+    def uniform(cls, bits: int, word: int | None = None) -> Bits:
         return cls({"encoder.layers.*": bits}, bits if word is None else word, bits if bits == FLOAT else 8)
 
 
-def rounded(model: Model, bits: Bits, serving: Serving) -> Model:
+def quantize_to_bits(model: Model, bits: Bits, serving: Serving) -> Model:
     """The model with its matrices and tables in so many bits; itself where all are floats."""
     rules = [_matrix(pattern, count) for pattern, count in bits.matrices.items()]
     if model.config.width != model.config.hidden:
@@ -83,7 +83,7 @@ def rounded(model: Model, bits: Bits, serving: Serving) -> Model:
             rules.append(_table("encoder.embeddings.position", bits.other))
     if all(rule.weight is None for rule in rules):
         return model
-    made = quantized(model, planned(QuantizationSpec(scheme=None, rules=tuple(rules)), model)).eval()
+    made = quantize_model(model, plan_quantization(QuantizationSpec(scheme=None, rules=tuple(rules)), model)).eval()
     calibrate(made, [])
     return made
 
@@ -106,19 +106,19 @@ def content(model: Model) -> bytes:
     return encode(model, "task", notes=notes_of("0" * FINGERPRINT, "task")).SerializeToString()
 
 
-def answering(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[], object]:
+def build_call(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[], object]:
     """A call of a model in its runtime on a batch of the serving's shape. written: its file, where there is one."""
     config = model.config
-    batch = fixed_batch(config, serving.batch, min(serving.length, config.max_positions)).to(serving.device)
+    batch = build_fixed_batch(config, serving.batch, min(serving.length, config.max_positions)).to(serving.device)
     needs = Needs(logits=True)
     if serving.writes:
-        session = opened(content(model) if written is None else written, serving)
+        session = open_runtime(content(model) if written is None else written, serving)
         return lambda: session.run(batch)
     run = prepare_integers(model) if serving.runtime == "torch-int8" and config.quantization else prepare(model)
     return lambda: run(batch, needs)
 
 
-def opened(written: bytes, serving: Serving):
+def open_runtime(written: bytes, serving: Serving):
     """A file in its runtime."""
     from compress.onnx.openvino_session import OpenVinoSession
     from compress.onnx.session import OnnxSession
@@ -126,7 +126,7 @@ def opened(written: bytes, serving: Serving):
     return OpenVinoSession(written) if serving.runtime == "openvino" else OnnxSession(written)
 
 
-def stored(model: Model) -> int:
+def count_stored_bytes(model: Model) -> int:
     """Bytes of the weights that torch reads; a file's are those of `content`."""
     return 4 * sum(p.numel() for p in model.parameters())
 
@@ -145,12 +145,23 @@ def candidates(asked: str | None, device: str) -> list[Runtime]:
             )
         named: Runtime = asked  # type: ignore[assignment]
         if there[named] is None:
-            from compress.onnx.runtimes import missing
+            from compress.onnx.runtimes import make_missing_error
 
-            raise missing(ImportError(name=named), named)
+            raise make_missing_error(ImportError(name=named), named)
         return [named]
     able: Sequence[Runtime] = [name for name in ("onnxruntime", "openvino") if there[name] is not None]  # type: ignore[misc]
     return list(able) or ["torch-int8"]
 
 
-__all__ = ["BITS", "FLOAT", "Bits", "Serving", "answering", "candidates", "content", "opened", "rounded", "stored"]
+__all__ = [
+    "BITS",
+    "FLOAT",
+    "Bits",
+    "Serving",
+    "build_call",
+    "candidates",
+    "content",
+    "open_runtime",
+    "quantize_to_bits",
+    "count_stored_bytes",
+]

@@ -24,7 +24,7 @@ from compress.encoder.reshape.cut import OUTPUTS, units
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.prune_width.obs import Factors, Moments
 from compress.stages.prune_width.search import curves_of
-from compress.stages.prune_width.selection import top
+from compress.stages.prune_width.selection import find_highest
 
 LEVELS = (0.25, 0.5, 0.75)
 """Shares of a part's heads or neurons at which its loss is measured, and with one alone; between them it follows what
@@ -33,7 +33,7 @@ NOTHING = 1e-9
 ANSWERS = Needs(logits=True)
 
 
-class Compared(Protocol):
+class ComparedModel(Protocol):
     """A model whose outputs on a few batches are known. ready: the model prepared for inference.  compared: the
     batches.  stop: raises Stopped where a signal asked for it.  apart_of: batch identity → outputs, to the mean KL
     divergence (nats) from the known ones."""
@@ -46,10 +46,10 @@ class Compared(Protocol):
     def compared(self) -> Sequence[Batch]: ...
     @property
     def stop(self) -> Callable[[], None]: ...
-    def apart_of(self, answers: Mapping[int, EncoderOutput]) -> float: ...
+    def compute_kl_of_answers(self, answers: Mapping[int, EncoderOutput]) -> float: ...
 
 
-def curves(student: Compared, scores: WidthScores, given: Mapping[tuple[str, int], Factors]) -> list[np.ndarray]:
+def curves(student: ComparedModel, scores: WidthScores, given: Mapping[tuple[str, int], Factors]) -> list[np.ndarray]:
     """Of each unit, those of heads first: (n+1,) nats lost with 0..n kept, never more with more.
 
     given: by part and unit, what the studied rows say of its output matrix.
@@ -69,8 +69,8 @@ def curves(student: Compared, scores: WidthScores, given: Mapping[tuple[str, int
                 losses = {}
                 for count in _levels(len(needed)):
                     student.stop()
-                    with _fitted(student, layer, part, given[part, layer].moments, top(needed, count)):
-                        losses[count] = student.apart_of({id(r.batch): r.answers(layer) for r in judged})
+                    with _fitted(student, layer, part, given[part, layer].moments, find_highest(needed, count)):
+                        losses[count] = student.compute_kl_of_answers({id(r.batch): r.answers(layer) for r in judged})
                 found[unit] = through(found[unit], losses)
             for reading in judged:
                 reading.step(layer)
@@ -119,7 +119,7 @@ class _Reading:
 
 
 @contextmanager
-def _fitted(student: Compared, layer: int, part: str, moments: Moments, kept: Sequence[int]) -> Iterator[None]:
+def _fitted(student: ComparedModel, layer: int, part: str, moments: Moments, kept: Sequence[int]) -> Iterator[None]:
     """The layer's output matrix reads these heads or neurons alone, fitted to what it gave from all of them."""
     place, name = student.loaded.config.groups[layer], OUTPUTS[part]
     owner: Any = getattr(student.ready.model.encoder.layers[place], part)

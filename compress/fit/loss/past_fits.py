@@ -24,7 +24,7 @@ PARENT = "compress.fit_parent"
 
 
 @dataclass(frozen=True)
-class Made:
+class PastPlan:
     """A plan that was made without training. loss: nats, as planned.  drop: points of the main metric that it lost."""
 
     parent: str
@@ -33,7 +33,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedLoss:
     """Points that a plan may lose. value: the median of `plans` earlier ones.  chance: that the interval holds, were
     the plan one more of their kind.  of: whose they are, this model's or any model's."""
 
@@ -54,15 +54,17 @@ class Expected:
 class Experience:
     """Earlier plans. parent: fingerprint of the model whose plans are foretold."""
 
-    def __init__(self, made: Iterable[Made], parent: str) -> None:
+    def __init__(self, made: Iterable[PastPlan], parent: str) -> None:
         self.made, self.parent = list(dict.fromkeys(made)), parent  # the same plan in two fits is one
 
     @classmethod
     def of(cls, reader: Reader, metric: str, parent: str) -> Experience:
         """Those in a store that were judged by this metric. Raises UserError where it does not open."""
-        return cls([made for run in reader.having(PARENT) if (made := _made(run, metric)) is not None], parent)
+        return cls(
+            [made for run in reader.list_tagged_runs(PARENT) if (made := _made(run, metric)) is not None], parent
+        )
 
-    def expected(self, loss: float) -> Expected | None:
+    def estimate_loss(self, loss: float) -> ExpectedLoss | None:
         """Of a plan with such a loss; None where too few were made. Those of this model count first."""
         own = self._alike([m for m in self.made if m.parent == self.parent], loss)
         every = self._alike(self.made, loss)
@@ -70,23 +72,23 @@ class Experience:
         if len(found) < FEWEST:
             return None
         drops = [m.drop for m in found[:MOST]]
-        return Expected(float(np.median(drops)), min(drops), max(drops), len(drops), of)
+        return ExpectedLoss(float(np.median(drops)), min(drops), max(drops), len(drops), of)
 
-    def alike(self, loss: float) -> int:
+    def count_similar(self, loss: float) -> int:
         """How many plans of any model have such a loss."""
         return len(self._alike(self.made, loss))
 
     @staticmethod
-    def _alike(made: Sequence[Made], loss: float) -> list[Made]:
+    def _alike(made: Sequence[PastPlan], loss: float) -> list[PastPlan]:
         """The nearest first."""
         near = [(abs(math.log(max(m.loss, LEAST) / max(loss, LEAST))), m) for m in made]
         return [m for apart, m in sorted(near, key=lambda pair: pair[0]) if apart <= math.log(ALIKE)]
 
 
-def _made(run: StoredRun, metric: str) -> Made | None:
+def _made(run: StoredRun, metric: str) -> PastPlan | None:
     values = run.metrics
     if f"validation/{metric}" not in values or values.get("fit/trained_steps", 0.0) > 0:
         return None
     if "fit/planned_loss" not in values or "validation/drop_points" not in values:
         return None
-    return Made(run.tags[PARENT], values["fit/planned_loss"], values["validation/drop_points"])
+    return PastPlan(run.tags[PARENT], values["fit/planned_loss"], values["validation/drop_points"])

@@ -34,7 +34,7 @@ ARRAYS, SAID, FILES = "study.safetensors", "study.json", "vocabularies"
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, UserError)  # of another version
 
 
-def studied(
+def load_or_make_study(
     student: Student, blocks: Blocks, stop: Callable[[], None], say: Callable[[str], None], *, joins: bool = False
 ) -> tuple[Study, Scales]:
     """What the student's model needs, and how planned losses become measured ones: read, or found now and kept. joins:

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher, WidthScores
-from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.data.tables.table import Rows, Table
 from compress.data.task import Task
 from compress.data.text.tokenizer import Tokenizer
@@ -31,13 +31,13 @@ from compress.encoder.reshape.cut import units
 from compress.encoder.reshape.word_rows import keep_rows
 from compress.errors import UserError
 from compress.fit.cost.blocks import ranks
-from compress.fit.cost.serving import FLOAT, Bits, Serving, rounded
+from compress.fit.cost.serving import FLOAT, Bits, Serving, quantize_to_bits
 from compress.fit.loss.curves import curves
-from compress.fit.make.joined_layers import Join, able, joined, known
+from compress.fit.make.joined_layers import Join, collect_statistics, join_layers, list_joinable_layers
 from compress.modelfolder.folder import LoadedModel
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.prune_vocab.dependencies import take_apart
-from compress.stages.prune_vocab.rebuild import rebuilt
+from compress.stages.prune_vocab.rebuild import rebuild_tokenizer_files
 from compress.stages.prune_vocab.selection import always, choose
 from compress.stages.prune_vocab.spec import Spec as VocabularySpec
 from compress.stages.prune_vocab.usage import loss as reading_loss
@@ -98,14 +98,14 @@ class Study:
     joins: Sequence[Join] = ()
 
 
-class Remembered:
+class RememberedAnswers:
     """Answers to a few batches, given again. known: by the batch's identity."""
 
     def __init__(self, known: Mapping[int, EncoderOutput]) -> None:
         self._known = known
 
     @classmethod
-    def of(cls, model: Teacher, batches: Sequence[Batch]) -> Remembered:
+    def of(cls, model: Teacher, batches: Sequence[Batch]) -> RememberedAnswers:
         """Those of a model, computed once."""
         with torch.inference_mode():
             return cls({id(batch): model(batch, ANSWERS) for batch in batches})
@@ -135,24 +135,24 @@ class Student:
         train, held = table.split("train"), table.split("validation")
         self.seed = seed
         self.train, examples = self._studied(train)
-        self.held = held.take(spread(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
+        self.held = held.take(draw_spread_rows(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
         self.batches = self._batches(examples)
-        self.compared = self._batches(self.encoded(self.held, self.tokenizer))
+        self.compared = self._batches(self.encode_rows(self.held, self.tokenizer))
         self.ready = prepare(loaded.model)
-        self.known = Remembered.of(self.ready, self.compared)
+        self.known = RememberedAnswers.of(self.ready, self.compared)
 
     def _studied(self, train: Rows) -> tuple[Rows, Examples]:
         """The rows of the training split that are studied, and their tokens."""
         least, most = (min(count, len(train)) for count in ROWS)
-        rows = train.take(spread(len(train), most, self.seed, "fit-study"))
-        examples = self.encoded(rows, self.tokenizer)
+        rows = train.take(draw_spread_rows(len(train), most, self.seed, "fit-study"))
+        examples = self.encode_rows(rows, self.tokenizer)
         enough = max(least, most * TOKENS // max(TOKENS, len(examples.ids)))
         if enough == most:
             return rows, examples
-        rows = train.take(spread(len(train), enough, self.seed, "fit-study"))
-        return rows, self.encoded(rows, self.tokenizer)
+        rows = train.take(draw_spread_rows(len(train), enough, self.seed, "fit-study"))
+        return rows, self.encode_rows(rows, self.tokenizer)
 
-    def encoded(self, rows: Rows, tokenizer: Tokenizer) -> Examples:
+    def encode_rows(self, rows: Rows, tokenizer: Tokenizer) -> Examples:
         return self.task.encode(tokenizer, rows, max_length=self.max_length)
 
     def _batches(self, examples: Examples) -> list[Batch]:
@@ -178,14 +178,14 @@ class Student:
             joins=self._joins() if joins else (),
         )
 
-    def apart(self, model: Teacher) -> float:
+    def compute_kl_to_parent(self, model: Teacher) -> float:
         """Nats that a model's answers are from the whole one's, on the compared rows."""
         self.stop()
         return divergence(model, self.known, self.compared)
 
-    def apart_of(self, answers: Mapping[int, EncoderOutput]) -> float:
+    def compute_kl_of_answers(self, answers: Mapping[int, EncoderOutput]) -> float:
         """The same of answers that were given: identity of a compared batch → to it."""
-        return divergence(Remembered(answers), self.known, self.compared)
+        return divergence(RememberedAnswers(answers), self.known, self.compared)
 
     def _drops(self) -> list[float]:
         """Of each layer, left out alone."""
@@ -201,7 +201,7 @@ class Student:
             self.stop()
             for kept, output in subset_outputs(self.ready, batch, sets, ANSWERS):
                 answers[kept][id(batch)] = output
-        found = {kept: self.apart_of(at) for kept, at in answers.items()}
+        found = {kept: self.compute_kl_of_answers(at) for kept, at in answers.items()}
         alone = {next(i for i in every if i not in kept): value for kept, value in found.items()}
         return [alone.get(i, float("inf")) for i in every]
 
@@ -211,8 +211,8 @@ class Student:
         names = [(part, unit) for part in PARTS for unit in range(len(units(config, part)))]
         if bits == FLOAT:
             return dict.fromkeys(names, 0.0)
-        made = rounded(self.loaded.model, Bits({"encoder.layers.*": bits}, FLOAT, FLOAT), self.serving)
-        together = self.apart(prepare(made))
+        made = quantize_to_bits(self.loaded.model, Bits({"encoder.layers.*": bits}, FLOAT, FLOAT), self.serving)
+        together = self.compute_kl_to_parent(prepare(made))
         if together < EVEN:
             return dict.fromkeys(names, 0.0)
         found = {}
@@ -228,26 +228,33 @@ class Student:
     def _table(self, bits: int) -> float:
         if bits == FLOAT:
             return 0.0
-        found = self.apart(prepare(rounded(self.loaded.model, Bits({}, bits, FLOAT), self.serving)))
+        found = self.compute_kl_to_parent(
+            prepare(quantize_to_bits(self.loaded.model, Bits({}, bits, FLOAT), self.serving))
+        )
         return 0.0 if found < SAME else found
 
     def _joins(self) -> list[Join]:
         """The neighbours that are missed least where they share, by what they lose without residuals, measured with
         them."""
         model, config = self.loaded.model, self.loaded.config
-        firsts = able(config)
+        firsts = list_joinable_layers(config)
         if not firsts:
             return []
-        read = known(model, self.batches)
-        bare = {first: self.apart(prepare(joined(model, (first,), read, rank=0))) for first in firsts}
+        read = collect_statistics(model, self.batches)
+        bare = {
+            first: self.compute_kl_to_parent(prepare(join_layers(model, (first,), read, rank=0))) for first in firsts
+        }
         near = [first for first in firsts if bare[first] <= NEARLY * min(bare.values())]
         best = sorted(near, key=lambda first: bare[first])[: max(JOINS, config.depth // 4)]
-        return [Join(first, self.apart(prepare(joined(model, (first,), read)))) for first in sorted(best)]
+        return [
+            Join(first, self.compute_kl_to_parent(prepare(join_layers(model, (first,), read))))
+            for first in sorted(best)
+        ]
 
     def _rank(self, rank: int) -> float:
-        return self.apart(prepare(self.factorized(self.loaded.model, rank)))
+        return self.compute_kl_to_parent(prepare(self.factorize_tables(self.loaded.model, rank)))
 
-    def factorized(self, model: Model, rank: int) -> Model:
+    def factorize_tables(self, model: Model, rank: int) -> Model:
         """With its tables as a product of this width, rows counted as often as the text uses them."""
         return apply(model, factorize(model, count(model.config, self.batches), size=rank)).eval()
 
@@ -265,7 +272,7 @@ class Student:
         before = read_rows(self.task, self.tokenizer, self.held, config.max_positions)
         padding = range(config.pad_id + 1) if config.position_offset else (config.pad_id,)
         found = [whole]
-        theirs = self.encoded(self.held, self.tokenizer)
+        theirs = self.encode_rows(self.held, self.tokenizer)
         parents = answers(self.ready, theirs, self.serving.device)
         ways = [VocabularySpec(kind="prune_vocab", min_count=n, characters=characters) for n, characters in CUTS]
         fewest = len(always(pieces, counts, ways[0], padding, self.where) | set(np.flatnonzero(counts).tolist()))
@@ -275,7 +282,7 @@ class Student:
             try:
                 kept = always(pieces, counts, spec, padding, self.where)
                 choice = choose(pieces, counts, kept, spec, self.where)
-                files = rebuilt(pieces, choice.kept, self.where)
+                files = rebuild_tokenizer_files(pieces, choice.kept, self.where)
                 small = Tokenizer.from_files(files, where=self.where)
                 after = read_rows(self.task, small, self.held, config.max_positions)
                 reading_loss(before, after, choice.new_ids, pieces.unknown, self.where)
@@ -285,9 +292,11 @@ class Student:
             if len(choice.kept) >= found[-1].rows:
                 continue
             made = keep_rows(loaded.model, torch.from_numpy(choice.kept), self.where).eval()
-            examples = self.encoded(self.held, small)
+            examples = self.encode_rows(self.held, small)
             ours = answers(prepare(made), examples, self.serving.device)
-            lost = apart(self.task, (ours, examples), (parents, theirs), self.loaded.label_names, self.held)
+            lost = compute_kl_to_parent(
+                self.task, (ours, examples), (parents, theirs), self.loaded.label_names, self.held
+            )
             name = spec.amount + (", all characters" if spec.characters == "all" and spec.min_count else "")
             found.append(Vocabulary(name, len(choice.kept), lost, choice.kept, files))
         return found
@@ -303,10 +312,10 @@ def answers(model: PreparedModel, examples: Examples, device: str) -> np.ndarray
         logits = model(batch.to(device), ANSWERS).logits
         assert logits is not None
         found.append((batch.row_ids.numpy(), logits.float().cpu().numpy()))
-    return in_order(examples, found)
+    return restore_order(examples, found)
 
 
-def apart(
+def compute_kl_to_parent(
     task: Task,
     ours: tuple[np.ndarray, Examples],
     theirs: tuple[np.ndarray, Examples],
@@ -316,7 +325,7 @@ def apart(
     """How far answers are from others to the same rows: mean KL divergence; of scores the squared difference; where
     both cut the rows otherwise and answer pieces of them, how much lower the main metric is."""
     if ours[0].shape != theirs[0].shape:
-        metric = task.metrics_of(names)[0]
+        metric = task.choose_metrics(names)[0]
         figures = [task.score(logits, names, examples, rows).value(metric) for logits, examples in (ours, theirs)]
         return max(0.0, figures[1] - figures[0])
     alike = task.compare(ours[0], theirs[0], names, ours[1], rows)

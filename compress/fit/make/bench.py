@@ -8,15 +8,15 @@ from pathlib import Path
 from compress.fit import report
 from compress.fit.cost import cost_model
 from compress.fit.cost.cost_model import Costs
-from compress.fit.cost.serving import Serving, answering, rounded
-from compress.fit.loss.saved_study import studied
+from compress.fit.cost.serving import Serving, build_call, quantize_to_bits
+from compress.fit.loss.saved_study import load_or_make_study
 from compress.fit.loss.study import Student
 from compress.fit.make.build import Maker
-from compress.fit.make.evaluator import Judge, Timing
+from compress.fit.make.evaluator import Evaluator, Timing
 from compress.fit.plan.plans import Plan, Space
-from compress.fit.request.bounds import below_least
+from compress.fit.request.bounds import make_budget_error
 from compress.fit.request.case import Case
-from compress.fit.request.setup import least_megabytes
+from compress.fit.request.setup import compute_least_megabytes
 from compress.stages.prune_width.costs import Counts
 from compress.stages.shared.stage import settings_for
 
@@ -26,11 +26,11 @@ NARROW = 0.3
 
 @dataclass(frozen=True)
 class Bench:
-    """costs: what plans cost on this machine.  judge: evaluates models beside the parent.  space: the plans that there
+    """costs: what plans cost on this machine.  evaluator: compares with the parent.  space: the plans that there
     are.  maker: makes their models.  whole: the plan that cuts nothing and is quantized as usual."""
 
     costs: Costs
-    judge: Judge
+    evaluator: Evaluator
     space: Space
     maker: Maker
     whole: Plan
@@ -48,44 +48,44 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     """
     wanted, console, check = case.wanted, case.console, case.clock.check
     shape = {"batch": wanted.batch, "length": case.length, "device": case.options.device}
-    least = least_megabytes(case.loaded, case.options.runtime, shape)
+    least = compute_least_megabytes(case.loaded, case.options.runtime, shape)
     if case.bounds.max_mb is not None and case.bounds.max_mb < least:
-        raise below_least("--max-mb", case.bounds.max_mb, least, "MB")
+        raise make_budget_error("--max-mb", case.bounds.max_mb, least, "MB")
     found = cost_model.of(case.loaded, case.options.runtime, shape, folder, console)
     serving, blocks = found.serving, found.blocks
-    judge = Judge(
+    evaluator = Evaluator(
         case.loaded, serving, case.table.split("validation"), task=case.table.task,
         settings=settings_for(case.recipe, case.table), max_length=case.max_length,
     )  # fmt: skip
     student = Student(
         case.loaded, case.task, case.table, serving, case.max_length, case.recipe.seed, check, console.note
     )
-    study, scales = studied(student, blocks, check, console.note, joins=wanted.saves_bytes)
+    study, scales = load_or_make_study(student, blocks, check, console.note, joins=wanted.saves_bytes)
     uncorrected = Space(study, blocks, 1.0, scales)
     check()
-    timing = found.timing or _time_whole(case, found, judge, student, uncorrected)
-    judge.remember(timing)
+    timing = found.timing or _time_whole(case, found, evaluator, student, uncorrected)
+    evaluator.remember(timing)
     space = Space(study, blocks, found.factor, scales, found.extra)
     how = "measured" if timing.quiet else "measured on a busy machine"
     console.note(
         f"the full model in {report.bits(serving.bits[0])}: {timing.ms:.2f} ms, {how}; predicted latency = "
         f"{found.factor:.3f} x the sum of its parts + {found.extra:.2f} ms"
     )
-    return Bench(found, judge, space, Maker(student, space, check), space.whole(serving.bits[0]))
+    return Bench(found, evaluator, space, Maker(student, space, check), space.plan_whole_model(serving.bits[0]))
 
 
-def _time_whole(case: Case, found: Costs, judge: Judge, student: Student, space: Space) -> Timing:
+def _time_whole(case: Case, found: Costs, evaluator: Evaluator, student: Student, space: Space) -> Timing:
     """Of a real model, the whole one as it is usually rounded. It and one with NARROW of the milliseconds of its heads
     and neurons correct what is planned."""
     serving = found.serving
-    whole, narrow = space.whole(serving.bits[0]), space.probe(NARROW)[0]
+    whole, narrow = space.plan_whole_model(serving.bits[0]), space.probe(NARROW)[0]
     maker = Maker(student, space, case.clock.check)
     model = maker.narrow(narrow.layers, Counts(narrow.heads, narrow.neurons), fitted=False)
     timings = []
     for plan, made in ((whole, case.loaded.model), (narrow, model)):
         case.clock.check()
-        call = answering(rounded(made, plan.modules(case.loaded.config), serving), serving)
-        timings.append(judge.beside_parent(call, 40, 4.0))
+        call = build_call(quantize_to_bits(made, plan.modules(case.loaded.config), serving), serving)
+        timings.append(evaluator.beside_parent(call, 40, 4.0))
     found.timing = timings[0]
     found.correct((whole.ms, timings[0].ms), (narrow.ms, timings[1].ms))
     return timings[0]

@@ -13,12 +13,12 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.encoder.reshape.students import take_layers
 from compress.encoder.reshape.word_rows import keep_rows
-from compress.fit.cost.serving import Serving, content, rounded, stored
+from compress.fit.cost.serving import Serving, content, count_stored_bytes, quantize_to_bits
 from compress.fit.loss.study import Student
-from compress.fit.make.joined_layers import joined, known
+from compress.fit.make.joined_layers import collect_statistics, join_layers
 from compress.fit.plan.planner import Shape
 from compress.fit.plan.plans import Plan, Scales, Space
 from compress.modelfolder import folder as modelfolder
@@ -29,7 +29,7 @@ from compress.onnx.writer import write_into
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.prune_width.costs import Counts
 from compress.stages.prune_width.refit import refit
-from compress.stages.prune_width.selection import highest
+from compress.stages.prune_width.selection import select_highest
 from compress.storage import atomic
 from evaluation.cost.size import MB
 
@@ -49,7 +49,7 @@ class Maker:
             return made
         self.stop()
         firsts = [plan.layers.index(layer) for layer in plan.joined]
-        return joined(made, firsts, known(made, self.student.batches) if fitted else None)
+        return join_layers(made, firsts, collect_statistics(made, self.student.batches) if fitted else None)
 
     def narrow(self, layers: tuple[int, ...], counts: Counts, *, fitted: bool = True) -> Model:
         """The model of these layers with so many heads and neurons in each unit of the whole one, fitted anew."""
@@ -61,17 +61,17 @@ class Maker:
             tuple(n or most for n, most in zip(counts.heads, whole.heads, strict=True)),
             tuple(n or most for n, most in zip(counts.neurons, whole.neurons, strict=True)),
         )
-        kept = highest(scores, chosen)
+        kept = select_highest(scores, chosen)
         if len(layers) < model.config.depth:  # then every unit is one layer
-            kept = Kept(tuple(kept.heads[i] for i in layers), tuple(kept.neurons[i] for i in layers))
-            made = cut(take_layers(model, layers), kept)
+            kept = KeptUnits(tuple(kept.heads[i] for i in layers), tuple(kept.neurons[i] for i in layers))
+            made = prune_units(take_layers(model, layers), kept)
         else:
-            made = cut(model, kept)
+            made = prune_units(model, kept)
         if fitted:
             refit(made, model, kept, self.student.batches, self.stop, layers)
         return made.eval()
 
-    def narrowed(self, plan: Plan) -> bool:
+    def needs_narrowing(self, plan: Plan) -> bool:
         """Whether a plan leaves out layers, heads or neurons, or joins layers."""
         config = self.source.model.config
         return (
@@ -96,16 +96,16 @@ class Maker:
         made = narrow or self.of(plan, fitted=fitted)
         vocabulary = self.space.vocabulary(plan.vocabulary)
         if plan.rank:
-            made = self.student.factorized(made, plan.rank)
+            made = self.student.factorize_tables(made, plan.rank)
         if vocabulary.kept is not None:
             made = keep_rows(made, torch.from_numpy(vocabulary.kept), str(self.source.path)).eval()
         self.stop()
-        return rounded(made, plan.modules(self.source.config), serving), dict(vocabulary.files)
+        return quantize_to_bits(made, plan.modules(self.source.config), serving), dict(vocabulary.files)
 
     def megabytes(self, plan: Plan, serving: Serving) -> float:
         """Of what will be deployed: exact, since no fitted number changes it."""
         made, _ = self.model(plan, serving, fitted=False)
-        return (len(content(made)) if serving.writes else stored(made)) / MB
+        return (len(content(made)) if serving.writes else count_stored_bytes(made)) / MB
 
     def write(
         self, plan: Plan, serving: Serving, folder: Path, data: DataNote, *, narrow: Model | None = None, how: str = ""
@@ -145,7 +145,7 @@ class Maker:
             student = self.student
             tokenizer = Tokenizer.from_files(files, where=str(folder))
             few = student.held.take(np.arange(min(ROWS, len(student.held))))
-            examples = student.encoded(few, tokenizer)
+            examples = student.encode_rows(few, tokenizer)
             write_into(folder, list(evaluation_batches(examples, MAX_TOKENS)), f"{data.name}/validation")
         return folder
 
@@ -192,7 +192,7 @@ class Maker:
         return Scales(shape, self._lost(kept, Counts.of(config)) / study.drops[least])
 
     def _lost(self, layers: tuple[int, ...], counts: Counts) -> float:
-        return self.student.apart(prepare(self.narrow(layers, counts)))
+        return self.student.compute_kl_to_parent(prepare(self.narrow(layers, counts)))
 
 
 PROBED = (0.5, 0.2)

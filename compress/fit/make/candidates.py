@@ -9,9 +9,9 @@ from compress.fit import report
 from compress.fit.certificate import document as certificate
 from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
-from compress.fit.make.evaluator import RECORD, Judged, best_of, judged_from
+from compress.fit.make.evaluator import RECORD, Evaluation, best_of, read_evaluation
 from compress.fit.plan.plans import Plan
-from compress.fit.plan.search import Search, chosen
+from compress.fit.plan.search import Search, choose_result
 from compress.fit.request.case import Case
 from compress.modelfolder import folder as modelfolder
 from compress.stages.shared.stage import data_note
@@ -42,38 +42,38 @@ class Candidates:
                 continue
             judged = self._judged(plan, len(search.tried))
             search.tried.append(judged)
-            best, met = chosen(search.tried, case.bounds, best_of)
+            best, met = choose_result(search.tried, case.bounds, best_of)
             case.console.note(report.progress(case.metric, judged, best, met))
             if case.clock.late(judged.seconds):
                 case.console.note(f"no time left for another plan (limit {case.wanted.seconds:.0f} s)")
                 return
             plan = self._next()
 
-    def best(self) -> tuple[Judged, bool]:
+    def best(self) -> tuple[Evaluation, bool]:
         """(the model to leave, whether it meets the bounds): the best of those that are within the milliseconds when
         they are timed as the certificate will time one; of several, the best is often the one whose time came out low.
         The best of all where none is."""
         case = self.case
-        first = found = chosen(self.search.tried, case.bounds, best_of)
+        first = found = choose_result(self.search.tried, case.bounds, best_of)
         left, bound = list(self.search.tried), case.bounds.max_ms
         while bound is not None and found[1]:
             case.clock.check()
             best = found[0]
-            took = certificate.latency(self.bench.judge, best.folder).certain
+            took = certificate.latency(self.bench.evaluator, best.folder).certain
             if took <= HELD * bound:
                 return found
             case.console.note(f"{best.name} is too slow when timed again: {took:.2f} ms, bound {bound:g}")
             left = [j for j in left if j.plan.key != best.plan.key]
             if not left:
                 break
-            found = chosen(left, case.bounds, best_of)
+            found = choose_result(left, case.bounds, best_of)
         return first
 
     def leave(self) -> None:
         """Copy the best so far to where the result would be."""
         tried, target = self.search.tried, self.journal.path / "model"
         if tried:
-            best, met = chosen(tried, self.case.bounds, best_of)
+            best, met = choose_result(tried, self.case.bounds, best_of)
             modelfolder.duplicate(best.folder, target)
             how = "which meets the bounds" if met else "which is closest to the bounds"
             self.case.console.warn(
@@ -98,7 +98,7 @@ class Candidates:
             case.clock.check()
             if case.clock.late(certificate.SECONDS):
                 break
-            timing = certificate.latency(self.bench.judge, judged.folder)
+            timing = certificate.latency(self.bench.evaluator, judged.folder)
             self.timed.add(judged.plan.key)
             if timing.quiet:
                 better = True
@@ -107,20 +107,20 @@ class Candidates:
                 case.console.note(f"{found.name}: timed again, {found.timing.ms:.2f} ms")
         return better
 
-    def _judged(self, plan: Plan, place: int) -> Judged:
+    def _judged(self, plan: Plan, place: int) -> Evaluation:
         """A plan made and evaluated; what was made and evaluated before is not made again."""
         case, bench = self.case, self.bench
         work = self.journal.path / PLANS / plan.key
         name = f"plan {place}" if place else f"{report.bits(bench.serving.bits[0])} only"
         if (work / RECORD).is_file() and not atomic.verify_folder(work / "model"):
-            found = judged_from(work / RECORD, work / "model")
-            bench.judge.remember(found.timing)
+            found = read_evaluation(work / RECORD, work / "model")
+            bench.evaluator.remember(found.timing)
             return found
         begun = time.monotonic()
-        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {report.planned(plan)}")
+        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {report.format_plan(plan)}")
         work.mkdir(parents=True, exist_ok=True)
         bench.maker.write(plan, bench.serving, work / "model", data_note(case.table))
-        judged = bench.judge.judge(name, plan, work / "model", begun)
+        judged = bench.evaluator.evaluate(name, plan, work / "model", begun)
         judged.write(work / RECORD)
         self.journal.record(work, judged, method="fit")
         return judged

@@ -13,18 +13,18 @@ import numpy as np
 import torch
 
 from compress.data.tables.table import Rows
-from compress.data.task import Scored
+from compress.data.task import ScoredAnswers
 from compress.errors import UserError
-from compress.fit.cost.serving import Serving, answering, content
-from compress.fit.loss.study import apart
+from compress.fit.cost.serving import Serving, build_call, content
+from compress.fit.loss.study import compute_kl_to_parent
 from compress.fit.plan.plans import Plan
 from compress.modelfolder.folder import LoadedModel
-from compress.predict.predictor import Predictor, fixed_batch
+from compress.predict.predictor import Predictor, build_fixed_batch
 from compress.storage import atomic, safe
 from evaluation.cost.latency import Latency, measure_interleaved
 from evaluation.cost.size import MB, weights_bytes
 from evaluation.frontier import Candidate
-from evaluation.quality.pairing import Resampled, kept
+from evaluation.quality.pairing import ResampledMetric, resample_metric
 
 JUDGED = 2000
 """Validation rows that plans are judged on, at most."""
@@ -91,7 +91,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluation:
     """A plan that was made. mb: of what is deployed.  value: the main metric on validation.  drop: points lost against
     the parent, with the 95 % interval of the paired difference.  apart: nats from the parent's answers.  steps: that
     it was trained for.  figures: the metric on resamples of the rows, by which two models are paired; None where it is
@@ -109,7 +109,7 @@ class Judged:
     apart: float
     seconds: float
     steps: int = 0
-    figures: Resampled | None = field(default=None, repr=False, compare=False)
+    figures: ResampledMetric | None = field(default=None, repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
         """Without the figures."""
@@ -117,7 +117,7 @@ class Judged:
         return {**found, "folder": self.folder.name, "plan": self.plan.as_json(), "timing": asdict(self.timing)}
 
     def write(self, path: Path) -> None:
-        """All of it; `judged_from` reads it."""
+        """All of it; `read_evaluation` reads it."""
         figures = None if self.figures is None else self.figures.text()
         atomic.write_json(path, {**self.as_json(), "figures": figures})
 
@@ -130,7 +130,7 @@ class Judged:
         )
 
 
-def judged_from(path: Path, folder: Path) -> Judged:
+def read_evaluation(path: Path, folder: Path) -> Evaluation:
     """What was written of a model, whose folder this is. Raises UserError for what is no such file."""
     found = safe.read_json(path, 1 << 22)
     try:
@@ -140,13 +140,13 @@ def judged_from(path: Path, folder: Path) -> Judged:
         raise UserError("not a valid evaluation file", where=str(path), do=do) from None
 
 
-def _judged(found: Mapping[str, Any], folder: Path) -> Judged:
-    figures = None if found.get("figures") is None else Resampled.parse(found["figures"])
+def _judged(found: Mapping[str, Any], folder: Path) -> Evaluation:
+    figures = None if found.get("figures") is None else ResampledMetric.parse(found["figures"])
     plan, timing = Plan.from_json(found["plan"]), Timing(**found["timing"])
-    return Judged(**{**found, "figures": figures, "plan": plan, "timing": timing, "folder": folder})
+    return Evaluation(**{**found, "figures": figures, "plan": plan, "timing": timing, "folder": folder})
 
 
-class Judge:
+class Evaluator:
     """Compares what is made with one parent. rows: of validation.  timer: measures calls in turn."""
 
     def __init__(
@@ -165,13 +165,13 @@ class Judge:
         self.rows = rows if len(rows) <= JUDGED else rows.take(np.linspace(0, len(rows) - 1, JUDGED).astype(int))
         reference = Predictor(parent.path, runtime="torch", **self.how)
         self.task, self.names = reference.task, reference.label_names
-        self.metric = self.task.metrics_of(self.names)[0]
+        self.metric = self.task.choose_metrics(self.names)[0]
         self.examples = reference.encode_rows(self.rows, max_length=max_length)
         self.theirs = reference.logits(self.examples)
-        self.scored: Scored = self.task.score(self.theirs, self.names, self.examples, self.rows)
+        self.scored: ScoredAnswers = self.task.score(self.theirs, self.names, self.examples, self.rows)
         self.parent_bytes = content(parent.model) if serving.writes else None
         self.least = self.typical = math.inf
-        self.parent_call = answering(parent.model, serving, self.parent_bytes)
+        self.parent_call = build_call(parent.model, serving, self.parent_bytes)
         self.parent_mb = (len(self.parent_bytes) if self.parent_bytes else weights_bytes(parent.path)) / MB
 
     @property
@@ -179,7 +179,7 @@ class Judge:
         """The parent's main metric on these rows."""
         return self.scored.value(self.metric)
 
-    def timed(
+    def measure_timing(
         self,
         predictor: Predictor,
         repeats: int = REPEATS,
@@ -191,7 +191,7 @@ class Judge:
         slow as usual. What our own model took does not count for which one counts: the first that needs no other, else
         the one of a quiet machine where the parent was fastest, else the last."""
         length = min(self.serving.length, predictor.max_length)
-        batch = fixed_batch(predictor.config, self.serving.batch, length).to(self.serving.device)
+        batch = build_fixed_batch(predictor.config, self.serving.batch, length).to(self.serving.device)
         wait = torch.cuda.synchronize if self.serving.device.startswith("cuda") else None
         tries: list[Timing] = []
         while len(tries) < attempts:
@@ -214,7 +214,7 @@ class Judge:
         """The parent at its best, also of an earlier session."""
         self.least, self.typical = min(self.least, timing.parent_least), min(self.typical, timing.parent_typical)
 
-    def judge(self, name: str, plan: Plan, folder: Path, begun: float, steps: int = 0) -> Judged:
+    def evaluate(self, name: str, plan: Plan, folder: Path, begun: float, steps: int = 0) -> Evaluation:
         """Of a model folder. begun: when its making began, by the monotonic clock.  steps: that it was trained for."""
         predictor = Predictor(folder, runtime=self.runtime(folder), **self.how)
         examples = predictor.encode_rows(self.rows, max_length=self.max_length)
@@ -223,11 +223,11 @@ class Judge:
         lost = self.scored.difference(scored, self.metric, resamples=1000)
         figures = None
         if self.metric in scored.metrics:
-            figures = kept(scored.rows, scored.metrics[self.metric], metric=self.metric, data="validation")
-        return Judged(
-            name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.timed(predictor),
+            figures = resample_metric(scored.rows, scored.metrics[self.metric], metric=self.metric, data="validation")
+        return Evaluation(
+            name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.measure_timing(predictor),
             scored.value(self.metric), 100 * lost.value, 100 * lost.low, 100 * lost.high,
-            apart(self.task, (logits, examples), (self.theirs, self.examples), self.names, self.rows),
+            compute_kl_to_parent(self.task, (logits, examples), (self.theirs, self.examples), self.names, self.rows),
             time.monotonic() - begun, steps, figures,
         )  # fmt: skip
 
@@ -240,7 +240,7 @@ class Judge:
         return self.serving.runtime
 
 
-def timed_alike(judged: Sequence[Judged]) -> list[Judged]:
+def share_timings(judged: Sequence[Evaluation]) -> list[Evaluation]:
     """The same, models of one plan with one timing: they compute the same, whatever they were trained for, so that what
     tells their times apart is scatter, by which a trained one must not lose to itself untrained. It is the middle one
     of those on a quiet machine, if there are any."""
@@ -254,7 +254,7 @@ def timed_alike(judged: Sequence[Judged]) -> list[Judged]:
     return [replace(one, timing=middle[one.plan.key]) for one in judged]
 
 
-def best_of(judged: Sequence[Judged]) -> Judged:
+def best_of(judged: Sequence[Evaluation]) -> Evaluation:
     """The one to take of several that are within their bounds: of those whose metric is within a standard error of the
     best, the one whose answers are nearest to the parent's, which a thousand rows tell apart much better."""
     best = max(judged, key=lambda j: j.value)

@@ -15,7 +15,7 @@ from compress.encoder.config.sharing import Sharing
 from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, units
-from compress.stages.share.conversion import Known, convert
+from compress.stages.share.conversion import LayerStatistics, convert
 from compress.stages.share.starts.activation import Start
 
 RANK = 4
@@ -33,7 +33,7 @@ class Join:
     loss: float
 
 
-def able(config: EncoderConfig) -> list[int]:
+def list_joinable_layers(config: EncoderConfig) -> list[int]:
     """The first ones of neighbours that may share: alike in shape, in a model where every layer has its own matrices
     and one layer more is left."""
     if config.depth < 3 or any(len(unit) > 1 for part in OUTPUTS for unit in units(config, part)):
@@ -41,12 +41,12 @@ def able(config: EncoderConfig) -> list[int]:
     return [i for i in range(config.depth - 1) if config.layers[i] == config.layers[i + 1]]
 
 
-def known(model: Model, batches: Sequence[Batch]) -> Known:
+def collect_statistics(model: Model, batches: Sequence[Batch]) -> LayerStatistics:
     """What shared matrices are fitted by."""
-    return Known(inputs=statistics.inputs(model, batches))
+    return LayerStatistics(inputs=statistics.inputs(model, batches))
 
 
-def joined(model: Model, firsts: Sequence[int], known: Known | None, rank: int | None = None) -> Model:
+def join_layers(model: Model, firsts: Sequence[int], known: LayerStatistics | None, rank: int | None = None) -> Model:
     """The model with these layers and their next ones joined. known: None where its size alone matters, then nothing
     is fitted.  rank: of residuals, as many as fit by default."""
     groups = _groups(model.config.depth, firsts)

@@ -22,14 +22,16 @@ def forecast(case: Case, bench: Bench, search: Search) -> dict[str, Any]:
     past, why = _experience(case)
     margin = bench.costs.blocks.margin
     rows, told, without = [], [], []
-    for place, (plan, mb) in enumerate(within(search, lambda plan: bench.maker.megabytes(plan, bench.serving)), 1):
+    for place, (plan, mb) in enumerate(
+        plan_within_budget(search, lambda plan: bench.maker.megabytes(plan, bench.serving)), 1
+    ):
         low, high = plan.ms / margin, plan.ms * margin
-        expected = None if past is None else past.expected(plan.loss)
+        expected = None if past is None else past.estimate_loss(plan.loss)
         lost = "unknown"
         if expected is not None:
             lost = f"{expected.value:.2f} [{expected.low:.2f}, {expected.high:.2f}]"
         elif past is not None:
-            without.append(f"plan {place} ({past.alike(plan.loss)} similar)")
+            without.append(f"plan {place} ({past.count_similar(plan.loss)} similar)")
         rows.append((
             f"plan {place}", f"{mb:.3f}", f"{plan.ms:.2f} [{low:.2f}, {high:.2f}]", f"{plan.loss:.3f}", lost,
             plan.sentence(case.loaded.config),
@@ -57,7 +59,7 @@ def forecast(case: Case, bench: Bench, search: Search) -> dict[str, Any]:
     return {"plans": told, "bounds": case.bounds.as_json(), "notes": lines}
 
 
-def within(search: Search, megabytes: Callable[[Plan], float]) -> list[tuple[Plan, float]]:
+def plan_within_budget(search: Search, megabytes: Callable[[Plan], float]) -> list[tuple[Plan, float]]:
     """The first plans whose files, by their exact megabytes, are within the budget, and these: where planned ones were
     too low the next plans are aimed lower, as they are when plans are made."""
     exact: dict[str, float] = {}

@@ -145,7 +145,7 @@ class Problem:
         return Choice(tuple(layers), embedding, float(ms), float(mb), loss, tuple(runs))
 
     @property
-    def least(self) -> tuple[float, float]:
+    def lower_bounds(self) -> tuple[float, float]:
         """Milliseconds and megabytes that no choice is below, each taken alone."""
         found = []
         for fixed, name in ((self.ms, "ms"), (self.mb, "mb")):
@@ -162,7 +162,7 @@ class Problem:
         return found[0], found[1]
 
     @property
-    def most(self) -> tuple[float, float]:
+    def upper_bounds(self) -> tuple[float, float]:
         """Milliseconds and megabytes that no choice is above."""
         found = []
         for fixed, name in ((self.ms, "ms"), (self.mb, "mb")):
@@ -255,7 +255,7 @@ class Planner:
 
     def __init__(self, problem: Problem, ms: float = math.inf, mb: float = math.inf) -> None:
         self.problem, self.ms, self.mb = problem, ms, mb
-        most = problem.most
+        most = problem.upper_bounds
         # Above what everything takes there is nothing to tell apart.
         room = [
             min(limit, whole) - fixed if math.isfinite(limit) else math.inf
@@ -321,7 +321,7 @@ class Planner:
         """
         return list(self._each(count, self.ms if ms is None else ms, self.mb if mb is None else mb))
 
-    def spread(self, count: int, *, ms: float | None = None, mb: float | None = None) -> list[Choice]:
+    def choose_diverse(self, count: int, *, ms: float | None = None, mb: float | None = None) -> list[Choice]:
         """As `best`, but first the best of each number of layers that go, as far as half of `count`: losses of whole
         layers add up least well, so that what is tried should differ in them."""
         every = self.best(10_000, ms=ms, mb=mb)

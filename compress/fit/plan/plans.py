@@ -187,7 +187,7 @@ class Space:
         e = problem.embedding
         one = Options(e.ms[first : first + 1], e.mb[first : first + 1], np.zeros(1))
         problem = dataclasses.replace(problem, layers=layers, embedding=one, shape=Shape(), runs=())
-        least, most = problem.least[0], self.whole(next(iter(self.study.matrices))).ms
+        least, most = problem.lower_bounds[0], self.plan_whole_model(next(iter(self.study.matrices))).ms
         choice = Planner(problem, least + part * (most - least)).best(1)[0]
         return self.plan(dataclasses.replace(choice, embedding=first)), choice.loss
 
@@ -218,7 +218,7 @@ class Space:
             choice.ms, choice.mb, choice.loss, tuple(first for first, _ in runs),
         )  # fmt: skip
 
-    def whole(self, bits: int, vocabulary: Vocabulary | None = None, word: int | None = None) -> Plan:
+    def plan_whole_model(self, bits: int, vocabulary: Vocabulary | None = None, word: int | None = None) -> Plan:
         """Everything kept, in so many bits: the model quantized alone."""
         chosen = vocabulary or self.study.vocabularies[0]
         heads, neurons = _all(self.config, "heads"), _all(self.config, "feed_forward")

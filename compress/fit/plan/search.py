@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compress.fit.make.evaluator import Judged, timed_alike
+from compress.fit.make.evaluator import Evaluation, share_timings
 from compress.fit.plan.planner import Choice, Planner, Problem
 from compress.fit.plan.plans import Plan, Space
 from compress.fit.request.bounds import Bounds
@@ -32,7 +32,7 @@ class Search:
     whole: Plan
     count: int
     family: bool = False
-    tried: list[Judged] = field(default_factory=list)
+    tried: list[Evaluation] = field(default_factory=list)
     skipped: dict[str, float] = field(default_factory=dict)
     """Plans that were not made since their file would be too large → megabytes above what was planned."""
 
@@ -42,16 +42,16 @@ class Search:
         self._low, self._high, self._asked = 0.0, 1.0, math.nan
 
     @property
-    def slower(self) -> float:
+    def slowdown(self) -> float:
         """Measured milliseconds over planned ones: the most of the plans that were made, or of the model in 8 bits
         before there are any; below 1 where the machine got faster meanwhile. A busy one is not believed all."""
-        ratios = {j.plan.key: j.timing.ms / j.plan.ms for j in timed_alike(self.tried) if j.plan.ms > 0}
+        ratios = {j.plan.key: j.timing.ms / j.plan.ms for j in share_timings(self.tried) if j.plan.ms > 0}
         whole = ratios.pop(self.whole.key, 1.0)
         return min(SLOWEST, max(1 / SLOWEST, max(ratios.values(), default=whole)))
 
     def limits(self) -> tuple[float, float]:
         """Budgets that plans are made for."""
-        ms = math.inf if self.bounds.max_ms is None else MARGIN * self.bounds.max_ms / self.slower
+        ms = math.inf if self.bounds.max_ms is None else MARGIN * self.bounds.max_ms / self.slowdown
         mb = math.inf if self.bounds.max_mb is None else self.bounds.max_mb - max([0.0, *self.skipped.values()])
         return ms, mb
 
@@ -69,7 +69,7 @@ class Search:
         if self.bounds.objective != "quality":
             ms, mb = self._scaled(0.5)
             return self._plans(self._planner(ms, mb).best(self.count))
-        return self._plans(self._planner(*self.limits()).spread(self.count))
+        return self._plans(self._planner(*self.limits()).choose_diverse(self.count))
 
     def next(self) -> Plan | None:
         """The plan to make now; None where there is none left."""
@@ -81,12 +81,12 @@ class Search:
             return self._new(self._family())
         if self.bounds.objective != "quality":
             return self._halved()
-        return self._new(self._plans(self._planner(*self.limits()).spread(2 * self.count)))
+        return self._new(self._plans(self._planner(*self.limits()).choose_diverse(2 * self.count)))
 
     @property
     def _within(self) -> bool:
         """Whether a model came out within the budgets, as one should: times of plans are estimates."""
-        return any(not self.bounds.over(j.mb, j.timing.ms, None) for j in timed_alike(self.tried))
+        return any(not self.bounds.over(j.mb, j.timing.ms, None) for j in share_timings(self.tried))
 
     def _new(self, plans: Sequence[Plan]) -> Plan | None:
         known = {*(j.plan.key for j in self.tried), *self.skipped}
@@ -106,7 +106,7 @@ class Search:
     def _scaled(self, part: float) -> tuple[float, float]:
         """Budgets at so much of the way from the least possible to the model in 8 bits, within the others."""
         ms, mb = self.limits()
-        least = self.problem.least
+        least = self.problem.lower_bounds
         if self.bounds.objective == "fastest":
             return min(ms, least[0] + part * (self.whole.ms - least[0])), mb
         return ms, min(mb, least[1] + part * (self.whole.mb - least[1]))
@@ -132,7 +132,7 @@ class Search:
     def _family(self) -> list[Plan]:
         """Along milliseconds and along megabytes, in turn, the widest first."""
         ms, mb = self.limits()
-        least, found = self.problem.least, []
+        least, found = self.problem.lower_bounds, []
         for part in FAMILY:
             for wanted in (
                 (min(ms, max(least[0], part * self.whole.ms)), mb),
@@ -142,18 +142,20 @@ class Search:
         return list({plan.key: plan for plan in found}.values())[: self.count]
 
 
-def front(judged: Sequence[Judged]) -> list[Judged]:
+def find_front(judged: Sequence[Evaluation]) -> list[Evaluation]:
     """Those that no other beats in megabytes, milliseconds and quality, as far as the paired intervals of quality tell;
     the largest first."""
-    able = [j for j in timed_alike(judged) if math.isfinite(j.value + j.drop_low + j.drop_high)]
+    able = [j for j in share_timings(judged) if math.isfinite(j.value + j.drop_low + j.drop_high)]
     verdicts = frontier([j.candidate for j in able])
     left = [j for j, verdict in zip(able, verdicts, strict=True) if verdict.by is None]
     return sorted(left, key=lambda j: -j.mb)
 
 
-def chosen(judged: Sequence[Judged], bounds: Bounds, best: Callable[[Sequence[Judged]], Judged]) -> tuple[Judged, bool]:
+def choose_result(
+    judged: Sequence[Evaluation], bounds: Bounds, best: Callable[[Sequence[Evaluation]], Evaluation]
+) -> tuple[Evaluation, bool]:
     """The one to leave, and whether it meets the bounds on validation; else the closest that was measured."""
-    judged = timed_alike(judged)
+    judged = share_timings(judged)
     met = [j for j in judged if not bounds.over(j.mb, j.timing.ms, j.drop)]
     if not met:
         return min(judged, key=lambda j: (bounds.excess(j.mb, j.timing.ms, j.drop), j.apart)), False

@@ -102,7 +102,7 @@ class Bounds:
         return f"{goal} model with {' and '.join(parts)}"
 
 
-def below_least(what: str, asked: float, least: float, unit: str) -> UserError:
+def make_budget_error(what: str, asked: float, least: float, unit: str) -> UserError:
     """For a budget that nothing fits in."""
     return UserError(
         f"{asked:g} {unit} is below the smallest possible value",

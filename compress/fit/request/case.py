@@ -16,15 +16,15 @@ from compress.encoder.config.sparsity import refuse_sparse
 from compress.errors import UserError
 from compress.fit.request.bounds import Bounds
 from compress.fit.request.clock import Clock
-from compress.fit.request.options import Wanted
-from compress.fit.request.unlabelled import answered
+from compress.fit.request.options import FitOptions
+from compress.fit.request.unlabelled import label_with_parent
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
 from compress.modelfolder.resolve import resolve
 from compress.recipe import Recipe
-from compress.stages.shared.stage import check_same_labels, settings_asked
-from compress.stages.shared.timing import timed_length
+from compress.stages.shared.stage import check_same_labels, get_requested_settings
+from compress.stages.shared.timing import choose_length
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Case:
     """A model and its data. source: the model's folder.  labelled: False where the labels are the model's own answers.
     metric: the main metric of the task.  max_length: tokens of a text at most.  length: tokens that are timed."""
 
-    wanted: Wanted
+    wanted: FitOptions
     options: RunOptions
     console: Console
     clock: Clock
@@ -47,7 +47,7 @@ class Case:
     length: int
 
     @classmethod
-    def of(cls, wanted: Wanted, options: RunOptions, console: Console, clock: Clock) -> Case:
+    def of(cls, wanted: FitOptions, options: RunOptions, console: Console, clock: Clock) -> Case:
         """Open both. Raises UserError for a model that cannot be fitted, and for data that do not fit it."""
         source = resolve(wanted.model, options.tracking_uri)
         info = modelfolder.inspect(source)
@@ -64,14 +64,16 @@ class Case:
             if wanted.train != "none":
                 where = f"--train {wanted.train}"
                 raise UserError("the data has no labels to train with", where=where, do="use labelled data")
-            table = answered(table, source, max_length, device=options.device, settings=settings_asked(recipe))
+            table = label_with_parent(
+                table, source, max_length, device=options.device, settings=get_requested_settings(recipe)
+            )
             console.note("the data has no labels: the metric is the agreement with the parent's predictions")
         loaded = modelfolder.load_model(source, require={"task"}, keep={"task"}, device=options.device)
         check_same_labels(loaded, table)
         task = task_of(table.task, table.settings)
-        metric = task.metrics_of(table.label_names)[0]
+        metric = task.choose_metrics(table.label_names)[0]
         wanted.bounds.check_rows(len(table.split("test")), metric, wanted.uncertified)
-        length = timed_length([(wanted.model, info.config.max_positions)], wanted.length)
+        length = choose_length([(wanted.model, info.config.max_positions)], wanted.length)
         return cls(
             wanted, options, console, clock, source, loaded, recipe, table, labelled, task, metric, max_length, length
         )

@@ -15,7 +15,7 @@ UNTOLD = ("plan_only", "uncertified", "seconds", "trials", "study")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FitOptions:
     """The options, besides data and device. length: of what is timed; None: 128, or what the model reads at most.
 
     seconds: for planning and trying; None: until the plans are done.

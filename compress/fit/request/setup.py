@@ -9,12 +9,21 @@ import numpy as np
 
 from compress.console import Console
 from compress.data.batches.batches import evaluation_batches
-from compress.data.tables.random_rows import mixed_lengths
+from compress.data.tables.random_rows import draw_mixed_rows
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.fit.cost.serving import Bits, Serving, answering, candidates, content, opened, rounded, stored
+from compress.fit.cost.serving import (
+    Bits,
+    Serving,
+    build_call,
+    candidates,
+    content,
+    count_stored_bytes,
+    open_runtime,
+    quantize_to_bits,
+)
 from compress.modelfolder.folder import LoadedModel
-from compress.onnx.check import expected_of, file_answer
+from compress.onnx.check import compute_reference, file_answer
 from compress.predict.predictor import MAX_TOKENS
 from evaluation.cost.latency import measure_interleaved
 from evaluation.cost.size import MB
@@ -23,21 +32,21 @@ CHECKED = 32
 """Rows of random tokens that a runtime must answer as the model does."""
 
 
-def served_by(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], console: Console) -> Serving:
+def choose_serving(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], console: Console) -> Serving:
     """The runtime that is asked for; of several the one that answers the whole model in 8 bits soonest, of those that
     answer as it does. Raises UserError where none does."""
     able = candidates(asked, shape["device"])
     servings = [Serving(runtime, **shape) for runtime in able]
     if len(servings) == 1:
         return servings[0]
-    made = rounded(loaded.model, Bits.alike(8), servings[0])
+    made = quantize_to_bits(loaded.model, Bits.uniform(8), servings[0])
     written = content(made)
-    batches = list(evaluation_batches(mixed_lengths(loaded.config.vocabulary, 64, CHECKED), MAX_TOKENS))
-    expected = expected_of(made, "task", batches, "random tokens")
+    batches = list(evaluation_batches(draw_mixed_rows(loaded.config.vocabulary, 64, CHECKED), MAX_TOKENS))
+    expected = compute_reference(made, "task", batches, "random tokens")
     right, calls = [], []
     for serving in servings:
         try:
-            answer = file_answer(opened(written, serving))
+            answer = file_answer(open_runtime(written, serving))
         except UserError as problem:
             console.note(f"{serving.runtime}: skipped: {problem.what}")
             continue
@@ -46,7 +55,7 @@ def served_by(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], con
             console.note(f"{serving.runtime}: skipped: {check.complaint}")
             continue
         right.append(serving)
-        calls.append(answering(made, serving, written))
+        calls.append(build_call(made, serving, written))
     if not right:
         raise UserError(
             "no runtime reproduces the model's outputs", where=str(loaded.path), do="choose one with --runtime"
@@ -57,7 +66,7 @@ def served_by(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], con
     return right[int(np.argmin([latency.minimum for latency in timed]))]
 
 
-def least_megabytes(loaded: LoadedModel, asked: str | None, shape: dict[str, Any]) -> float:
+def compute_least_megabytes(loaded: LoadedModel, asked: str | None, shape: dict[str, Any]) -> float:
     """Of one layer of one head and one neuron over no vocabulary to speak of: no plan is smaller."""
     serving = Serving(candidates(asked, shape["device"])[0], **shape)
     config = loaded.config
@@ -68,5 +77,5 @@ def least_megabytes(loaded: LoadedModel, asked: str | None, shape: dict[str, Any
     )  # fmt: skip
     made = Model(small, {"task": loaded.heads["task"]}).initialize(0).eval()
     bits = 4 if serving.writes else serving.bits[0]
-    made = rounded(made, Bits.alike(serving.bits[0], bits), serving)
-    return (len(content(made)) if serving.writes else stored(made)) / MB
+    made = quantize_to_bits(made, Bits.uniform(serving.bits[0], bits), serving)
+    return (len(content(made)) if serving.writes else count_stored_bytes(made)) / MB

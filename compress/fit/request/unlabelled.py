@@ -16,7 +16,7 @@ ABOVE = 0.0
 """The logit from which one of several labels is given."""
 
 
-def answered(table: Table, parent: Path, max_length: int, **how: Any) -> Table:
+def label_with_parent(table: Table, parent: Path, max_length: int, **how: Any) -> Table:
     """The table with the answers of the model in `parent`. how: as of `Predictor`.
 
     Raises UserError for kinds of task whose answers are not one row of numbers each.
@@ -38,7 +38,7 @@ def _answered(rows: Rows, predictor: Predictor, max_length: int) -> Rows:
         )
     examples = predictor.encode_rows(rows, max_length=max_length)
     logits = predictor.logits(examples)
-    pooled = getattr(predictor.task, "pooled", None)
+    pooled = getattr(predictor.task, "pool_chunks", None)
     logits = logits if pooled is None else pooled(logits, examples)
     if problem == "regression":
         labels: np.ndarray = logits[:, 0].astype(np.float32)

@@ -12,10 +12,10 @@ from pathlib import Path
 from compress.encoder.modules.model import Model
 from compress.fit.cost.serving import FLOAT
 from compress.fit.make.bench import Bench
-from compress.fit.make.evaluator import Judged, best_of
-from compress.fit.plan.search import chosen
+from compress.fit.make.evaluator import Evaluation, best_of
+from compress.fit.plan.search import choose_result
 from compress.fit.request.case import Case
-from compress.fit.train.trainer import FITTED, Lesson, OutOfTime, Settings, Trainer
+from compress.fit.train.trainer import FITTED, OutOfTime, Settings, Trainer, TrainingJob
 from compress.stages.shared.stage import data_note
 
 SETTINGS = Settings(rate=2e-5, labels=0.0)
@@ -28,9 +28,9 @@ class InTheLoop:
     def __init__(self, case: Case, bench: Bench, folder: Path, trainer: Trainer, steps: int) -> None:
         self.case, self.bench, self.folder, self.trainer, self.steps = case, bench, folder, trainer, steps
 
-    def train(self, tried: list[Judged]) -> None:
+    def train(self, tried: list[Evaluation]) -> None:
         """Train the best of those that were `tried`, and add what came of it. Raises Stopped where a signal asked."""
-        case, best = self.case, chosen(tried, self.case.bounds, best_of)[0]
+        case, best = self.case, choose_result(tried, self.case.bounds, best_of)[0]
         plan = best.plan
         used = {*plan.attention_bits, *plan.feed_forward_bits, plan.word}
         if used == {FLOAT}:
@@ -47,18 +47,18 @@ class InTheLoop:
         }
         name = f"{base}, {best.steps + self.steps} steps, {self.steps} of them quantized"
         folder: Path = best.folder.parent / "in-the-loop"
-        lesson = Lesson(plan, folder, best.folder, name, self.steps, best.steps, SETTINGS, more)
+        job = TrainingJob(plan, folder, best.folder, name, self.steps, best.steps, SETTINGS, more)
         said = f"{best.name}: {self.steps} steps of quantization-aware training"
         try:
-            made = self.trainer.attempt(lesson, self._write, said, best.seconds)
+            made = self.trainer.attempt(job, self._write, said, best.seconds)
         except OutOfTime:
             case.console.note(f"no time left for quantization-aware training (limit {case.wanted.seconds:.0f} s)")
             return
         if made is not None:
             tried.append(made)
 
-    def _write(self, lesson: Lesson, model: Model) -> None:
-        bench, steps = self.bench, lesson.before + lesson.steps
-        how = f"after {steps} steps of distillation, the last {lesson.steps} with quantization"
-        folder = lesson.folder / FITTED
-        bench.maker.write_rounded(lesson.plan, model, bench.serving, folder, data_note(self.case.table), how)
+    def _write(self, job: TrainingJob, model: Model) -> None:
+        bench, steps = self.bench, job.before + job.steps
+        how = f"after {steps} steps of distillation, the last {job.steps} with quantization"
+        folder = job.folder / FITTED
+        bench.maker.write_rounded(job.plan, model, bench.serving, folder, data_note(self.case.table), how)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from compress.encoder.modules.model import Model
 from compress.fit.make.bench import Bench
-from compress.fit.make.evaluator import Judged, timed_alike
+from compress.fit.make.evaluator import Evaluation, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
-from compress.fit.train.trainer import FITTED, Lesson, OutOfTime, Trainer
+from compress.fit.train.trainer import FITTED, OutOfTime, Trainer, TrainingJob
 from compress.stages.shared.stage import data_note
 from compress.storage import atomic
 
@@ -23,7 +23,7 @@ RUNGS = ((4, 0.25), (2, 0.5), (1, 1.0))
 """How many plans are trained, and for what share of the steps."""
 
 
-class Healing:
+class RecoveryTraining:
     """The plans of one fit, trained. folder: of the fit.  steps: of the last rung."""
 
     def __init__(self, case: Case, bench: Bench, folder: Path, trainer: Trainer, steps: int) -> None:
@@ -31,7 +31,7 @@ class Healing:
         self.trained: dict[str, Path] = {}
         """Name of a judged model → its folder as it was trained, not rounded."""
 
-    def heal(self, tried: list[Judged]) -> None:
+    def train(self, tried: list[Evaluation]) -> None:
         """Train plans that were `tried`; each is added there as a rung left it.
 
         Only plans within the budgets of megabytes and milliseconds are trained, those nearest to the parent first, and
@@ -44,28 +44,28 @@ class Healing:
         making = {j.plan.key: j.seconds for j in field}
         starts = {j.plan.key: self.start(j.plan) for j in field}
         for rung, (count, share) in enumerate(RUNGS):
-            here: list[Judged] = []
+            here: list[Evaluation] = []
             for judged in field[:count]:
                 plan, steps = judged.plan, max(1, round(share * self.steps))
                 base, folder = judged.name.partition(",")[0], self.work(judged.plan) / f"rung-{rung}"
                 name = f"{base}, {judged.steps + steps} recovery steps"
-                lesson = Lesson(plan, folder, starts[plan.key], name, steps, judged.steps)
+                job = TrainingJob(plan, folder, starts[plan.key], name, steps, judged.steps)
                 said = f"{base}: recovery training, round {rung + 1} of {len(RUNGS)}, {steps} steps"
                 try:
-                    made = self.trainer.attempt(lesson, self.write, said, making[plan.key])
+                    made = self.trainer.attempt(job, self.write, said, making[plan.key])
                 except OutOfTime:
                     self.case.console.note(f"no time left for more training (limit {self.case.wanted.seconds:.0f} s)")
                     return
                 if made is not None:
-                    starts[plan.key] = self.trained[made.name] = lesson.trained
+                    starts[plan.key] = self.trained[made.name] = job.trained
                     here.append(made)
                     tried.append(made)
             field = sorted(here, key=lambda j: j.apart)
 
-    def able(self, tried: Sequence[Judged]) -> list[Judged]:
+    def able(self, tried: Sequence[Evaluation]) -> list[Evaluation]:
         """The plans that may be trained."""
-        within = [j for j in timed_alike(tried) if not j.steps and not self.case.bounds.over(j.mb, j.timing.ms, None)]
-        return [j for j in within if self.bench.maker.narrowed(j.plan)]
+        within = [j for j in share_timings(tried) if not j.steps and not self.case.bounds.over(j.mb, j.timing.ms, None)]
+        return [j for j in within if self.bench.maker.needs_narrowing(j.plan)]
 
     def work(self, plan: Plan) -> Path:
         """Where a plan's trainings lie."""
@@ -78,9 +78,9 @@ class Healing:
             self.bench.maker.save_narrow(plan, folder, data_note(self.case.table))
         return folder
 
-    def write(self, lesson: Lesson, model: Model) -> None:
+    def write(self, job: TrainingJob, model: Model) -> None:
         """The rest of the plan done to what was trained, and the file."""
-        bench, steps = self.bench, lesson.before + lesson.steps
-        folder = lesson.folder / FITTED
+        bench, steps = self.bench, job.before + job.steps
+        folder = job.folder / FITTED
         how = f"after {steps} steps of recovery training (distillation)"
-        bench.maker.write(lesson.plan, bench.serving, folder, data_note(self.case.table), narrow=model, how=how)
+        bench.maker.write(job.plan, bench.serving, folder, data_note(self.case.table), narrow=model, how=how)

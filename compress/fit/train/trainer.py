@@ -16,7 +16,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
 from compress.fit import report
 from compress.fit.journal import Journal
-from compress.fit.make.evaluator import RECORD, Judge, Judged, judged_from
+from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, read_evaluation
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.modelfolder import folder as modelfolder
@@ -52,7 +52,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingJob:
     """One training. folder: of its run.  start: the model that is trained.  name: of what is judged.  steps: of this
     run.  before: steps that `start` had behind it.  more: further values of the recipe."""
 
@@ -71,8 +71,8 @@ class Lesson:
         return self.folder / "student"
 
 
-Writer = Callable[[Lesson, Model], None]
-"""Gets a trained model and writes the folder that is judged, FITTED in that of the lesson."""
+Writer = Callable[[TrainingJob, Model], None]
+"""Gets a trained model and writes the folder that is evaluated, FITTED in that of the job."""
 
 
 class OutOfTime(Exception):  # noqa: N818 - not an error: the time that was given is over
@@ -82,56 +82,56 @@ class OutOfTime(Exception):  # noqa: N818 - not an error: the time that was give
 class Trainer:
     """Trains plans inside a fit. seconds_a_step: the most that a step took so far; None before the first."""
 
-    def __init__(self, case: Case, judge: Judge, journal: Journal) -> None:
-        self.case, self.judge, self.journal = case, judge, journal
+    def __init__(self, case: Case, evaluator: Evaluator, journal: Journal) -> None:
+        self.case, self.evaluator, self.journal = case, evaluator, journal
         self.seconds_a_step: float | None = None
 
-    def train(self, lesson: Lesson, write: Writer, said: str, making: float) -> Judged:
-        """Train, write, judge; what was judged before is not made again.
+    def train(self, job: TrainingJob, write: Writer, said: str, making: float) -> Evaluation:
+        """Train, write, evaluate; what was evaluated before is not made again.
 
         said: where this training stands among the others.  making: seconds that writing and judging a plan take.
         Raises OutOfTime, Stopped where a signal asked for it, and UserError where the run failed.
         """
-        case, told = self.case, lesson.folder / RECORD
-        fitted = lesson.folder / FITTED
-        if told.is_file() and not atomic.verify_folder(fitted) and not atomic.verify_folder(lesson.trained):
-            made = judged_from(told, fitted)
-            self.judge.remember(made.timing)
+        case, told = self.case, job.folder / RECORD
+        fitted = job.folder / FITTED
+        if told.is_file() and not atomic.verify_folder(fitted) and not atomic.verify_folder(job.trained):
+            made = read_evaluation(told, fitted)
+            self.evaluator.remember(made.timing)
             case.console.note(f"{made.name}: already evaluated")
             return made
-        if case.clock.late(making + lesson.steps * (self.seconds_a_step or 0.0)):
+        if case.clock.late(making + job.steps * (self.seconds_a_step or 0.0)):
             raise OutOfTime
         begun = time.monotonic()
         case.console.note(said)
-        self._run(lesson)
-        model = modelfolder.load_model(lesson.trained, device=case.options.device).model.eval()
-        write(lesson, model)
-        made = self.judge.judge(lesson.name, lesson.plan, fitted, begun, lesson.before + lesson.steps)
+        self._run(job)
+        model = modelfolder.load_model(job.trained, device=case.options.device).model.eval()
+        write(job, model)
+        made = self.evaluator.evaluate(job.name, job.plan, fitted, begun, job.before + job.steps)
         made.write(told)
-        settings = {f"training.{key}": value for key, value in lesson.settings.as_json().items()}
-        self.journal.record(lesson.folder, made, **settings)
+        settings = {f"training.{key}": value for key, value in job.settings.as_json().items()}
+        self.journal.record(job.folder, made, **settings)
         case.console.note(f"{made.name}: {report.figures_of(case.metric, made)}")
         return made
 
-    def _run(self, lesson: Lesson) -> None:
+    def _run(self, job: TrainingJob) -> None:
         """The training itself, up to the end of the fit's time; one that was stopped goes on at its last step."""
         case, begun = self.case, time.monotonic()
         assert case.recipe.data is not None
         said = {
             "seed": case.recipe.seed,
             "data": {**case.recipe.data.model_dump(mode="json"), "max_length": case.max_length},
-            "stages.0.student": {"model": str(lesson.start)},
+            "stages.0.student": {"model": str(job.start)},
             "stages.0.control": False,
             "stages.0.checks": "off",
-            "stages.0.training.steps": lesson.steps,
+            "stages.0.training.steps": job.steps,
             "stages.0.training.epochs": None,
             "teacher": str(case.source),
-            **lesson.settings.overrides(),
-            **lesson.more,
+            **job.settings.overrides(),
+            **job.more,
         }
         overrides = tuple(Override(key, value, "--train") for key, value in said.items())
         options = dataclasses.replace(
-            case.options, output=lesson.folder, overrides=overrides, resume=lesson.folder.exists(), runtime=None,
+            case.options, output=job.folder, overrides=overrides, resume=job.folder.exists(), runtime=None,
             onnx=False, json=False,
         )  # fmt: skip
         # Its tables and lines are not what the fit was run for: stdout is the fit's own.
@@ -147,13 +147,13 @@ class Trainer:
             if case.clock.stop.requested is None:
                 raise OutOfTime from None
             raise
-        took = (time.monotonic() - begun) / lesson.steps
+        took = (time.monotonic() - begun) / job.steps
         self.seconds_a_step = max(self.seconds_a_step or 0.0, took)
 
-    def attempt(self, lesson: Lesson, write: Writer, said: str, making: float) -> Judged | None:
+    def attempt(self, job: TrainingJob, write: Writer, said: str, making: float) -> Evaluation | None:
         """As `train`; None, and a warning, where the run failed: what was found before must not be lost by it."""
         try:
-            return self.train(lesson, write, said, making)
+            return self.train(job, write, said, making)
         except UserError as error:
-            self.case.console.warn(f"{lesson.name} failed and is skipped: {error.line()}")
+            self.case.console.warn(f"{job.name} failed and is skipped: {error.line()}")
             return None

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.errors import ExitCode, UserError, printable
-from compress.fit.make.evaluator import Judged
+from compress.fit.make.evaluator import Evaluation
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
-from compress.fit.train.recovery import Healing
-from compress.fit.train.trainer import Lesson, OutOfTime, Settings
+from compress.fit.train.recovery import RecoveryTraining
+from compress.fit.train.trainer import OutOfTime, Settings, TrainingJob
 from compress.modelfolder import folder as modelfolder
 from compress.tracking.names import redact
 
@@ -86,7 +86,9 @@ class Trials:
     """A study, as one process of it sees it. count: trials of the whole study.  url: None: a journal in the fit's own
     folder.  steps: of a trial, at most."""
 
-    def __init__(self, case: Case, folder: Path, healing: Healing, count: int, url: str | None, steps: int) -> None:
+    def __init__(
+        self, case: Case, folder: Path, healing: RecoveryTraining, count: int, url: str | None, steps: int
+    ) -> None:
         self.case, self.healing, self.count, self.steps = case, healing, count, steps
         self.url = url or JOURNAL + str(folder / JOURNAL_FILE)
         self.where = f"{socket.gethostname()}:{folder.resolve()}"
@@ -99,7 +101,7 @@ class Trials:
         told += [case.max_length, self.steps]
         return f"compress-fit-{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]}"
 
-    def run(self, tried: list[Judged]) -> None:
+    def run(self, tried: list[Evaluation]) -> None:
         """Trials until the study has enough of them; each judged model is added to those `tried`.
 
         Raises Stopped where a signal asked for it: the trial is marked as failed then, and waits to be run again.
@@ -113,7 +115,7 @@ class Trials:
         self._recover(study)
         first = {key: value for key, value in Settings().as_json().items() if key in self._searched()}
         study.enqueue_trial({**first, "steps": self.steps}, skip_if_exists=True)
-        while self.done(study) < self.count:
+        while self.count_finished(study) < self.count:
             trial = study.ask()
             trial.set_user_attr(WHERE, self.where)
             try:
@@ -133,11 +135,11 @@ class Trials:
         self._tell(study)
 
     @staticmethod
-    def done(study: optuna.Study) -> int:
+    def count_finished(study: optuna.Study) -> int:
         """Trials that came to an end: finished, given up, or failed by themselves."""
         return sum(t.state.name in ("COMPLETE", "PRUNED") or REASON in t.user_attrs for t in study.trials)
 
-    def _plan(self, study: optuna.Study, tried: list[Judged]) -> Plan | None:
+    def _plan(self, study: optuna.Study, tried: list[Evaluation]) -> Plan | None:
         """The plan that whoever began the study chose: of those that may be trained the one that healed best."""
         if PLAN not in study.user_attrs:
             able = {j.plan.key for j in self.healing.able(tried)}
@@ -175,7 +177,7 @@ class Trials:
         steps = trial.suggest_categorical("steps", list(dict.fromkeys([max(1, self.steps // 2), self.steps])))
         return Settings(**given), int(steps)
 
-    def _trial(self, trial: optuna.Trial, plan: Plan, tried: list[Judged]) -> float | None:
+    def _trial(self, trial: optuna.Trial, plan: Plan, tried: list[Evaluation]) -> float | None:
         """What it came to; None where its training failed. Raises TrialPruned and OutOfTime."""
         import optuna
 
@@ -187,9 +189,9 @@ class Trials:
         for rung, share in enumerate(RUNGS):
             part = max(1, round(share * steps))
             name = f"trial {trial.number}, {before + part} steps"
-            lesson = Lesson(plan, work / f"rung-{rung}", start, name, part, before, settings)
+            job = TrainingJob(plan, work / f"rung-{rung}", start, name, part, before, settings)
             told = f"trial {trial.number} of {self.count}, round {rung + 1} of {len(RUNGS)}: {_words(settings, steps)}"
-            made = self.healing.trainer.attempt(lesson, self.healing.write, told, 0.0)
+            made = self.healing.trainer.attempt(job, self.healing.write, told, 0.0)
             if made is None:
                 trial.set_user_attr(REASON, "its training failed")
                 return None
@@ -200,7 +202,7 @@ class Trials:
                     f"trial {trial.number} is stopped early: other trials were closer to the parent at this point"
                 )
                 raise optuna.TrialPruned
-            start, before = lesson.trained, before + part
+            start, before = job.trained, before + part
         assert made is not None
         trial.set_user_attr("folder", str(made.folder))
         return made.apart
@@ -214,7 +216,8 @@ class Trials:
         elsewhere = best.user_attrs.get(WHERE) != self.where
         there = f"; its folder is {best.user_attrs.get(WHERE)}, {best.user_attrs.get('folder')}" if elsewhere else ""
         self.case.console.note(
-            f"study {study.study_name}: {self.done(study)} trials; the best is {best.number}: {settings}{there}"
+            f"study {study.study_name}: {self.count_finished(study)} trials; the best is {best.number}: "
+            f"{settings}{there}"
         )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
-from compress.encoder.config.sharing import contiguous
+from compress.encoder.config.sharing import build_contiguous_groups
 from compress.errors import UserError
 from compress.modelfolder import fields as f
-from compress.modelfolder.family import pairs
+from compress.modelfolder.family import expand_weights_and_biases
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock, bert_embeddings
 
@@ -35,13 +35,15 @@ OTHER_CLASSES = {
 }
 HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "masked_lm": {
-        **pairs({"heads.mlm.dense": "predictions.dense", "heads.mlm.norm": "predictions.LayerNorm"}),
+        **expand_weights_and_biases(
+            {"heads.mlm.dense": "predictions.dense", "heads.mlm.norm": "predictions.LayerNorm"}
+        ),
         "heads.mlm.bias": "predictions.bias",
     },
-    "sentence_pair": pairs({"heads.pair.classifier": "sop_classifier.classifier"}),
-    "classification": pairs({"heads.task.classifier": "classifier"}),
-    "token_classification": pairs({"heads.task.classifier": "classifier"}),
-    "question_answering": pairs({"heads.task.classifier": "qa_outputs"}),
+    "sentence_pair": expand_weights_and_biases({"heads.pair.classifier": "sop_classifier.classifier"}),
+    "classification": expand_weights_and_biases({"heads.task.classifier": "classifier"}),
+    "token_classification": expand_weights_and_biases({"heads.task.classifier": "classifier"}),
+    "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
 }
 HELD = {"mlm": ("predictions.",), "pair": ("sop_classifier.",), "task": ("classifier.", "qa_outputs.")}
 COPIES = {
@@ -59,7 +61,7 @@ KEYS = {"classifier_dropout": "classifier_dropout_prob"}
 
 def layer_groups(layers: int, groups: int, inner: int) -> tuple[int, ...]:
     """The group of parameters of each of the layers x inner layers, numbered as they are stored."""
-    return tuple(group * inner + place for group in contiguous(layers, groups) for place in range(inner))
+    return tuple(group * inner + place for group in build_contiguous_groups(layers, groups) for place in range(inner))
 
 
 def layout(config: EncoderConfig) -> tuple[int, int, int] | None:
@@ -120,10 +122,10 @@ class Family(Stock):
         for group in range(found[1] * inner):
             theirs = f"{BODY}encoder.albert_layer_groups.{group // inner}.albert_layers.{group % inner}."
             modules |= {f"encoder.layers.{group}.{ours}": theirs + name for ours, name in LAYER.items()}
-        return bert_embeddings(BODY) | pairs(modules)
+        return bert_embeddings(BODY) | expand_weights_and_biases(modules)
 
     def pooler_names(self) -> dict[str, str]:
-        return pairs({"encoder.pooler.dense": f"{BODY}pooler"})
+        return expand_weights_and_biases({"encoder.pooler.dense": f"{BODY}pooler"})
 
     def read_heads(self, fields: Fields, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, HeadConfig]:
         """The sentence-order head has the task head's dropout."""

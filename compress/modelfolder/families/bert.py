@@ -8,14 +8,14 @@ from typing import Any
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError, printable
-from compress.modelfolder.family import pairs
+from compress.modelfolder.family import expand_weights_and_biases
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock
 
 BODY = "bert."
 HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "masked_lm": {
-        **pairs(
+        **expand_weights_and_biases(
             {
                 "heads.mlm.dense": "cls.predictions.transform.dense",
                 "heads.mlm.norm": "cls.predictions.transform.LayerNorm",
@@ -23,10 +23,10 @@ HEADS: Mapping[HeadKind, Mapping[str, str]] = {
         ),
         "heads.mlm.bias": "cls.predictions.bias",
     },
-    "sentence_pair": pairs({"heads.pair.classifier": "cls.seq_relationship"}),
-    "classification": pairs({"heads.task.classifier": "classifier"}),
-    "token_classification": pairs({"heads.task.classifier": "classifier"}),
-    "question_answering": pairs({"heads.task.classifier": "qa_outputs"}),
+    "sentence_pair": expand_weights_and_biases({"heads.pair.classifier": "cls.seq_relationship"}),
+    "classification": expand_weights_and_biases({"heads.task.classifier": "classifier"}),
+    "token_classification": expand_weights_and_biases({"heads.task.classifier": "classifier"}),
+    "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
 }
 HELD = {"mlm": ("cls.predictions.",), "pair": ("cls.seq_relationship.",), "task": ("classifier.", "qa_outputs.")}
 OTHER_CLASSES = {

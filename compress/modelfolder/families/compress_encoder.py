@@ -22,7 +22,7 @@ from compress.modelfolder.family import Description, Shapes
 from compress.modelfolder.fields import Fields
 
 
-def tied_copies(config: EncoderConfig) -> dict[str, str]:
+def list_tied_copies(config: EncoderConfig) -> dict[str, str]:
     """Name that a shared tensor would have in a layer that reads it → its name in the layer that holds it.
 
     Files of ours never hold the first kind; one that another tool wrote may, and must agree with the second.
@@ -54,7 +54,7 @@ class Family(family.Family):
             raise UserError("encoder, heads and each head must be objects", where=fields.where)
         config = EncoderConfig.from_dict(encoder)
         built = {name: HeadConfig.from_dict(values) for name, values in heads.items()}
-        return Description(config, built, self.names(config, built), tied_copies(config))
+        return Description(config, built, self.names(config, built), list_tied_copies(config))
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
-from compress.modelfolder.family import layered, pairs, uneven
+from compress.modelfolder.family import describe_unsupported, expand_layers, expand_weights_and_biases
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock, bert_embeddings
 
@@ -25,12 +25,14 @@ LAYER = {
 }
 HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "masked_lm": {
-        **pairs({"heads.mlm.dense": "vocab_transform", "heads.mlm.norm": "vocab_layer_norm"}),
+        **expand_weights_and_biases({"heads.mlm.dense": "vocab_transform", "heads.mlm.norm": "vocab_layer_norm"}),
         "heads.mlm.bias": "vocab_projector.bias",
     },
-    "classification": pairs({"heads.task.pre_classifier": "pre_classifier", "heads.task.classifier": "classifier"}),
-    "token_classification": pairs({"heads.task.classifier": "classifier"}),
-    "question_answering": pairs({"heads.task.classifier": "qa_outputs"}),
+    "classification": expand_weights_and_biases(
+        {"heads.task.pre_classifier": "pre_classifier", "heads.task.classifier": "classifier"}
+    ),
+    "token_classification": expand_weights_and_biases({"heads.task.classifier": "classifier"}),
+    "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
 }
 HELD = {"mlm": ("vocab_",), "task": ("pre_classifier.", "classifier.", "qa_outputs.")}
 OTHER_CLASSES = {"Model": frozenset(), "ForMaskedLM": frozenset({"mlm"})}
@@ -68,7 +70,7 @@ class Family(Stock):
     def body_names(self, config: EncoderConfig) -> dict[str, str]:
         tables = bert_embeddings(BODY)
         del tables["encoder.embeddings.segment.weight"]
-        return tables | layered(LAYER, config.depth)
+        return tables | expand_layers(LAYER, config.depth)
 
     def encoder_values(self, fields: Fields) -> dict[str, Any]:
         fixed = fields.flag("sinusoidal_pos_embds")
@@ -81,7 +83,7 @@ class Family(Stock):
         return fields.number(key, least=0, below=1, default=default)
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
-        if (reason := uneven(config)) is not None:
+        if (reason := describe_unsupported(config)) is not None:
             return reason
         if config.segments:
             return "it has segment embeddings"

@@ -8,7 +8,7 @@ from typing import Any
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.modelfolder import fields as f
-from compress.modelfolder.family import pairs
+from compress.modelfolder.family import expand_weights_and_biases
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock
 
@@ -20,7 +20,7 @@ OTHER_CLASSES = {
 }
 HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "masked_lm": {
-        **pairs(
+        **expand_weights_and_biases(
             {
                 "heads.mlm.dense": "generator_predictions.dense",
                 "heads.mlm.norm": "generator_predictions.LayerNorm",
@@ -28,15 +28,17 @@ HEADS: Mapping[HeadKind, Mapping[str, str]] = {
         ),
         "heads.mlm.bias": "generator_lm_head.bias",
     },
-    "replaced_token": pairs(
+    "replaced_token": expand_weights_and_biases(
         {
             "heads.rtd.dense": "discriminator_predictions.dense",
             "heads.rtd.classifier": "discriminator_predictions.dense_prediction",
         }
     ),
-    "classification": pairs({"heads.task.dense": "classifier.dense", "heads.task.classifier": "classifier.out_proj"}),
-    "token_classification": pairs({"heads.task.classifier": "classifier"}),
-    "question_answering": pairs({"heads.task.classifier": "qa_outputs"}),
+    "classification": expand_weights_and_biases(
+        {"heads.task.dense": "classifier.dense", "heads.task.classifier": "classifier.out_proj"}
+    ),
+    "token_classification": expand_weights_and_biases({"heads.task.classifier": "classifier"}),
+    "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
 }
 HELD = {
     "mlm": ("generator_predictions.", "generator_lm_head."),
@@ -64,7 +66,7 @@ class Family(Stock):
         return super().encoder_values(fields) | {"embedding": width}
 
     def body_names(self, config: EncoderConfig) -> dict[str, str]:
-        projection = pairs({"encoder.embeddings.projection": f"{BODY}embeddings_project"})
+        projection = expand_weights_and_biases({"encoder.embeddings.projection": f"{BODY}embeddings_project"})
         return super().body_names(config) | (projection if config.width != config.hidden else {})
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:

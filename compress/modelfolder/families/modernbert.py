@@ -10,7 +10,7 @@ from typing import Any
 from compress.encoder.config.encoder import Activation, EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError, printable
 from compress.modelfolder import fields as f
-from compress.modelfolder.family import Shapes, layered, pairs, uneven
+from compress.modelfolder.family import Shapes, describe_unsupported, expand_layers, expand_weights_and_biases
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.heads import ACTIVATIONS
 from compress.modelfolder.stock import WORDS, Stock
@@ -38,7 +38,7 @@ LAYER = {
 TASK = {
     "heads.task.dense.weight": "head.dense.weight",
     "heads.task.norm.weight": "head.norm.weight",
-    **pairs({"heads.task.classifier": "classifier"}),
+    **expand_weights_and_biases({"heads.task.classifier": "classifier"}),
 }
 HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "masked_lm": {
@@ -88,7 +88,7 @@ class Family(Stock):
 
     def body_names(self, config: EncoderConfig) -> dict[str, str]:
         """The first layer has no norm before its attention; queries, keys and values are one tensor (`_all_fused`)."""
-        names = layered({**EMBEDDINGS, **LAYER}, config.depth, ("weight",))
+        names = expand_layers({**EMBEDDINGS, **LAYER}, config.depth, ("weight",))
         del names["encoder.layers.0.attention_norm.weight"]
         return names
 
@@ -155,7 +155,7 @@ class Family(Stock):
             return "its attention windows have different widths or global tokens"
         if len(set(_typed_bases(config))) > len(set(_types(config))):
             return "its layers of one type have different rotary bases"
-        return uneven(config, self.expresses) or self.head_objection(config, heads)
+        return describe_unsupported(config, self.expresses) or self.head_objection(config, heads)
 
     def head_objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
         if len(heads) > 1:

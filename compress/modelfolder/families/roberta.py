@@ -8,7 +8,7 @@ from typing import Any
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError
-from compress.modelfolder.family import pairs
+from compress.modelfolder.family import expand_weights_and_biases
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock
 
@@ -16,12 +16,14 @@ BODY = "roberta."
 OTHER_CLASSES = {"Model": frozenset(), "ForMaskedLM": frozenset({"mlm"})}
 HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "masked_lm": {
-        **pairs({"heads.mlm.dense": "lm_head.dense", "heads.mlm.norm": "lm_head.layer_norm"}),
+        **expand_weights_and_biases({"heads.mlm.dense": "lm_head.dense", "heads.mlm.norm": "lm_head.layer_norm"}),
         "heads.mlm.bias": "lm_head.bias",
     },
-    "classification": pairs({"heads.task.dense": "classifier.dense", "heads.task.classifier": "classifier.out_proj"}),
-    "token_classification": pairs({"heads.task.classifier": "classifier"}),
-    "question_answering": pairs({"heads.task.classifier": "qa_outputs"}),
+    "classification": expand_weights_and_biases(
+        {"heads.task.dense": "classifier.dense", "heads.task.classifier": "classifier.out_proj"}
+    ),
+    "token_classification": expand_weights_and_biases({"heads.task.classifier": "classifier"}),
+    "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
 }
 HELD = {"mlm": ("lm_head.",), "task": ("classifier.", "qa_outputs.")}
 COPIES = {

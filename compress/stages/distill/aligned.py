@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher
-from compress.data.batches.paired import beside
+from compress.data.batches.paired import get_teacher_batch
 from compress.training.module import StageModule
 
 LAYERED = ("hidden_states", "queries", "keys", "values")
@@ -26,8 +26,8 @@ class AlignedTeacher:
         self.teacher = teacher
 
     def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
-        """batch: carries the teacher's own (`PairedRows.carried`). Tokens of the output are those of that one."""
-        return self.teacher(beside(batch).batch, needs)
+        """batch: also holds that of the teacher (`PairedRows.add_teacher_batch`), whose tokens the output has."""
+        return self.teacher(get_teacher_batch(batch).batch, needs)
 
 
 class AlignedModule(StageModule):
@@ -40,11 +40,11 @@ class AlignedModule(StageModule):
         """Objective → number of things it averages over: spans, where it averages over tokens."""
         return super().counts(_seen(batch))
 
-    def compared(
+    def prepare_outputs(
         self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch
     ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
         """Both outputs on common spans."""
-        spans = beside(batch).spans
+        spans = get_teacher_batch(batch).spans
         if spans is None:
             return student, teacher, batch
         count = len(spans.begins)
@@ -53,7 +53,7 @@ class AlignedModule(StageModule):
 
 
 def _seen(batch: Batch) -> Batch:
-    spans = beside(batch).spans
+    spans = get_teacher_batch(batch).spans
     return batch if spans is None else spans.batch(batch)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from compress.data.tables.table import Rows, Table, counted
+from compress.data.tables.table import Rows, Table, format_count
 from compress.data.tasks import task_of
 from compress.data.text.rewording import Passage, copies, passages
 from compress.data.text.tokenizer import Tokenizer
@@ -16,7 +16,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import load_model
 from compress.modelfolder.resolve import resolve
 from compress.stages.distill.augmentation_spec import AugmentationSpec
-from compress.stages.distill.candidates import Neighbours, Predictions, Words, stored
+from compress.stages.distill.candidates import Neighbours, Predictions, Words, load_or_predict
 from compress.stages.shared.stage import StageContext, task_max_length
 
 WHERE = "augmentation.model"
@@ -44,7 +44,7 @@ def no_masked_lm(name: str) -> UserError:
     )
 
 
-def augmented(spec: AugmentationSpec, table: Table, context: StageContext, folder: Path) -> Rows:
+def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, folder: Path) -> Rows:
     """Copies of the table's training rows, labelled as the spec says; told in a line.
 
     folder: of the model that gives the words. Raises UserError when no word of these texts can be replaced, Stopped
@@ -62,14 +62,15 @@ def augmented(spec: AugmentationSpec, table: Table, context: StageContext, folde
         )
     share = made.replaced / max(1, made.words)
     context.say(
-        f"augmentation: {len(made.source):,} copies of {counted(len(rows), 'text')}, {share:.0%} of the replaceable "
-        f"words "
-        f"replaced ({spec.method}, {folder.name})"
+        f"augmentation: {len(made.source):,} copies of {format_count(len(rows), 'text')}, {share:.0%} of the "
+        f"words replaced ({spec.method}, {folder.name})"
     )
     if spec.keep_labels:
         return made.rows(rows, rows.labels[made.source])
     names = list(table.label_names)
-    return made.rows(rows, task_of(table.task, table.settings).unlabelled(made.columns, len(made.source), names))
+    return made.rows(
+        rows, task_of(table.task, table.settings).make_missing_labels(made.columns, len(made.source), names)
+    )
 
 
 def _candidates(
@@ -93,6 +94,6 @@ def _candidates(
     mark = [modelfolder.fingerprint(folder), spec.candidates, length, context.precision, context.device]
     with context.workshop.progress(f"{context.folder.name}: words expected", len(found)) as progress:
         how = {"update": progress.update, "stop": context.workshop.stop, "say": context.say}
-        rows = iter(stored(found, predictions, mark, **how).tolist())
+        rows = iter(load_or_predict(found, predictions, mark, **how).tolist())
     for p in found:
         yield [words.tell(ids) for ids in islice(rows, len(p.places))]

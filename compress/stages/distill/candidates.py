@@ -46,11 +46,11 @@ class Words:
         special = set(tokenizer.special_ids.tolist()) | {tokenizer.specials.get("unk", NONE)}
         named = {i: tokenizer.decode([i]).strip() for i in sorted(tokenizer.vocabulary.values()) if i not in special}
         told = {i: word for i, word in named.items() if word.isalpha()}
-        pieces = self.pieces(list(told.values()))
+        pieces = self.tokenize(list(told.values()))
         self.surfaces = {i: word for (i, word), p in zip(told.items(), pieces, strict=True) if p.tolist() == [i]}
         self.ids = np.array(sorted(self.surfaces), dtype=np.int64)
 
-    def pieces(self, words: Sequence[str]) -> list[np.ndarray]:
+    def tokenize(self, words: Sequence[str]) -> list[np.ndarray]:
         """Of each word, as it is cut within a text."""
         first = len(self.tokenizer.encode_plain([BEFORE], words=False).ids)
         made = self.tokenizer.encode_plain([f"{BEFORE} {word}" for word in words], words=False)
@@ -83,7 +83,7 @@ class Neighbours:
 
     def _learn(self, asked: list[str]) -> None:
         unknown = self.words.tokenizer.specials.get("unk", NONE)
-        pieces = self.words.pieces(asked)
+        pieces = self.words.tokenize(asked)
         means = torch.stack(
             [self._table[torch.from_numpy(p.astype(np.int64))].mean(0) if len(p) else self._table[0] for p in pieces]
         )
@@ -182,7 +182,7 @@ def _others(ids: np.ndarray, word: str, words: Words) -> np.ndarray:
 # --- on the disk ------------------------------------------------------------------------------------------------
 
 
-def stored(
+def load_or_predict(
     found: Sequence[Passage],
     predictions: Predictions,
     mark: Sequence[object],

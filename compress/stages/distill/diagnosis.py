@@ -24,9 +24,9 @@ from compress.errors import UserError
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.distill.checks._check import Course, Finding, Start
 from compress.stages.distill.checks.still_projections import matrices
-from compress.stages.distill.probe import Asked, Carried, CorpusProbe, Probe, TaskProbe
+from compress.stages.distill.probe import AskedModel, Carried, CorpusProbe, Probe, TaskProbe
 from compress.stages.distill.spec import Spec
-from compress.stages.shared.stage import FINDINGS, Prepared, StageContext, task_max_length
+from compress.stages.shared.stage import FINDINGS, PreparedStage, StageContext, task_max_length
 from compress.tracking import TrackedRun
 from compress.training.module import StageModule
 from compress.training.precision import autocast
@@ -49,7 +49,7 @@ class Diagnosis:
     def examine(self) -> None:
         """Run the checks that need no training. Raises UserError for a finding with which going on makes no sense."""
         for check in self._checks:
-            finding = check.before(self.start)
+            finding = check.check_start(self.start)
             if finding is not None and finding.stops and self.start.spec.checks == "stop":
                 raise UserError(finding.text, where=f"check {finding.check}", do=finding.do)
             self._add(finding)
@@ -71,7 +71,7 @@ class Diagnosis:
         `step`. Returns what was read, to be kept in the history. Called in evaluation mode, without gradient."""
         start = self.start
         assert isinstance(module, StageModule)
-        ours = start.probe.ask(cast(Asked, module.student))
+        ours = start.probe.ask(cast(AskedModel, module.student))
         reading = self._reading(module, ours)
         step = float(history[-1]["step"])
         if step == 0:  # nothing has moved yet
@@ -82,7 +82,7 @@ class Diagnosis:
         known = {finding.check for finding in self.findings}
         for check in self._checks:
             if check.kind not in known:
-                self._add(check.during(course))
+                self._add(check.check_progress(course))
         return reading
 
     def close(self, folder: Path) -> None:
@@ -96,7 +96,7 @@ class Diagnosis:
         """The probe's figures, and the losses on the fixed training rows."""
         start = self.start
         alike = {} if start.theirs is None else start.probe.compare(ours, start.theirs)
-        values = measured(module, self.seen, self.context)
+        values = measure_objectives(module, self.seen, self.context)
         total = sum(module.weights[name] * value for name, value in values.items())
         return {**alike, "probe_loss": total, **{f"probe/{name}": value for name, value in values.items()}}
 
@@ -113,15 +113,15 @@ class Diagnosis:
         self._log.tags({f"compress.finding.{finding.check}": finding.line})
 
 
-def diagnosed_task(
+def diagnose_task(
     spec: Spec,
     context: StageContext,
-    prepared: Prepared,
+    prepared: PreparedStage,
     table: Table,
     loaded: LoadedModel,
-    teacher: Asked | None,
+    teacher: AskedModel | None,
     carried: Carried | None = None,
-) -> Prepared:
+) -> PreparedStage:
     """The stage with its checks, on the table's validation rows. loaded: whose tokenizer reads them.  teacher: one that
     answers any batch, or any that carries what it reads: `carried`."""
     if spec.checks == "off":
@@ -132,9 +132,14 @@ def diagnosed_task(
     return _diagnosed(spec, context, prepared, probe, teacher, table)
 
 
-def diagnosed_corpus(
-    spec: Spec, context: StageContext, prepared: Prepared, held_out: BatchSource, vocabulary: int, teacher: Asked | None
-) -> Prepared:
+def diagnose_corpus(
+    spec: Spec,
+    context: StageContext,
+    prepared: PreparedStage,
+    held_out: BatchSource,
+    vocabulary: int,
+    teacher: AskedModel | None,
+) -> PreparedStage:
     """The stage with its checks, on hidden pieces of held-out text."""
     if spec.checks == "off":
         return prepared
@@ -146,11 +151,11 @@ def diagnosed_corpus(
 def _diagnosed(
     spec: Spec,
     context: StageContext,
-    prepared: Prepared,
+    prepared: PreparedStage,
     probe: Probe,
-    teacher: Asked | None,
+    teacher: AskedModel | None,
     table: Table | None,
-) -> Prepared:
+) -> PreparedStage:
     module, source = prepared.module, prepared.source
     assert isinstance(module, StageModule)
     assert source is not None
@@ -161,7 +166,7 @@ def _diagnosed(
         module=module,
         probe=probe,
         teacher=teacher,
-        ours=probe.ask(cast(Asked, module.student)),
+        ours=probe.ask(cast(AskedModel, module.student)),
         theirs=None if teacher is None else probe.ask(teacher),
         projections=matrices(module.objectives),
         steps=prepared.total_steps(),
@@ -185,7 +190,7 @@ def _first_rows(source: BatchSource, device: str) -> list[Batch]:
     return found
 
 
-def measured(module: StageModule, batches: Sequence[Batch], context: StageContext) -> dict[str, float]:
+def measure_objectives(module: StageModule, batches: Sequence[Batch], context: StageContext) -> dict[str, float]:
     """Objective → its mean over these batches, as the module is (evaluation mode: without dropout)."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}

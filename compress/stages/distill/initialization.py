@@ -14,7 +14,7 @@ from compress.contracts import Batch
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.shapes import resized
+from compress.encoder.config.shapes import resize_config
 from compress.encoder.config.sparsity import dense, is_sparse
 from compress.encoder.infer.statistics import collect
 from compress.encoder.modules.model import Model
@@ -25,7 +25,7 @@ from compress.modelfolder.folder import FolderInfo, LoadedModel, load_model
 from compress.modelfolder.resolve import resolve
 from compress.stages.distill import layers
 from compress.stages.distill.student_spec import NARROWING, StudentSpec
-from compress.stages.shared.stage import Outline, StageContext, outline_of, require_folder
+from compress.stages.shared.stage import ModelShape, StageContext, read_shape, require_folder
 
 SAMPLE_ROWS = 1024
 SAMPLE_TOKENS = 4096  # of one batch
@@ -83,7 +83,7 @@ def origin(how: StudentSpec | None, context: StageContext, teacher: LoadedModel,
     return Origin(made, how, folder)
 
 
-def born(source: Origin, context: StageContext, head: str | None, sample: Sample) -> Model:
+def initialize_student(source: Origin, context: StageContext, head: str | None, sample: Sample) -> Model:
     """The student. sample: read by the ways of narrowing that look at real input. Raises UserError."""
     how, donor = source.how, source.donor
     if how is None:
@@ -116,9 +116,9 @@ def first_rows(examples: Examples, labelled: int, context: StageContext) -> Iter
     yield from (batch.to(context.device) for batch in evaluation_batches(few, SAMPLE_TOKENS))
 
 
-def outlined(how: StudentSpec, teacher: Outline) -> Outline:
+def plan_shape(how: StudentSpec, teacher: ModelShape) -> ModelShape:
     """What will be born, before any weights are read. Raises UserError for layers and widths that cannot be."""
-    donor = teacher if how.model is None else outline_of(resolve(how.model))
+    donor = teacher if how.model is None else read_shape(resolve(how.model))
     keep = layers.resolve(how, donor.depth)
     made = dataclasses.replace(donor, depth=len(keep))
     if donor.config is None or not how.names_widths():
@@ -144,7 +144,7 @@ def _resized(how: StudentSpec, config: EncoderConfig) -> EncoderConfig:
     """The config itself where no width is named: what its matrices are besides, thin or sparse, stays then."""
     if not how.names_widths():
         return config
-    return resized(
+    return resize_config(
         config, hidden=how.hidden, heads=how.heads, feed_forward=how.intermediate_size, embedding=how.embedding
     )
 

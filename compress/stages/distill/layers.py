@@ -10,7 +10,7 @@ from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import check_layer_map
 from compress.errors import UserError
-from compress.stages.distill.matching import most_alike
+from compress.stages.distill.matching import match_layers
 from compress.stages.distill.student_spec import StudentSpec
 
 
@@ -66,7 +66,7 @@ def sentence(layers: Sequence[int], depth: int, donor: str = "teacher") -> str:
     return f"layer map (student layers from {donor}, which has 0..{depth - 1}): {pairs}; not used: {left}"
 
 
-def compared(
+def resolve_compared_layers(
     rule: str | Sequence[int | tuple[int, int]],
     student: Model,
     teacher: Model,
@@ -101,7 +101,7 @@ def compared(
             )
         pairs = tuple(enumerate(copied))
     elif rule == layer_maps.MEASURED:
-        pairs = most_alike(student, teacher, batches())
+        pairs = match_layers(student, teacher, batches())
     else:
         pairs = layer_maps.resolve(rule, *depths)
     return ModelPair(student.config, teacher.config, pairs, choice)

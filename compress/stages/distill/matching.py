@@ -14,7 +14,7 @@ from evaluation.representation.cka import LayerCKA
 TOKENS = 8192  # 32 minibatches of CKA; more would cost passes of both models
 
 
-def most_alike(student: Model, teacher: Model, batches: Iterable[Batch]) -> Pairs:
+def match_layers(student: Model, teacher: Model, batches: Iterable[Batch]) -> Pairs:
     """(student layer, teacher layer with the highest debiased linear CKA over real tokens), for every student layer."""
     cka, seen = LayerCKA(), 0
     was = student.training

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.data.batches.batches import evaluation_batches, in_order
+from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows, Table
-from compress.data.task import Scored
+from compress.data.task import ScoredAnswers
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.training.precision import Resolved, autocast
@@ -29,7 +29,7 @@ CELLS = 16_000_000
 """Of the logits that are kept: 64 MB in fp32."""
 TOKENS = 8192
 
-Asked = Callable[[Batch, Needs], EncoderOutput]
+AskedModel = Callable[[Batch, Needs], EncoderOutput]
 Carried = Callable[[Rows, Examples], Callable[[Batch], Batch]]
 """(rows, what the student reads of them) → gives batches of them what a teacher with another tokenizer reads."""
 
@@ -48,20 +48,20 @@ class Probe(ABC):
         self.precision: Resolved = precision
         self.device = torch.device(device)
 
-    def ask(self, model: Asked) -> np.ndarray:
+    def ask(self, model: AskedModel) -> np.ndarray:
         """(N, C) float32: what a model answers."""
         return self._gathered([self._answers(model, batch) for batch in self.batches])
 
-    def sample(self, model: Asked) -> np.ndarray:
+    def sample(self, model: AskedModel) -> np.ndarray:
         """What it answers to the first batch alone."""
         return self._answers(model, self.batches[0])
 
-    def _answers(self, model: Asked, batch: Batch) -> np.ndarray:
+    def _answers(self, model: AskedModel, batch: Batch) -> np.ndarray:
         with torch.no_grad(), autocast(self.precision, self.device):
             return self._read(model, batch).float().cpu().numpy()
 
     @abstractmethod
-    def _read(self, model: Asked, batch: Batch) -> torch.Tensor: ...
+    def _read(self, model: AskedModel, batch: Batch) -> torch.Tensor: ...
 
     @abstractmethod
     def _gathered(self, parts: Sequence[np.ndarray]) -> np.ndarray: ...
@@ -113,21 +113,21 @@ class TaskProbe(Probe):
     def what(self) -> str:
         return f"{len(self.rows):,} {self.kind} rows"
 
-    def _read(self, model: Asked, batch: Batch) -> torch.Tensor:
+    def _read(self, model: AskedModel, batch: Batch) -> torch.Tensor:
         logits = model(batch, Needs(logits=True)).logits
         assert logits is not None
         return logits
 
     def _gathered(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         rows = [batch.row_ids.cpu().numpy() for batch in self.batches]
-        return in_order(self.examples, zip(rows, parts, strict=True))
+        return restore_order(self.examples, zip(rows, parts, strict=True))
 
     def compare(self, ours: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
         alike = self.task.compare(ours, theirs, self.names, self.examples, self.rows)
         every = np.ones((1, alike.rows))
         return {name: float(figure(every)[0]) for name, figure in alike.figures.items()} | dict(alike.values)
 
-    def scored(self, answers: np.ndarray) -> Scored:
+    def score_answers(self, answers: np.ndarray) -> ScoredAnswers:
         """How good the answers are."""
         return self.task.score(answers, self.names, self.examples, self.rows)
 
@@ -155,7 +155,7 @@ class CorpusProbe(Probe):
     def what(self) -> str:
         return f"{sum(len(_labels(b)) for b in self.batches):,} masked tokens of held-out text"
 
-    def _read(self, model: Asked, batch: Batch) -> torch.Tensor:
+    def _read(self, model: AskedModel, batch: Batch) -> torch.Tensor:
         vocabulary = model(batch, Needs(mlm="masked")).vocabulary
         assert vocabulary is not None
         return vocabulary.logits()

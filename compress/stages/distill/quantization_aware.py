@@ -9,8 +9,8 @@ from torch import Tensor
 
 from compress.contracts import Batch
 from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.integers.convert import calibrate, moving, planned, quantized
-from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.integers.convert import calibrate, list_moving_ranges, plan_quantization, quantize_model
+from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layers import Attention
 from compress.encoder.modules.model import Model
@@ -23,7 +23,7 @@ FREEZE = 0.8
 """Share of the steps after which ranges stand still where the recipe does not say."""
 
 
-def rounded(student: Model, spec: Spec, context: StageContext, batches: Callable[[], Iterable[Batch]]) -> Model:
+def add_quantizers(student: Model, spec: Spec, context: StageContext, batches: Callable[[], Iterable[Batch]]) -> Model:
     """The student with the quantizers that `spec.quantize` asks for, if any.
 
     batches: real input that its ranges start from. Raises UserError for a student that is quantized already, ranges
@@ -31,12 +31,12 @@ def rounded(student: Model, spec: Spec, context: StageContext, batches: Callable
     """
     if spec.quantize is not None:
         refuse_quantized(student.config, "quantizing it again", "the student")
-        student = quantized(student, planned(spec.quantize, student, "quantize.rules"), "the student")
+        student = quantize_model(student, plan_quantization(spec.quantize, student, "quantize.rules"), "the student")
         if spec.student is not None:
             _refuse_fixed(student)
         read = calibrate(student, batches(), context.workshop.stop)
         observed = f", ranges initialized on {read:,} training texts" if read else ""
-        count = len(quantized_modules(student))
+        count = len(list_quantized_modules(student))
         context.say(
             f"quantization-aware training: {count} of the student's matrices and tables are quantized{observed}"
         )
@@ -50,7 +50,7 @@ def rounded(student: Model, spec: Spec, context: StageContext, batches: Callable
     return student
 
 
-def with_dropout(student: Model, p: float | None) -> Model:
+def set_dropout(student: Model, p: float | None) -> Model:
     """The student itself, which drops this share while it trains; None: as it did. Its config stays what it was."""
     if p is not None:
         for module in student.modules():
@@ -62,7 +62,7 @@ def with_dropout(student: Model, p: float | None) -> Model:
 
 
 def _refuse_fixed(student: Model) -> None:
-    for name, module in quantized_modules(student).items():
+    for name, module in list_quantized_modules(student).items():
         quantizer: Any = getattr(module, "input_quantizer", None)
         if quantizer is None or not quantizer.calibrated or quantizer.moves or any(quantizer.parameters()):
             continue
@@ -75,7 +75,7 @@ def _refuse_fixed(student: Model) -> None:
 
 
 class Ranges:
-    """Ranges that follow the batches, until they stand still. A `Companion` of the student's training.
+    """Ranges that follow the batches, until they stand still. A `Regularizer` of the student's training.
 
     While they move, the weights chase them; the last share of the steps trains with those that are deployed
     (1712.05877 §3).
@@ -85,8 +85,8 @@ class Ranges:
 
     def __init__(self, student: Model, spec: Spec) -> None:
         """Raises UserError where several processes train: each would follow its own rows."""
-        modules: dict[str, Any] = dict(quantized_modules(student))
-        names = moving(student)
+        modules: dict[str, Any] = dict(list_quantized_modules(student))
+        names = list_moving_ranges(student)
         self.quantizers = [modules[name].input_quantizer for name in names]
         self.share = FREEZE if spec.freeze_ranges is None else spec.freeze_ranges
         if not names and spec.freeze_ranges is not None:

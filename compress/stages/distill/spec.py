@@ -122,7 +122,7 @@ class Spec(StageSpec):
         """Whether an objective reads vocabulary logits, which models without a masked-LM head do not have."""
         return any(build("compress.objectives", row).student_needs.mlm is not None for row in self.objectives)
 
-    def masking_or_default(self) -> MaskingSpec:
+    def get_masking(self) -> MaskingSpec:
         return self.masking or MaskingSpec()
 
     @field_validator("objectives")
@@ -162,7 +162,7 @@ class Spec(StageSpec):
             raise ValueError(
                 f"{wrong[0]} requires level: {'task_specific' if corpus else 'general'}, found {self.level}"
             )
-        self.masking_or_default().check_noise(self.noise)
+        self.get_masking().check_noise(self.noise)
         if self.cache is not None:
             self._cacheable(self.cache)
         return self
@@ -173,7 +173,7 @@ class Spec(StageSpec):
             raise ValueError(
                 "typo noise changes the text every epoch, so teacher outputs cannot be cached; remove noise or cache"
             )
-        strategy = self.masking_or_default().strategy
+        strategy = self.get_masking().strategy
         if self.level == "general" and strategy != "static":
             raise ValueError(
                 f"{strategy} masking masks other tokens in each epoch, so teacher outputs cannot be cached; set "

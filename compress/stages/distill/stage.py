@@ -24,24 +24,24 @@ from compress.modelfolder.folder import FolderMeta, LoadedModel, load_model
 from compress.objectives._layers import Layerwise
 from compress.stages.distill import initialization, layers
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
-from compress.stages.distill.augmentation import augmented, model_folder, no_masked_lm
-from compress.stages.distill.cache.source import Lesson, Teaching, teaching
-from compress.stages.distill.diagnosis import diagnosed_corpus, diagnosed_task
-from compress.stages.distill.quantization_aware import Ranges, rounded, with_dropout
+from compress.stages.distill.augmentation import augment_rows, model_folder, no_masked_lm
+from compress.stages.distill.cache.source import TeacherSetup, TeachingJob, set_up_teacher
+from compress.stages.distill.diagnosis import diagnose_corpus, diagnose_task
+from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.stage import (
-    Finished,
-    Outline,
-    Prepared,
+    ModelShape,
+    PreparedStage,
     StageContext,
+    StageOutput,
     TaskData,
     check_same_labels,
     folder_meta,
     require_folder,
-    spread,
+    sample_batches,
     task_choice,
     task_max_length,
     task_validation,
@@ -56,7 +56,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         recipe, corpus = self.context.recipe, self.spec.level == "general"
         donor = general if corpus else teacher
         where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)
@@ -65,7 +67,7 @@ class Stage:
         check_length(block.max_length, donor.positions, where=where)
         self._check_augmentation(general)
         if self.spec.student is not None:
-            made = initialization.outlined(self.spec.student, donor)
+            made = initialization.plan_shape(self.spec.student, donor)
         elif start is None:
             return None
         else:
@@ -81,7 +83,7 @@ class Stage:
             check_comparable(self.spec, self._built(), student, "the teacher of this stage")
         return made
 
-    def _check_augmentation(self, general: Outline | None) -> None:
+    def _check_augmentation(self, general: ModelShape | None) -> None:
         """Raise UserError, before any stage has run, for a model that cannot say what else a word could be."""
         asked = self.spec.augmentation
         if asked is None:
@@ -105,7 +107,7 @@ class Stage:
         what = "corpus" if s.level == "general" else "task"
         return [f"distil on the {what}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Student, teacher, rows (task-specific) or blocks of text (general), and the objectives to train with.
 
         Raises UserError where student, teacher, tokenizers, labels or lengths do not fit each other, and where an
@@ -129,7 +131,7 @@ class Stage:
 
     # --- on a corpus ------------------------------------------------------------------------------------------
 
-    def _corpus(self) -> Prepared:
+    def _corpus(self) -> PreparedStage:
         c, spec = self.context, self.spec
         reads = spec.reads_vocabulary()
         what = "a pretrained encoder as teacher" + (", with a masked-LM head" if reads else "")
@@ -146,7 +148,7 @@ class Stage:
         assert c.recipe.corpus is not None
         length = c.recipe.corpus.max_length
         check_length(length, teacher.config.max_positions, where="corpus.max_length")
-        masking = spec.masking_or_default()
+        masking = spec.get_masking()
 
         def batches(split: str) -> BatchSource:
             return corpus_batches(
@@ -156,24 +158,24 @@ class Stage:
         # What is kept of the teacher is kept for one text: runs of all seeds hide the same pieces then.
         masks = None if spec.cache is None else 0
         source = batches("train")
-        student = initialization.born(begun, c, head, lambda: self._sample(source))
-        student = with_dropout(rounded(student, spec, c, lambda: self._first(source)), spec.dropout)
+        student = initialization.initialize_student(begun, c, head, lambda: self._sample(source))
+        student = set_dropout(add_quantizers(student, spec, c, lambda: self._first(source)), spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         fingerprint = modelfolder.fingerprint(folder)
         live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
         taught = self._teaching(teacher, fingerprint, objectives, source, tokenizer.vocabulary_sha, length, live)
         tying = Tying(spec, student, c)
-        prepared = Prepared(
-            finish=lambda: Finished(
-                tying.kept(),
+        prepared = PreparedStage(
+            finish=lambda: StageOutput(
+                tying.finish_student(),
                 begun.tokenizer_files,
                 self._noted(folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus), student),
             ),
-            module=StageModule(student, objectives, taught.teacher, [*tying.companions, Ranges(student, spec)]),
+            module=StageModule(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
             opening=taught.opening,
             source=source,
             plan=spec.training,
-            validate=None if head is None else tying.validating(corpus_validation(batches("validation"), c)),
+            validate=None if head is None else tying.wrap_validation(corpus_validation(batches("validation"), c)),
             select=None if head is None else ("mlm_loss", "min"),
             identity={
                 "corpus": corpus.fingerprint,
@@ -181,16 +183,16 @@ class Stage:
                 "teacher": fingerprint,
             },
             params=self._params(student),
-            closing=tying.closing,
+            closing=tying.report_distances,
         )
         if head is None:
             return prepared
         asked = taught.teacher if spec.cache is None else live(c.precision)
-        return diagnosed_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, asked)
+        return diagnose_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, asked)
 
     # --- on the task ------------------------------------------------------------------------------------------
 
-    def _task(self) -> Prepared:
+    def _task(self) -> PreparedStage:
         c, spec = self.context, self.spec
         folder = require_folder(c.teacher, "a teacher with a task head", "--teacher", "distill")
         teacher = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
@@ -204,20 +206,24 @@ class Stage:
         more = None
         if spec.augmentation is not None:
             source_of_words = model_folder(spec.augmentation, folder, c.general_teacher)
-            more = augmented(spec.augmentation, table, c, source_of_words)
+            more = augment_rows(spec.augmentation, table, c, source_of_words)
             parents |= {"words of the augmentation": source_of_words}
         reader = begun.donor if alien else teacher
         data = TaskData.encode(table, reader, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
         source = data.source(spec.training, c.seed)
         labelled = len(table.split("train"))
-        student = initialization.born(begun, c, "task", lambda: initialization.first_rows(data.train, labelled, c))
-        student = rounded(student, spec, c, lambda: spread(data.train, labelled, self._calibration_rows(), c))
-        student = with_dropout(student, spec.dropout)
+        student = initialization.initialize_student(
+            begun, c, "task", lambda: initialization.first_rows(data.train, labelled, c)
+        )
+        student = add_quantizers(
+            student, spec, c, lambda: sample_batches(data.train, labelled, self._calibration_rows(), c)
+        )
+        student = set_dropout(student, spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         both = None
         if alien and self._asks_teacher():
             both = TwoTokenizers(table, reader, teacher, objectives, c)
-            paired = both.paired(data.rows, data.train)
+            paired = both.pair_rows(data.rows, data.train)
             both.tell(paired)
             source = PairedBatches(source, paired)
         fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
@@ -225,15 +231,15 @@ class Stage:
         length = task_max_length(c.recipe)
         taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
-        prepared = Prepared(
-            finish=lambda: Finished(
-                tying.kept(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
+        prepared = PreparedStage(
+            finish=lambda: StageOutput(
+                tying.finish_student(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
             ),
-            module=kind(student, objectives, taught.teacher, [*tying.companions, Ranges(student, spec)]),
+            module=kind(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
             opening=taught.opening,
             source=source,
             plan=spec.training,
-            validate=tying.validating(task_validation(data.validation, table, c)),
+            validate=tying.wrap_validation(task_validation(data.validation, table, c)),
             select=task_choice(table),
             identity={
                 "data": table.fingerprint,
@@ -241,10 +247,12 @@ class Stage:
                 "teacher": fingerprint,
             },
             params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
-            closing=tying.closing,
+            closing=tying.report_distances,
         )
         asked = taught.teacher if spec.cache is None else live(c.precision)
-        return diagnosed_task(spec, c, prepared, table, reader, asked, None if both is None else both.carried)
+        return diagnose_task(
+            spec, c, prepared, table, reader, asked, None if both is None else both.build_teacher_batches
+        )
 
     def _task_teacher(self, teacher: LoadedModel, precision: Precision, aligned: bool) -> Teacher:
         """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead.
@@ -278,13 +286,13 @@ class Stage:
         tokenizer: str,
         max_length: int,
         live: Callable[[Precision], Teacher],
-    ) -> Teaching:
+    ) -> TeacherSetup:
         """Whom the objectives ask: the live teacher, or what the recipe's cache holds of it."""
         spec = self.spec
         passes = total_steps(spec.training, source) / source.steps(0)
-        lesson = Lesson(spec.level, source, tokenizer, max_length, passes)
+        job = TeachingJob(spec.level, source, tokenizer, max_length, passes)
         parts = [objective for _, objective in objectives.values()]
-        return teaching(spec.cache, self.context, teacher.model, fingerprint, parts, lesson, live)
+        return set_up_teacher(spec.cache, self.context, teacher.model, fingerprint, parts, job, live)
 
     def _is_alien(self, begun: initialization.Origin, teacher: LoadedModel) -> bool:
         """Whether the student reads other pieces than its teacher. Raises UserError where these could not be
@@ -323,7 +331,9 @@ class Stage:
     def _mapped(self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None) -> ModelPair:
         """The models with the layers that are compared, which are told."""
         spec = self.spec
-        pair = layers.compared(spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source))
+        pair = layers.resolve_compared_layers(
+            spec.layer_map, student, teacher, copied=copied, batches=lambda: self._sample(source)
+        )
         self.context.say(layers.comparison(pair, spec.layer_map))
         return pair
 

@@ -12,7 +12,7 @@ from compress.data.batches.examples import Examples, join
 from compress.data.batches.paired import PairedRows
 from compress.data.tables.table import Rows, Table
 from compress.data.tasks import task_of
-from compress.data.text.alignment import Pieces, Spans, align
+from compress.data.text.alignment import Spans, TokenRows, align
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.layer_maps import MEASURED
 from compress.errors import UserError
@@ -39,7 +39,7 @@ class TwoTokenizers:
         check_length(self.length, teacher.config.max_positions, where="data.max_length")
         self.reads_pieces = any(map(_reads_pieces, _asked(objectives).values()))
 
-    def paired(self, sources: Sequence[Rows], student: Examples) -> PairedRows:
+    def pair_rows(self, sources: Sequence[Rows], student: Examples) -> PairedRows:
         """The rows with the teacher's reading of them. student: what its tokenizer made of `sources`, joined."""
         teacher = join(*(self.task.encode(self.teacher, rows, max_length=self.length) for rows in sources))
         return PairedRows(student, teacher, self._spans(sources) if self.reads_pieces else None)
@@ -54,13 +54,13 @@ class TwoTokenizers:
             f"compared {how}"
         )
 
-    def carried(self, rows: Rows, student: Examples) -> Callable[[Batch], Batch]:
+    def build_teacher_batches(self, rows: Rows, student: Examples) -> Callable[[Batch], Batch]:
         """Gives batches of these rows, held-out ones, what the teacher reads."""
-        return self.paired([rows], student).carried
+        return self.pair_rows([rows], student).add_teacher_batch
 
     def _spans(self, sources: Sequence[Rows]) -> Spans:
         ours, theirs = (
-            Pieces.of(list(self._located(tokenizer, sources))) for tokenizer in (self.student, self.teacher)
+            TokenRows.of(list(self._located(tokenizer, sources))) for tokenizer in (self.student, self.teacher)
         )
         return align(ours, theirs)
 

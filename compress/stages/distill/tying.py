@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import LayerGroups
-from compress.encoder.config.sharing import PARTS, check_shapes, contiguous, listed
+from compress.encoder.config.sharing import PARTS, build_contiguous_groups, check_shapes, number_listed_groups
 from compress.encoder.modules.model import Model
-from compress.encoder.modules.tied import apart, scale_residuals
-from compress.encoder.reshape.students import without_residuals
+from compress.encoder.modules.tied import measure_distances, scale_residuals
+from compress.encoder.reshape.students import remove_residuals
 from compress.errors import UserError
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.tying_spec import ProximitySpec, ShrinkSpec
 from compress.stages.shared.stage import StageContext
-from compress.training.module import Companion
+from compress.training.module import Regularizer
 from compress.training.schedule import ramp
 
 Validation = Callable[[nn.Module], Mapping[str, float]]
@@ -25,8 +25,8 @@ TERM = "layers_apart"
 """The penalty's name in the training curves."""
 
 
-class Shrinking:
-    """Residuals that fade from whole to nothing. A `Companion` of the student's training."""
+class ResidualShrinking:
+    """Residuals that fade from whole to nothing. A `Regularizer` of the student's training."""
 
     name: str | None = None
 
@@ -49,7 +49,7 @@ class Shrinking:
     def penalty(self) -> tuple[Tensor, float]:
         raise NotImplementedError("it has no term")
 
-    def without(self, validate: Validation) -> Validation:
+    def wrap_validation(self, validate: Validation) -> Validation:
         """`validate` of the student as it will be kept."""
 
         def validated(module: nn.Module) -> Mapping[str, float]:
@@ -62,8 +62,8 @@ class Shrinking:
         return validated
 
 
-class Pulling:
-    """Layers that are drawn to their group's mean. A `Companion` of the student's training."""
+class ProximityRegularizer:
+    """Layers that are drawn to their group's mean. A `Regularizer` of the student's training."""
 
     name: str | None = TERM
 
@@ -72,9 +72,9 @@ class Pulling:
         self.student, self.spec, self.factor = student, spec, 0.0
         depth, where = student.config.depth, "proximity.groups"
         if isinstance(spec.groups, int):
-            groups = contiguous(depth, spec.groups, where)
+            groups = build_contiguous_groups(depth, spec.groups, where)
         else:
-            groups = listed(depth, spec.groups, where)
+            groups = number_listed_groups(depth, spec.groups, where)
         self.groups = LayerGroups(groups, groups)
         for part in PARTS:
             check_shapes(student.config.layers, groups, part, where)
@@ -92,7 +92,7 @@ class Pulling:
     def distance(self) -> Tensor:
         """Scalar, mean over groups and matrices: 0 where the layers of every group are equal."""
         layers = [self.student.encoder.layers[group] for group in self.student.config.groups]
-        return torch.stack(list(apart(layers, self.groups).values())).mean()
+        return torch.stack(list(measure_distances(layers, self.groups).values())).mean()
 
 
 class Tying:
@@ -101,20 +101,20 @@ class Tying:
     def __init__(self, spec: Spec, student: Model, context: StageContext) -> None:
         """Raises UserError where it does not fit the student."""
         self.student, self.context = student, context
-        self.shrinking = None if spec.shrink_residuals is None else Shrinking(student, spec.shrink_residuals)
-        self.pulling = None if spec.proximity is None else Pulling(student, spec.proximity)
+        self.shrinking = None if spec.shrink_residuals is None else ResidualShrinking(student, spec.shrink_residuals)
+        self.pulling = None if spec.proximity is None else ProximityRegularizer(student, spec.proximity)
         self.before = self._distance()
 
     @property
-    def companions(self) -> Sequence[Companion]:
+    def regularizers(self) -> Sequence[Regularizer]:
         """Of the student's training."""
         return [companion for companion in (self.shrinking, self.pulling) if companion is not None]
 
-    def validating(self, validate: Validation) -> Validation:
+    def wrap_validation(self, validate: Validation) -> Validation:
         """`validate` of the model that is kept."""
-        return validate if self.shrinking is None else self.shrinking.without(validate)
+        return validate if self.shrinking is None else self.shrinking.wrap_validation(validate)
 
-    def closing(self, module: nn.Module, steps: int) -> Mapping[str, float]:
+    def report_distances(self, module: nn.Module, steps: int) -> Mapping[str, float]:
         """How far apart the layers were before the first step, and are now."""
         if self.pulling is None:
             return {}
@@ -122,9 +122,9 @@ class Tying:
         self.context.say(f"distance between the layers to be tied: {self.before:.3f} before, {now:.3f} now (0: equal)")
         return {f"{TERM}_before": self.before, TERM: now}
 
-    def kept(self) -> Model:
+    def finish_student(self) -> Model:
         """The student that the stage leaves."""
-        return self.student if self.shrinking is None else without_residuals(self.student)
+        return self.student if self.shrinking is None else remove_residuals(self.student)
 
     def _distance(self) -> float:
         if self.pulling is None:

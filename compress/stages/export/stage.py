@@ -10,10 +10,10 @@ from compress.modelfolder.folder import load_model
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.export.spec import Spec
 from compress.stages.shared.stage import (
-    Finished,
-    Outline,
-    Prepared,
+    ModelShape,
+    PreparedStage,
     StageContext,
+    StageOutput,
     TaskData,
     check_same_labels,
     folder_meta,
@@ -27,14 +27,16 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         return start or teacher
 
     def plan(self) -> list[str]:
         kind = ", standard operators only" if self.spec.portable else ""
         return [f"write model.onnx, opset {self.spec.opset}{kind}, checked on {self.spec.rows:,} validation texts"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Write the ONNX file and check it on validation rows here; nothing is left for the training loop.
 
         Raises UserError where the extra `onnx` is not installed, where there is no model with a task head, where its
@@ -50,14 +52,14 @@ class Stage:
         few = examples.take(np.arange(min(s.rows, len(examples))))
         meta = folder_meta(c, {"parent": folder}, table)
         files = complete(loaded.tokenizer_files, str(folder))
-        batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{table.called}/validation"
+        batches, what = list(evaluation_batches(few, MAX_TOKENS)), f"{table.display_name}/validation"
         written = write_as_saved(loaded, files, meta, "task", batches, what, opset=s.opset, portable=s.portable)
         for line in written.findings:
             c.say(line)
         c.say(f"model.onnx: {len(written.content) / 1e6:.1f} MB")
         meta = meta.model_copy(update={"notes": (*meta.notes, written.note)})
-        return Prepared(
-            finish=lambda: Finished(loaded.model, files, meta, beside=written.files),
+        return PreparedStage(
+            finish=lambda: StageOutput(loaded.model, files, meta, beside=written.files),
             params={
                 "student.layers": loaded.config.depth,
                 "student.hidden": loaded.config.hidden,

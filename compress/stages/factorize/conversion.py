@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from compress.contracts import FactorMethod, Factors, Seen
+from compress.contracts import FactorMethod, Factors, MatrixStatistics
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.students import part_of_layer, rebuilt
+from compress.encoder.reshape.students import part_of_layer, rebuild_model
 from compress.stages.factorize.allocation import Candidate, Ranks
 
 Name = str
@@ -28,7 +28,7 @@ def matrices(model: Model) -> dict[Name, Any]:
     }
 
 
-def factored(
+def factorize_matrices(
     model: Model,
     method: FactorMethod,
     *,
@@ -42,7 +42,7 @@ def factored(
         stop()
         second = inputs.get(part)
         found[name] = method(
-            Seen(
+            MatrixStatistics(
                 part.weight.detach().double().cpu(),
                 None if second is None else second[:-1, :-1],
                 None if second is None or part.bias is None else second[-1, :-1],
@@ -94,4 +94,4 @@ def convert(model: Model, found: Mapping[Name, Factors], ranks: Ranks, inputs: M
         assert bias is not None
         return bias
 
-    return rebuilt(model, made, tensor)
+    return rebuild_model(model, made, tensor)

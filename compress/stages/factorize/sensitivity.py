@@ -22,7 +22,7 @@ SHARES = (0.5, 0.25, 0.08)
 """Of a matrix's numbers, at which it is looked at."""
 
 
-def felt(
+def measure_sensitivity(
     model: Model,
     found: Mapping[Name, Factors],
     known: Mapping[Name, Candidate],
@@ -42,14 +42,14 @@ def felt(
     for done, (name, part) in enumerate(matrices(model).items()):
         told(done)
         one = known[name]
-        ranks = sorted({max(1, min(one.most, int(share * one.whole / one.step))) for share in SHARES}, reverse=True)
+        ranks = sorted({max(1, min(one.max_rank, int(share * one.whole / one.step))) for share in SHARES}, reverse=True)
         costs = [0.0]
         errors = one.errors()
-        for rank in ranks if one.most else ():
+        for rank in ranks if one.max_rank else ():
             stop()
             costs.append(max(costs[-1], scan.cost(part, *split(part, found[name], rank, inputs))))
         # From the whole matrix, without an error, to rank 0, which is taken to be as bad as its error says.
-        at = [0.0, *(float(errors[rank]) for rank in ranks)] if one.most else [0.0]
+        at = [0.0, *(float(errors[rank]) for rank in ranks)] if one.max_rank else [0.0]
         curve = np.interp(errors, at, costs)
         if len(at) > 1 and at[-1] > 0:
             curve = np.where(errors > at[-1], costs[-1] * errors / at[-1], curve)

@@ -22,8 +22,8 @@ from compress.errors import UserError
 from compress.stages.factorize import allocation, conversion, sensitivity, timing
 from compress.stages.factorize.allocation import Candidate, Ranks
 from compress.stages.factorize.spec import Spec
-from compress.stages.shared.originals import Original, outlined
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.stages.shared.originals import Original, plan_same_shape
+from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
 from compress.tracking import TrackedRun
 
 METHODS = "compress.stages.factorize.methods"
@@ -37,8 +37,10 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        return outlined(self.spec.level, start, teacher, general, self._check)
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
+        return plan_same_shape(self.spec.level, start, teacher, general, self._check)
 
     def plan(self) -> list[str]:
         s = self.spec
@@ -52,7 +54,7 @@ class Stage:
         ranks = ", uniform ranks" if ranks and s.allocation == "uniform" else ranks
         return [f"factorize the layers' matrices by {s.method.kind} to {goal}{ranks}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Choose a rank for each matrix and factorize the model here; nothing is left for the training loop.
 
         Raises UserError where there is no model, for a target that does not fit it, and for one of a form that
@@ -67,22 +69,22 @@ class Stage:
             inputs = statistics.inputs(model, original.batches(BATCH_ROWS))
         if method.reads == "gradients":
             fisher = statistics.fisher(model, original.objective(), original.batches(1))
-        found = conversion.factored(model, method, inputs=inputs, fisher=fisher, stop=c.workshop.stop)
+        found = conversion.factorize_matrices(model, method, inputs=inputs, fisher=fisher, stop=c.workshop.stop)
         known = conversion.candidates(model, found)
         if s.rank is None and s.allocation == "sensitivity":
             on, rows = original.heads, original.batches(BATCH_ROWS)
             with c.workshop.progress("sensitivity of each matrix", len(known)) as progress:
                 told = progress.update
-                known = sensitivity.felt(model, found, known, inputs, rows, on, c.workshop.stop, told)
+                known = sensitivity.measure_sensitivity(model, found, known, inputs, rows, on, c.workshop.stop, told)
         ranks = self._ranks(known, model)
         if s.only_faster:
             ranks = self._faster(ranks, known, model)
         made = conversion.convert(model, found, ranks, inputs).eval()
         return self._prepared(original, made, ranks, known)
 
-    def _prepared(self, original: Original, made: Model, ranks: Ranks, known: Mapping[str, Candidate]) -> Prepared:
+    def _prepared(self, original: Original, made: Model, ranks: Ranks, known: Mapping[str, Candidate]) -> PreparedStage:
         c, s, loaded = self.context, self.spec, original.loaded
-        share = allocation.counted(known, ranks) / sum(one.whole for one in known.values())
+        share = allocation.count_numbers(known, ranks) / sum(one.whole for one in known.values())
         notes = (
             f"layer matrices factorized by {s.method.kind}, {100 * share:.1f} % of their parameters kept",
             "low rank reduces size more than latency",
@@ -92,8 +94,8 @@ class Stage:
         c.say(
             f"{before:,} parameters became {after:,} (without task heads), {100 * share:.1f} % of those in the matrices"
         )
-        return Prepared(
-            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+        return PreparedStage(
+            finish=lambda: StageOutput(made, loaded.tokenizer_files, meta),
             params={
                 "student.layers": made.config.depth,
                 "student.hidden": made.config.hidden,
@@ -119,7 +121,7 @@ class Stage:
         s = self.spec
         if s.rank is not None:
             return allocation.same_rank(known, s.rank)
-        whole, least = sum(one.whole for one in known.values()), allocation.least(known)
+        whole, least = sum(one.whole for one in known.values()), allocation.count_least_numbers(known)
         if s.ratio is not None:
             budget, key = int(s.ratio * whole), "ratio"
             said, smallest = f"{100 * s.ratio:g} % of the layers' parameters", f"{least / whole:.3g}"
@@ -139,13 +141,13 @@ class Stage:
                 why=f"with rank 1 everywhere the size is {smallest}",
                 do="allow more, or cut layers, width, embeddings or the vocabulary first",
             )  # fmt: skip
-        return (allocation.uniform if s.allocation == "uniform" else allocation.spread)(known, budget)
+        return (allocation.allocate_uniform if s.allocation == "uniform" else allocation.allocate_ranks)(known, budget)
 
     def _faster(self, ranks: Ranks, known: Mapping[str, Candidate], model: Model) -> Ranks:
         """Without the matrices whose thin products are not faster here. Raises UserError where none is."""
         plan = self.context.recipe.evaluation.latency
         tokens = plan.batch * min(plan.length, model.config.max_positions)
-        slower = timing.slower(ranks, known, tokens, self.context.device, plan)
+        slower = timing.find_slower_matrices(ranks, known, tokens, self.context.device, plan)
         kept = {name: rank for name, rank in ranks.items() if name not in slower}
         self.context.say(
             f"{len(slower)} of {len(ranks)} matrices are not factorized: their low-rank factors are not faster on "
@@ -162,6 +164,6 @@ class Stage:
         names = list(dict.fromkeys(name.split(".", 1)[1] for name in known))
         groups = list(dict.fromkeys(name.split(".", 1)[0] for name in known))
         columns = ("layer", *names)
-        rows = [(group, *allocation.told(ranks, [f"{group}.{name}" for name in names])) for group in groups]
+        rows = [(group, *allocation.format_ranks(ranks, [f"{group}.{name}" for name in names])) for group in groups]
         self.context.show("rank of each matrix", columns, rows)
         log.table(self.context.folder / RANKS, columns, rows)

@@ -11,10 +11,10 @@ from compress.encoder.infer.prepare import PackedLinear, can_pack
 from compress.encoder.modules.layers import LowRankLinear, linear
 from compress.recipe.schema import LatencySpec
 from compress.stages.factorize.allocation import Candidate
-from compress.stages.shared.timing import timed_calls
+from compress.stages.shared.timing import measure_calls
 
 
-def slower(
+def find_slower_matrices(
     ranks: Mapping[str, int], known: Mapping[str, Candidate], tokens: int, device: str, plan: LatencySpec
 ) -> frozenset[str]:
     """Names of matrices whose products of `tokens` tokens take as long as the whole one's or longer; fp32.
@@ -36,5 +36,5 @@ def _is_slower(out: int, inputs: int, rank: int, tokens: int, device: str, plan:
         if device == "cpu" and can_pack("fp32"):
             one, first, second = (PackedLinear(p.weight, p.bias) for p in (whole, thin.inner, thin.outer))
             calls = [lambda: one(x), lambda: second(first(x))]
-        times = timed_calls(calls, plan, device)
+        times = measure_calls(calls, plan, device)
     return times[1].p50 >= times[0].p50

@@ -6,10 +6,10 @@ from compress.data.text.tokenizer import check_length
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.finetune.spec import Spec
 from compress.stages.shared.stage import (
-    Finished,
-    Outline,
-    Prepared,
+    ModelShape,
+    PreparedStage,
     StageContext,
+    StageOutput,
     TaskData,
     folder_meta,
     load_for_task,
@@ -27,7 +27,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         if start is not None:
             check_length(task_max_length(self.context.recipe), start.positions, where="data.max_length")
         return start
@@ -36,7 +38,7 @@ class Stage:
         t = self.spec.training
         return [f"fine-tune for {t.length} of {t.batch_rows} rows, learning rate {t.learning_rate:g}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """The model with a task head for the table's labels, its encoded rows, and the labels' loss to train it with.
 
         Raises UserError where there is no model, where its head answers another task or other labels (unless
@@ -46,8 +48,8 @@ class Stage:
         table = c.table()
         loaded = load_for_task(folder, table, c, dropout=spec.dropout, new_head=spec.new_head)
         data = TaskData.encode(table, loaded, c, noise=spec.noise)
-        return Prepared(
-            finish=lambda: Finished(loaded.model, loaded.tokenizer_files, folder_meta(c, {"start": folder}, table)),
+        return PreparedStage(
+            finish=lambda: StageOutput(loaded.model, loaded.tokenizer_files, folder_meta(c, {"start": folder}, table)),
             module=StageModule(loaded.model, {"hard_labels": (1.0, HardLabels())}),
             source=data.source(spec.training, c.seed),
             plan=spec.training,

@@ -9,7 +9,7 @@ from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
 from compress.contracts.traits import Start
-from compress.encoder.config.sharing import contiguous
+from compress.encoder.config.sharing import build_contiguous_groups
 
 
 class EncoderSpec(Frozen):
@@ -72,7 +72,7 @@ class EncoderSpec(Frozen):
         """For each layer, the group of parameters that it uses; None: its own."""
         if self.groups is None:
             return None
-        runs = contiguous(self.layers // self.inner, self.groups)
+        runs = build_contiguous_groups(self.layers // self.inner, self.groups)
         return tuple(run * self.inner + place for run in runs for place in range(self.inner))
 
 

@@ -14,10 +14,10 @@ from compress.objectives.sentence_pair import Objective as SentencePair
 from compress.stages.pretrain.spec import Spec
 from compress.stages.shared.corpora import corpus_batches, corpus_validation, mask_overfitting
 from compress.stages.shared.stage import (
-    Finished,
-    Outline,
-    Prepared,
+    ModelShape,
+    PreparedStage,
     StageContext,
+    StageOutput,
     folder_meta,
     require_folder,
 )
@@ -33,10 +33,12 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         e = self.spec.encoder
         check_length(self._length(), e.max_positions, where="corpus.max_length")
-        return Outline(e.layers, e.max_positions)
+        return ModelShape(e.layers, e.max_positions)
 
     def plan(self) -> list[str]:
         e, t = self.spec.encoder, self.spec.training
@@ -47,7 +49,7 @@ class Stage:
             f" with {self.spec.masking.strategy} masked LM{pairs} for {t.length} of {t.batch_rows} blocks"
         ]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """A new encoder with random weights, the corpus in blocks, and the masked-LM (and sentence-pair) objectives.
 
         Raises UserError where there is no tokenizer, for a corpus that cannot be read, and for blocks too long."""
@@ -73,8 +75,8 @@ class Stage:
         model = Model(config, heads).initialize(c.seed)
         held_out = self._batches(tokenizer, "validation", length)
         source = self._batches(tokenizer, "train", length)
-        return Prepared(
-            finish=lambda: Finished(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
+        return PreparedStage(
+            finish=lambda: StageOutput(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
             module=StageModule(model, objectives),
             source=source,
             plan=spec.training,
@@ -82,7 +84,7 @@ class Stage:
             select=("mlm_loss", "min"),
             identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},
             params={"student.layers": config.depth, "student.hidden": config.hidden},
-            closing=mask_overfitting(source, source.masked_otherwise(OTHER_MASKS + c.seed), c),
+            closing=mask_overfitting(source, source.with_mask_seed(OTHER_MASKS + c.seed), c),
         )
 
     def _length(self) -> int:

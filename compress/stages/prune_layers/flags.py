@@ -60,7 +60,7 @@ def _layers(text: str, flag: str) -> int:
     return values[0]
 
 
-def repeated(recipe: Recipe, place: int, per_round: int, depth: int) -> list[dict[str, Any]]:
+def repeat_stages(recipe: Recipe, place: int, per_round: int, depth: int) -> list[dict[str, Any]]:
     """The stages of the recipe with its cut, and what follows it, repeated until `per_round` layers at a time have left
     as many as should stay. depth: layers of the model. Raises UserError."""
     rows = [stage.model_dump(mode="json") for stage in recipe.stages]

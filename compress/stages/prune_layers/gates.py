@@ -14,7 +14,7 @@ from compress.encoder.modules.model import Model
 
 
 @contextmanager
-def gated(model: Model, gate: Callable[[int], Tensor]) -> Iterator[None]:
+def apply_layer_gates(model: Model, gate: Callable[[int], Tensor]) -> Iterator[None]:
     """Inside, each layer of one forward pass goes through its gate.
 
     gate: number of the layer → a tensor that broadcasts with its output (T, D). A module that several layers share is
@@ -38,7 +38,10 @@ def row_gradients(model: Model, batch: Batch, loss: Callable[[EncoderOutput, Bat
     """(layers, B) derivative of the batch's summed loss by the gate of each layer in each row, all gates at 1."""
     gates = torch.ones(model.config.depth, batch.rows, device=batch.input_ids.device, requires_grad=True)
     lengths = batch.cu_seqlens.diff()
-    with torch.enable_grad(), gated(model, lambda layer: torch.repeat_interleave(gates[layer], lengths)[:, None]):
+    with (
+        torch.enable_grad(),
+        apply_layer_gates(model, lambda layer: torch.repeat_interleave(gates[layer], lengths)[:, None]),
+    ):
         total = loss(model(batch, Needs(logits=True)), batch)
         (found,) = torch.autograd.grad(total, gates)
     return found.detach()

@@ -10,7 +10,7 @@ from compress.contracts import LayerChoice
 from compress.errors import UserError
 from compress.report.plots import heatmap
 from compress.stages.prune_layers.study import LayerStudy, neighbours
-from compress.stages.prune_layers.targets import Tried, tried_rows
+from compress.stages.prune_layers.targets import DepthTrial, build_trial_rows
 from compress.stages.shared.stage import StageContext
 from compress.storage import atomic
 from compress.tracking import TrackedRun
@@ -34,7 +34,7 @@ class Report:
         choice: LayerChoice,
         depth: int,
         study: LayerStudy,
-        tried: tuple[str, Sequence[Tried]] | None,
+        tried: tuple[str, Sequence[DepthTrial]] | None,
         context: StageContext,
     ) -> None:
         self.kind, self.choice, self.depth, self.tried, self.context = kind, choice, depth, tried, context
@@ -57,7 +57,7 @@ class Report:
         if self.choice.of_sets:
             log.table(folder / SETS, *self.sets())
         if self.tried is not None:
-            rows = tried_rows(self.tried[1], self.tried[0])
+            rows = build_trial_rows(self.tried[1], self.tried[0])
             log.table(folder / TRIED, *rows)
             self.context.show("depths tried", *rows)
         if self.cka is not None:

@@ -16,13 +16,13 @@ from compress.stages.prune_layers.spec import Spec
 from compress.stages.prune_layers.study import LayerStudy
 from compress.stages.prune_layers.subject import Subject
 from compress.stages.shared.stage import (
-    Finished,
-    Outline,
-    Prepared,
+    ModelShape,
+    PreparedStage,
     StageContext,
+    StageOutput,
     folder_meta,
 )
-from compress.stages.shared.timing import timed
+from compress.stages.shared.timing import measure_models
 
 PACKAGE = "compress.stages.prune_layers.criteria"
 
@@ -33,14 +33,16 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         model = start or teacher
         if model is None:
             return None
         keep = targets.kept_count(self.spec, model.depth)
         if self.spec.layers is not None:
             check_layer_map(self.spec.layers, model.depth)
-        protected = targets.protected_layers(self.spec, model.depth, False)
+        protected = targets.find_protected_layers(self.spec, model.depth, False)
         if keep is not None:
             targets.check_fits(keep, protected)
         return model if keep is None else dataclasses.replace(model, depth=keep)
@@ -60,7 +62,7 @@ class Stage:
         at_most = f", at most {s.max_layers_per_stage} at a time" if s.max_layers_per_stage else ""
         return [f"{goal}{at_most}, chosen by {s.criterion.kind} on {s.rows:,} training texts"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Choose the layers that stay and cut the model here; nothing is left for the training loop.
 
         Raises UserError where there is no model, where target or protected layers do not fit it, and for one of a
@@ -82,8 +84,8 @@ class Stage:
         meta = folder_meta(self.context, {"parent": subject.folder}, subject.table)
         notes = (*meta.notes, f"layers {_listed(choice.keep)} of 0..{depth - 1} of its parent, chosen by {kind}")
         cut = take_layers(subject.loaded.model, choice.keep)
-        return Prepared(
-            finish=lambda: Finished(
+        return PreparedStage(
+            finish=lambda: StageOutput(
                 cut, subject.loaded.tokenizer_files, meta.model_copy(update={"notes": notes})
             ),
             params={
@@ -99,9 +101,9 @@ class Stage:
 
     def _chosen(
         self, subject: Subject, study: LayerStudy
-    ) -> tuple[LayerChoice, tuple[str, Sequence[targets.Tried]] | None]:
+    ) -> tuple[LayerChoice, tuple[str, Sequence[targets.DepthTrial]] | None]:
         spec, depth = self.spec, study.depth
-        protected = targets.protected_layers(spec, depth, not subject.loaded.config.first_norm)
+        protected = targets.find_protected_layers(spec, depth, not subject.loaded.config.first_norm)
         if protected and spec.protect is None:
             self.context.say("layer 0 is protected by default; set protect: [] to allow its removal")
         criterion = build(spec.criterion, study)
@@ -124,7 +126,7 @@ class Stage:
     def _times(self, subject: Subject, sets: Sequence[Sequence[int]]) -> list[float]:
         """Median milliseconds of the model with each of these sets of layers, timed in turn."""
         models = [take_layers(subject.loaded.model, keep) for keep in sets]
-        return [x.p50 for x in timed(models, self.context.recipe.evaluation.latency, self.context.device)]
+        return [x.p50 for x in measure_models(models, self.context.recipe.evaluation.latency, self.context.device)]
 
 
 def build(row: Any, study: LayerStudy) -> LayerCriterion:

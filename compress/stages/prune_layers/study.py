@@ -11,7 +11,7 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.infer.layer_subsets import Layers, subset_outputs
 from compress.encoder.infer.prepare import PreparedModel, prepare
-from compress.encoder.modules.gates import frozen
+from compress.encoder.modules.gates import freeze_weights
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import take_layers
 from compress.errors import ExitCode, UserError
@@ -150,7 +150,7 @@ class LayerStudy:
         """(layers, rows) derivative of each row's loss by the gate of each layer."""
         if self._gradients is None:
             parts = []
-            with frozen(self.model):
+            with freeze_weights(self.model):
                 for batch in self.batches:
                     self.stop()
                     parts.append(row_gradients(self.model, batch, self.summed_loss).cpu())

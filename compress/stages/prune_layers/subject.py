@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from compress.contracts import Needs
-from compress.data.batches.batches import TaskBatches, evaluation_batches, in_order
-from compress.data.batches.randomness import spread
+from compress.data.batches.batches import TaskBatches, evaluation_batches, restore_order
+from compress.data.batches.randomness import draw_spread_rows
 from compress.data.tables.table import Table
-from compress.data.task import Scored
+from compress.data.task import ScoredAnswers
 from compress.data.tasks import task_of
 from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.infer.layer_subsets import Layers, subset_outputs
@@ -30,7 +30,7 @@ STEP_ROWS = 32  # of what criteria train
 class Worth:
     """What a set of layers answers on the validation rows, without recovery. loss: mean, on the labels."""
 
-    scored: Scored
+    scored: ScoredAnswers
     loss: float
 
 
@@ -67,7 +67,7 @@ class Subject:
 
     def study(self, seed: int) -> LayerStudy:
         """Of its layers, on training rows that the seed draws."""
-        chosen = self.data.train.take(spread(len(self.data.train), self.rows, seed))
+        chosen = self.data.train.take(draw_spread_rows(len(self.data.train), self.rows, seed))
         device = self.context.device
         source = TaskBatches(chosen, STEP_ROWS, MAX_TOKENS, seed)
         return LayerStudy(
@@ -103,7 +103,7 @@ class Subject:
                 parts[kept].append((batch.row_ids.numpy(), output.logits.float().cpu().numpy()))
         task, names, rows = task_of(table.task, table.settings), table.label_names, table.split("validation")
         return {
-            kept: Worth(task.score(in_order(examples, found), names, examples, rows), losses[kept] / max(1, count))
+            kept: Worth(task.score(restore_order(examples, found), names, examples, rows), losses[kept] / max(1, count))
             for kept, found in parts.items()
         }
 
@@ -114,7 +114,7 @@ class Subject:
         return 100 * (figure(found[whole].scored, self.metric) - figure(found[kept].scored, self.metric))
 
 
-def figure(scored: Scored, metric: str) -> float:
+def figure(scored: ScoredAnswers, metric: str) -> float:
     """A metric's value; 0 where it has none, as the correlation of a model that gives all rows one answer."""
     value = scored.value(metric)
     return value if np.isfinite(value) else 0.0

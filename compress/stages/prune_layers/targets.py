@@ -14,7 +14,7 @@ Choose = Callable[[int], LayerChoice]
 
 
 @dataclass(frozen=True)
-class Tried:
+class DepthTrial:
     """A depth that was tried on the way to a target. value: points lost, or milliseconds."""
 
     choice: LayerChoice
@@ -53,11 +53,11 @@ def deepest_within(limit: float, depth: int, least: int, choose: Choose, lost: C
 
     least: layers that must stay.  lost: layers kept → points lost. Raises UserError when the first removal costs more.
     """
-    tried: list[Tried] = []
+    tried: list[DepthTrial] = []
     for keep in range(depth - 1, least - 1, -1):
         choice = choose(keep)
         value = lost(choice.keep)
-        tried.append(Tried(choice, value, value <= limit))
+        tried.append(DepthTrial(choice, value, value <= limit))
         if not tried[-1].met:
             break
     met = [t for t in tried if t.met]
@@ -90,12 +90,12 @@ def shallowest_within(
     if not choices:
         raise UserError("all layers are protected", where="protect", do="protect fewer")
     measured = times([choice.keep for choice in choices])
-    tried = [Tried(c, t, t <= limit) for c, t in zip(choices, measured, strict=True)]
+    tried = [DepthTrial(c, t, t <= limit) for c, t in zip(choices, measured, strict=True)]
     for candidate in (t for t in tried if t.met):
         (again,) = times([candidate.choice.keep])
         if again <= limit:
             return candidate.choice, tried
-        tried.append(Tried(candidate.choice, again, False))
+        tried.append(DepthTrial(candidate.choice, again, False))
     best = min(tried, key=lambda t: t.value)
     raise UserError(
         f"no model with {least} or more layers runs in {limit:g} ms or less here",
@@ -110,7 +110,7 @@ def _gone(choice: LayerChoice, depth: int) -> str:
     return ", ".join(str(i) for i in range(depth) if i not in choice.keep)
 
 
-def protected_layers(spec: Spec, depth: int, first_is_special: bool) -> frozenset[int]:
+def find_protected_layers(spec: Spec, depth: int, first_is_special: bool) -> frozenset[int]:
     """Layers that must stay. Raises UserError for one that is not there."""
     if spec.protect is None:
         return frozenset({0} if first_is_special else ())
@@ -120,7 +120,7 @@ def protected_layers(spec: Spec, depth: int, first_is_special: bool) -> frozense
     return frozenset(spec.protect)
 
 
-def tried_rows(tried: Sequence[Tried], unit: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def build_trial_rows(tried: Sequence[DepthTrial], unit: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows) of what was tried."""
     rows = [
         (str(len(t.choice.keep)), ", ".join(map(str, t.choice.keep)), f"{t.value:.2f}", "yes" if t.met else "no")

@@ -26,7 +26,7 @@ KINDS = ("WordPiece", "BPE", "Unigram", "WordLevel")
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenizerParts:
     """A tokenizer, taken apart. pipeline: its tokenizer.json as the library writes it.  ids: piece → id, of the model's
     own pieces; tokens that were added to them are in `tokenizer` alone."""
 
@@ -108,7 +108,7 @@ class Pieces:
             found[self.ids[made]] = found.get(self.ids[made], frozenset()) | pair
         return found
 
-    def with_parents(self, wanted: Collection[int]) -> set[int]:
+    def add_parents(self, wanted: Collection[int]) -> set[int]:
         """`wanted`, and all that they are merged from."""
         found, waiting = set(wanted), list(wanted)
         while waiting:
@@ -118,13 +118,13 @@ class Pieces:
                     waiting.append(parent)
         return found
 
-    def used_characters(self, used: Collection[int]) -> set[int]:
+    def find_used_characters(self, used: Collection[int]) -> set[int]:
         """Ids of the single characters that these pieces are spelled with, and of ASCII, which turns up everywhere."""
         letters = {letter for index in used for letter in self.names[index]}
         return {index for index, letter in self.characters.items() if letter in letters or letter.isascii()}
 
 
-def take_apart(tokenizer: Tokenizer, where: str) -> Pieces:
+def take_apart(tokenizer: Tokenizer, where: str) -> TokenizerParts:
     """The pieces of a tokenizer. Raises UserError for one that cannot be made smaller."""
     # As the library writes it: old files spell merges otherwise and name no type.
     pipeline = json.loads(build(tokenizer.files()["tokenizer.json"], where).to_str())
@@ -139,7 +139,7 @@ def take_apart(tokenizer: Tokenizer, where: str) -> Pieces:
     ids = {row[0]: index for index, row in enumerate(vocab)} if isinstance(vocab, list) else dict(vocab)
     if isinstance(vocab, list) and len(ids) != len(vocab):
         raise UserError("the tokenizer has a duplicate token and cannot be rebuilt", where=where)
-    pieces = Pieces(tokenizer, pipeline, ids)
+    pieces = TokenizerParts(tokenizer, pipeline, ids)
     if pieces.kind in ("WordLevel", "WordPiece") and pieces.unknown is None:
         raise UserError(
             f"this {pieces.kind} tokenizer has no token for unknown words and cannot be rebuilt",

@@ -12,13 +12,13 @@ import numpy as np
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokenizer_files import BPE, SENTENCE_PIECE, parse
 from compress.errors import UserError, printable
-from compress.stages.prune_vocab.dependencies import Pieces, merges, post_processors
+from compress.stages.prune_vocab.dependencies import TokenizerParts, merges, post_processors
 
 LEFT_OUT = SENTENCE_PIECE
 """Files that hold the whole vocabulary in a form that is not written here; tokenizer.json says all that they say."""
 
 
-def rebuilt(pieces: Pieces, kept: np.ndarray, where: str) -> dict[str, bytes]:
+def rebuild_tokenizer_files(pieces: TokenizerParts, kept: np.ndarray, where: str) -> dict[str, bytes]:
     """name → content of every tokenizer file over the pieces `kept` (ids, ascending), in their order from 0.
 
     Raises UserError where the library would not read it as meant.
@@ -47,7 +47,7 @@ def rebuilt(pieces: Pieces, kept: np.ndarray, where: str) -> dict[str, bytes]:
     return files
 
 
-def _pipeline(pieces: Pieces, new: Mapping[int, int]) -> dict[str, Any]:
+def _pipeline(pieces: TokenizerParts, new: Mapping[int, int]) -> dict[str, Any]:
     """tokenizer.json."""
     made = copy.deepcopy(dict(pieces.pipeline))
     model, known = made["model"], pieces.tokenizer.vocabulary

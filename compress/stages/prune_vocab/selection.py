@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compress.errors import UserError
-from compress.stages.prune_vocab.dependencies import Pieces
+from compress.stages.prune_vocab.dependencies import TokenizerParts
 from compress.stages.prune_vocab.spec import Spec
 
 
@@ -32,7 +32,7 @@ class Choice:
         return found
 
 
-def always(pieces: Pieces, counts: np.ndarray, spec: Spec, rows: Collection[int], where: str) -> set[int]:
+def always(pieces: TokenizerParts, counts: np.ndarray, spec: Spec, rows: Collection[int], where: str) -> set[int]:
     """Ids that stay whatever the text holds: special and added tokens, bytes, single characters, what they are made of.
 
     counts: see `choose`.  rows: ids that the model itself needs.
@@ -51,11 +51,11 @@ def always(pieces: Pieces, counts: np.ndarray, spec: Spec, rows: Collection[int]
             do="set characters: all",
         )
     else:
-        kept |= pieces.used_characters([i for i in np.flatnonzero(counts).tolist() if i in pieces.names])
-    return pieces.with_parents(kept)
+        kept |= pieces.find_used_characters([i for i in np.flatnonzero(counts).tolist() if i in pieces.names])
+    return pieces.add_parents(kept)
 
 
-def choose(pieces: Pieces, counts: np.ndarray, kept: set[int], spec: Spec, where: str) -> Choice:
+def choose(pieces: TokenizerParts, counts: np.ndarray, kept: set[int], spec: Spec, where: str) -> Choice:
     """The pieces that stay. counts: (V,) how often the text holds each, special tokens left out.  kept: `always`.
 
     Raises UserError for a text without known pieces, a size below the least possible or not below the vocabulary, and
@@ -78,7 +78,7 @@ def choose(pieces: Pieces, counts: np.ndarray, kept: set[int], spec: Spec, where
         _fill(pieces, kept, candidates, spec)
     elif spec.min_count is not None:
         enough = spec.min_count
-        kept |= pieces.with_parents([i for i in candidates if counts[i] >= enough])
+        kept |= pieces.add_parents([i for i in candidates if counts[i] >= enough])
     else:
         assert spec.coverage is not None
         _cover(pieces, kept, candidates, counts, spec.coverage / 100 * total)
@@ -92,7 +92,7 @@ def choose(pieces: Pieces, counts: np.ndarray, kept: set[int], spec: Spec, where
     return Choice(ids, least, len(counts), float(counts[ids].sum()) / total)
 
 
-def _never_cut(pieces: Pieces, rows: int) -> np.ndarray:
+def _never_cut(pieces: TokenizerParts, rows: int) -> np.ndarray:
     """(rows,) bool: pieces that begin a word and that the tokenizer does not even make of their own text."""
     prefix = pieces.model.get("continuing_subword_prefix")
     first = [i for i, name in sorted(pieces.names.items()) if not (prefix and name.startswith(prefix))]
@@ -103,17 +103,19 @@ def _never_cut(pieces: Pieces, rows: int) -> np.ndarray:
     return found
 
 
-def _cover(pieces: Pieces, kept: set[int], candidates: Iterable[int], counts: np.ndarray, wanted: float) -> None:
+def _cover(
+    pieces: TokenizerParts, kept: set[int], candidates: Iterable[int], counts: np.ndarray, wanted: float
+) -> None:
     covered = int(counts[sorted(kept)].sum())
     for index in candidates:
         if covered >= wanted - 1e-9 or not counts[index]:
             return
-        new = pieces.with_parents([index]) - kept
+        new = pieces.add_parents([index]) - kept
         kept |= new
         covered += int(counts[sorted(new)].sum())
 
 
-def _fill(pieces: Pieces, kept: set[int], candidates: Iterable[int], spec: Spec) -> None:
+def _fill(pieces: TokenizerParts, kept: set[int], candidates: Iterable[int], spec: Spec) -> None:
     """Raises UserError for a size that is too small or changes nothing."""
     size, rows = spec.size, len(pieces.names)
     assert size is not None
@@ -132,6 +134,6 @@ def _fill(pieces: Pieces, kept: set[int], candidates: Iterable[int], spec: Spec)
     for index in candidates:
         if len(kept) == size:
             return
-        new = pieces.with_parents([index]) - kept
+        new = pieces.add_parents([index]) - kept
         if len(kept) + len(new) <= size:
             kept |= new

@@ -21,18 +21,18 @@ from compress.encoder.modules.model import Model
 from compress.encoder.reshape.word_rows import keep_rows
 from compress.modelfolder.folder import LoadedModel
 from compress.objectives.hard_labels import Objective as HardLabels
-from compress.stages.prune_vocab.dependencies import Pieces, take_apart
-from compress.stages.prune_vocab.rebuild import LEFT_OUT, rebuilt
+from compress.stages.prune_vocab.dependencies import TokenizerParts, take_apart
+from compress.stages.prune_vocab.rebuild import LEFT_OUT, rebuild_tokenizer_files
 from compress.stages.prune_vocab.report import Report
 from compress.stages.prune_vocab.selection import Choice, always, choose
 from compress.stages.prune_vocab.spec import Spec
-from compress.stages.prune_vocab.usage import Loss, Reading, count_corpus, loss, read_held_out, read_rows
+from compress.stages.prune_vocab.usage import Loss, TokenizedTexts, count_corpus, loss, read_held_out, read_rows
 from compress.stages.shared.originals import Original
 from compress.stages.shared.stage import (
-    Finished,
-    Outline,
-    Prepared,
+    ModelShape,
+    PreparedStage,
     StageContext,
+    StageOutput,
     TaskData,
     task_choice,
     task_validation,
@@ -46,7 +46,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         made = start or (general if self.spec.level == "general" else teacher)
         if made is None:
             return None
@@ -62,7 +64,7 @@ class Stage:
             f"{s.characters} single characters are kept"
         ]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Choose the tokens that stay, and rebuild tokenizer and tables here; nothing is left for the training loop.
 
         Raises UserError where there is no model, for a quantized one, for a tokenizer that cannot be cut, and where the
@@ -77,7 +79,7 @@ class Stage:
         c.workshop.stop()
         counts = self._counts(tokenizer, loaded.config)
         choice = self._choice(pieces, counts, loaded.config, str(folder))
-        files = rebuilt(pieces, choice.kept, str(folder))
+        files = rebuild_tokenizer_files(pieces, choice.kept, str(folder))
         small = Tokenizer.from_files(files, where=str(folder))
         made = keep_rows(loaded.model, torch.from_numpy(choice.kept), str(folder)).eval()
         held = self._held_out(tokenizer, loaded.config)
@@ -104,7 +106,7 @@ class Stage:
         choice: Choice,
         lost: Loss,
         report: Report,
-    ) -> Prepared:
+    ) -> PreparedStage:
         c, s = self.context, self.spec
         note = (
             f"vocabulary cut from {choice.rows:,} to {len(choice.kept):,} rows by {s.amount}, without training; "
@@ -113,8 +115,8 @@ class Stage:
         )
         meta = original.meta(note)
         c.say(f"{choice.rows:,} rows of the word table became {len(choice.kept):,}")
-        return Prepared(
-            finish=lambda: Finished(made, files, meta),
+        return PreparedStage(
+            finish=lambda: StageOutput(made, files, meta),
             params={
                 "student.layers": made.config.depth,
                 "student.hidden": made.config.hidden,
@@ -137,18 +139,18 @@ class Stage:
             found += count_corpus(c.corpus(), tokenizer, config.vocabulary, c.workshop.stop)
         return found
 
-    def _held_out(self, tokenizer: Tokenizer, config: EncoderConfig) -> Reading:
+    def _held_out(self, tokenizer: Tokenizer, config: EncoderConfig) -> TokenizedTexts:
         """What the model will read: rows of the task where there is one, whatever the pieces were counted in."""
         if self.spec.level == "general":
             return read_held_out(self.context.corpus(), tokenizer)
         return self._rows("validation", tokenizer, config)
 
-    def _rows(self, split: str, tokenizer: Tokenizer, config: EncoderConfig) -> Reading:
+    def _rows(self, split: str, tokenizer: Tokenizer, config: EncoderConfig) -> TokenizedTexts:
         """As much of each text as the model has positions for."""
         table = self.context.table()
         return read_rows(task_of(table.task, table.settings), tokenizer, table.split(split), config.max_positions)
 
-    def _choice(self, pieces: Pieces, counts: np.ndarray, config: EncoderConfig, where: str) -> Choice:
+    def _choice(self, pieces: TokenizerParts, counts: np.ndarray, config: EncoderConfig, where: str) -> Choice:
         # RoBERTa counts positions from the row after the padding's: that one must stay where it is.
         rows = range(config.pad_id + 1) if config.position_offset else (config.pad_id,)
         kept = always(pieces, counts, self.spec, rows, where)

@@ -45,12 +45,12 @@ class Costs:
         return self.fixed + sum(found)
 
     @property
-    def least(self) -> float:
+    def minimum(self) -> float:
         """With one head and one neuron in each unit."""
         return self.of(Counts((1,) * len(self.heads), (1,) * len(self.neurons)))
 
     @property
-    def most(self) -> float:
+    def maximum(self) -> float:
         """With all of them."""
         return self.of(Counts(tuple(len(t) - 1 for t in self.heads), tuple(len(t) - 1 for t in self.neurons)))
 

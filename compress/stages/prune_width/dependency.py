@@ -30,9 +30,9 @@ from compress.encoder.modules.heads import MaskedLMHead
 from compress.encoder.modules.layers import LayerTrace
 from compress.encoder.modules.layout import PaddedLayout
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.basis import plain
+from compress.encoder.reshape.basis import copy_plain
 from compress.encoder.reshape.narrow import check_narrowable
-from compress.encoder.reshape.narrow_heads import most_read
+from compress.encoder.reshape.narrow_heads import select_most_read
 from compress.errors import UserError
 
 Places = dict[str, dict[int, Tensor]]
@@ -140,8 +140,8 @@ class _Graph:
             return stay
         whole = self._along(module, torch.arange(module.out_features))
         state = model.state_dict()
-        readers = [plain(state[name]) for name, axes in whole.items() if 1 in axes]
-        return most_read(readers, module.out_features, len(stay))
+        readers = [copy_plain(state[name]) for name, axes in whole.items() if 1 in axes]
+        return select_most_read(readers, module.out_features, len(stay))
 
     def _along(self, root: nn.Embedding | nn.Linear, stay: Tensor) -> Places:
         """Everything that loses its places together with the outputs of `root`."""

@@ -25,10 +25,10 @@ from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import COUNTED, units
 from compress.errors import UserError
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 from compress.recipe.schema import LatencySpec
 from compress.stages.prune_width.costs import Costs, Counts
-from compress.stages.shared.timing import answering, timed_calls
+from compress.stages.shared.timing import build_call, measure_calls
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
 from evaluation.cost.device import describe
@@ -131,7 +131,7 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
         rotary_bases=None if config.rotary_bases is None else (config.rotary_bases[0],) * rows,
     )
     model = prepare(Model(blocks).to(device)).model
-    batch = fixed_batch(blocks, plan.batch, min(plan.length, config.max_positions)).to(device)
+    batch = build_fixed_batch(blocks, plan.batch, min(plan.length, config.max_positions)).to(device)
     x = torch.randn(batch.tokens, config.hidden, device=device)
     layout, turn = PackedLayout(batch.cu_seqlens, batch.max_length), model.encoder.turns(batch.position_ids)[0]
     calls, names = [], []
@@ -145,9 +145,9 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
         if place < len(sizes[1]):
             calls.append(lambda one=layer: one.feed_forward(x))
             names.append(("", sizes[1][place]))
-    calls.append(answering(Model(config, {k: v for k, v in heads.items() if k == "task"}).to(device), plan, device))
+    calls.append(build_call(Model(config, {k: v for k, v in heads.items() if k == "task"}).to(device), plan, device))
     with torch.inference_mode():
-        found = timed_calls(calls, plan, device)
+        found = measure_calls(calls, plan, device)
     times = {name: latency.p50 for name, latency in zip(names, found, strict=False)}
     attention = {kind: (sizes[0], [times[kind, n] for n in sizes[0]]) for kind in kinds}
     inner = (sizes[1], [times["", n] for n in sizes[1]])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, Teacher, WidthScores, WidthStudy
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.modules.gates import Widths, gated, stream_gated
+from compress.encoder.modules.gates import Widths, apply_gates, apply_stream_gates
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, inner_axis, unit_modules
 from compress.objectives.hard_labels import Objective as HardLabels
@@ -27,7 +27,7 @@ CLIP = 1.0
 """Norm that the weights' gradients are clipped to."""
 
 
-class Learning:
+class GateLearning:
     """A copy of the studied model, trained by AdamW without dropout while its parts go through gates.
 
     stream: gates on the channels of the hidden states, (D,); else on all heads and neurons, unit after unit.  The loss
@@ -84,8 +84,8 @@ class Learning:
 
     def _through(self, gates: Sequence[Tensor]) -> AbstractContextManager[None]:
         if self.stream:
-            return stream_gated(self.model, gates[0])
-        return gated(self.model, Widths(list(gates[: self.heads]), list(gates[self.heads :])))
+            return apply_stream_gates(self.model, gates[0])
+        return apply_gates(self.model, Widths(list(gates[: self.heads]), list(gates[self.heads :])))
 
     def _loss(self, batch: Batch) -> Tensor:
         output = self.model(batch, ANSWERS)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch
-from compress.encoder.modules.gates import frozen
+from compress.encoder.modules.gates import freeze_weights
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import unit_modules, units
@@ -74,7 +74,7 @@ def collect(model: Model, batches: Sequence[Batch], stop: Callable[[], None] = l
         assert isinstance(module, FeedForward)
         handles.append(module.down.register_forward_pre_hook(of_neurons(unit)))
     try:
-        with frozen(model), torch.no_grad():
+        with freeze_weights(model), torch.no_grad():
             for batch in batches:
                 stop()
                 model(batch)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch
-from compress.encoder.modules.gates import frozen
+from compress.encoder.modules.gates import freeze_weights
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, unit_modules
 
@@ -84,7 +84,7 @@ def factors(
         for place, batch in enumerate(batches):
             stop()
             seen.clear()
-            with frozen(model), torch.enable_grad():
+            with freeze_weights(model), torch.enable_grad():
                 slopes = torch.autograd.grad(loss(batch, place), [out for *_, out in seen])
             for (key, x, _), slope in zip(seen, slopes, strict=True):
                 moments[key].add(x.flatten(0, -2))
@@ -98,7 +98,7 @@ def factors(
     return {key: Factors(moments[key], sums[key] / rows, biased[key]) for key in moments}
 
 
-def eliminated(weight: Tensor, given: Factors, width: int) -> Tensor:
+def compute_elimination_losses(weight: Tensor, given: Factors, width: int) -> Tensor:
     """(B,) fp64 of each block of `width` inputs: the rise of the loss to second order when it goes, after all that have
     lower ones, with what is left fitted anew each time. All differ: their order is that of going.
 

@@ -16,28 +16,28 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch
 from compress.encoder.infer.statistics import ridge
-from compress.encoder.modules.gates import frozen
+from compress.encoder.modules.gates import freeze_weights
 from compress.encoder.modules.layers import EncoderLayer, LayerTrace
 from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import SharedLinear
-from compress.encoder.reshape.cut import OUTPUTS, Kept, units
+from compress.encoder.reshape.cut import OUTPUTS, KeptUnits, units
 
 
 def refit(
     made: Model,
     source: Model,
-    kept: Kept,
+    kept: KeptUnits,
     batches: Sequence[Batch],
     stop: Callable[[], None],
     layers: Sequence[int] | None = None,
 ) -> None:
-    """Fit, in place, the output matrices of `made`, which is `cut(source, kept)`, to what `source` computes.
+    """Fit, in place, the output matrices of `made`, which is `prune_units(source, kept)`, to what `source` computes.
 
     batches: text without labels, on the models' device.  layers: which layers of `source` those of `made` are, where it
     has fewer and none are shared; what a layer that is not there would have added is fitted by the next one.
     """
-    with frozen(made), frozen(source), torch.no_grad():
+    with freeze_weights(made), freeze_weights(source), torch.no_grad():
         if all(len(unit) == 1 for part in OUTPUTS for unit in units(source.config, part)):
             _one_by_one(made, source, batches, stop, range(source.config.depth) if layers is None else layers)
         else:
@@ -139,7 +139,7 @@ def _one_by_one(
         theirs = after
 
 
-def _at_once(made: Model, source: Model, kept: Kept, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
+def _at_once(made: Model, source: Model, kept: KeptUnits, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
     for part, name in OUTPUTS.items():
         for unit, layers in enumerate(units(source.config, part)):
             whole = [getattr(getattr(_layer(source, i), part), name) for i in layers]
@@ -178,7 +178,7 @@ def _layer(model: Model, number: int) -> EncoderLayer:
     return found
 
 
-def _inputs(source: Model, kept: Kept, part: str, unit: int) -> Tensor:
+def _inputs(source: Model, kept: KeptUnits, part: str, unit: int) -> Tensor:
     """(n,) which inputs of the whole model's matrix are left."""
     if part == "feed_forward":
         return torch.tensor(kept.neurons[unit])

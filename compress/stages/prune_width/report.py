@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compress.contracts import WidthScores
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.reshape.cut import COUNTED, Kept, units
+from compress.encoder.reshape.cut import COUNTED, KeptUnits, units
 from compress.stages.prune_width.search import curves_of
 from compress.stages.shared.stage import StageContext
 from compress.storage import atomic
@@ -18,7 +18,7 @@ LAYERS, KEPT, TRIED = "widths.json", "kept.json", "targets.json"
 
 
 @dataclass(frozen=True)
-class Tried:
+class SizeTrial:
     """A size that was tried for a latency. planned, ms: of the table, and measured.  whole: of the model as it was."""
 
     parameters: int
@@ -39,12 +39,12 @@ class Report:
     kind: str
     before: EncoderConfig
     after: EncoderConfig
-    kept: Kept | None
+    kept: KeptUnits | None
     scores: WidthScores | None
     moved: float
     rows: int
     operations: tuple[float, float]
-    tried: Sequence[Tried]
+    tried: Sequence[SizeTrial]
     context: StageContext
 
     def tell(self, log: TrackedRun) -> None:

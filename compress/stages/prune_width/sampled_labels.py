@@ -11,13 +11,13 @@ from torch import Tensor
 
 from compress.contracts import Batch
 from compress.objectives._common import IGNORED, is_score, is_several
-from compress.objectives._spans import in_rows, is_spans
+from compress.objectives._spans import is_spans, pad_scores
 
 EXACT = 8
 """Classes that are gone through one by one."""
 
 
-def drawn(batch: Batch, logits: Tensor, generator: torch.Generator) -> Batch:
+def draw_labels(batch: Batch, logits: Tensor, generator: torch.Generator) -> Batch:
     """The batch with labels of its own kind, drawn as `logits` give them; also where a row has none.
 
     A score is drawn with the variance 1/2 that makes the squared error its negative log-likelihood.
@@ -28,7 +28,7 @@ def drawn(batch: Batch, logits: Tensor, generator: torch.Generator) -> Batch:
     elif labels is not None and is_several(labels):
         made = (torch.rand(logits.shape, generator=generator) < logits.sigmoid()).float()
     elif is_spans(labels):
-        made = _one_of(in_rows(logits, batch.to("cpu")).flatten(0, 1), generator).view(-1, 2)
+        made = _one_of(pad_scores(logits, batch.to("cpu")).flatten(0, 1), generator).view(-1, 2)
     else:
         made = _one_of(logits, generator)
         if batch.answered is not None:
@@ -36,7 +36,9 @@ def drawn(batch: Batch, logits: Tensor, generator: torch.Generator) -> Batch:
     return dataclasses.replace(batch, labels=made.to(batch.input_ids.device))
 
 
-def every_answer(batch: Batch, logits: Tensor, generator: torch.Generator, draws: int) -> list[tuple[Batch, Tensor]]:
+def list_labelled_batches(
+    batch: Batch, logits: Tensor, generator: torch.Generator, draws: int
+) -> list[tuple[Batch, Tensor]]:
     """Batches with labels, and how likely each row's are (B,): every class where there are at most EXACT and a row has
     one, else so many draws, each as likely as the others."""
     labels, rows = batch.labels, batch.rows
@@ -46,7 +48,7 @@ def every_answer(batch: Batch, logits: Tensor, generator: torch.Generator, draws
         made = [torch.full((rows,), c, dtype=torch.int64, device=logits.device) for c in range(logits.shape[1])]
         return [(dataclasses.replace(batch, labels=x), chances[:, c]) for c, x in enumerate(made)]
     even = torch.full((rows,), 1 / draws, device=logits.device)
-    return [(drawn(batch, logits, generator), even) for _ in range(draws)]
+    return [(draw_labels(batch, logits, generator), even) for _ in range(draws)]
 
 
 def _one_of(logits: Tensor, generator: torch.Generator) -> Tensor:

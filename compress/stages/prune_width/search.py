@@ -35,22 +35,22 @@ def curves_of(scores: WidthScores) -> list[np.ndarray]:
     return [losses(x) for x in (*scores.heads, *scores.neurons)]
 
 
-def uneven(scores: WidthScores, costs: Costs, budget: float) -> Counts:
-    """Each unit its own counts, at least 1; the loss is least. The budget must be at least `costs.least`."""
+def allocate_nonuniform(scores: WidthScores, costs: Costs, budget: float) -> Counts:
+    """Each unit its own counts, at least 1; the loss is least. The budget must be at least `costs.minimum`."""
     curves = curves_of(scores)
     tables = [*costs.heads, *costs.neurons]
-    found = knapsack(curves, tables, budget - costs.fixed)
+    found = solve_knapsack(curves, tables, budget - costs.fixed)
     return Counts(tuple(found[: len(costs.heads)]), tuple(found[len(costs.heads) :]))
 
 
-def of_kind(scores: Sequence[Tensor], weights: Sequence[int], total: int) -> list[int]:
+def allocate_one_kind(scores: Sequence[Tensor], weights: Sequence[int], total: int) -> list[int]:
     """Counts of one kind alone: `total` units of work in all, where one of unit u is weights[u] of them."""
     curves = [losses(x) for x in scores]
     tables = [w * np.arange(len(x) + 1, dtype=np.float64) for w, x in zip(weights, scores, strict=True)]
-    return knapsack(curves, tables, float(total))
+    return solve_knapsack(curves, tables, float(total))
 
 
-def knapsack(curves: Sequence[np.ndarray], tables: Sequence[np.ndarray], budget: float) -> list[int]:
+def solve_knapsack(curves: Sequence[np.ndarray], tables: Sequence[np.ndarray], budget: float) -> list[int]:
     """One count from 1 up for each unit: the least sum of curves[u][k] with the sum of tables[u][k] within budget."""
     choices = [_choices(len(curve) - 1) for curve in curves]
     least = sum(float(table[1]) for table in tables)
@@ -111,7 +111,7 @@ def _filled(counts: list[int], curves: Sequence[np.ndarray], tables: Sequence[np
         counts[where] += 1
 
 
-def uniform(scores: WidthScores, costs: Costs, budget: float) -> Counts:
+def allocate_uniform(scores: WidthScores, costs: Costs, budget: float) -> Counts:
     """All layers alike: the shares of heads and of neurons that lose least together, of those within the budget."""
     curves = curves_of(scores)
     heads, neurons = curves[: len(scores.heads)], curves[len(scores.heads) :]
@@ -140,7 +140,7 @@ def uniform(scores: WidthScores, costs: Costs, budget: float) -> Counts:
     return best[1]
 
 
-def alike(whole: Counts, costs: Costs, budget: float) -> Counts:
+def allocate_same_share(whole: Counts, costs: Costs, budget: float) -> Counts:
     """The same share of heads and of neurons in all layers, the largest within the budget: for scores that do not say
     what a head is worth in neurons."""
     low, high = 0.0, 1.0
@@ -148,11 +148,11 @@ def alike(whole: Counts, costs: Costs, budget: float) -> Counts:
         return whole
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if costs.of(share(whole, middle)) <= budget + 1e-9 else (low, middle)
-    return share(whole, low)
+        low, high = (middle, high) if costs.of(scale_counts(whole, middle)) <= budget + 1e-9 else (low, middle)
+    return scale_counts(whole, low)
 
 
-def share(whole: Counts, part: float) -> Counts:
+def scale_counts(whole: Counts, part: float) -> Counts:
     """So much of every unit, at least one; halves are rounded up."""
     return Counts(*(tuple(max(1, int(n * part + 0.5)) for n in counts) for counts in (whole.heads, whole.neurons)))
 

@@ -7,34 +7,34 @@ from torch import Tensor
 
 from compress.contracts import WidthScores
 from compress.encoder.modules.gates import Widths
-from compress.encoder.reshape.cut import Indices, Kept
+from compress.encoder.reshape.cut import Indices, KeptUnits
 from compress.stages.prune_width.costs import Counts
 
 CANDIDATES = 64
 """Of each side, of an exchange: those that would lower the sum most alone."""
 
 
-def highest(scores: WidthScores, counts: Counts) -> Kept:
+def select_highest(scores: WidthScores, counts: Counts) -> KeptUnits:
     """Of equal scores the earlier stay."""
-    return Kept(
-        tuple(top(x, n) for x, n in zip(scores.heads, counts.heads, strict=True)),
-        tuple(top(x, n) for x, n in zip(scores.neurons, counts.neurons, strict=True)),
+    return KeptUnits(
+        tuple(find_highest(x, n) for x, n in zip(scores.heads, counts.heads, strict=True)),
+        tuple(find_highest(x, n) for x, n in zip(scores.neurons, counts.neurons, strict=True)),
     )
 
 
-def rearranged(kept: Kept, gradients: Widths) -> Kept:
+def exchange_units(kept: KeptUnits, gradients: Widths) -> KeptUnits:
     """Within each unit, exchanges of one that stays for one that goes while they lower E[(sum of what goes' slopes)²].
 
     gradients: (rows, n) of each unit.  That is mᵀ F m for the mask m of what goes and the unit's whole Fisher matrix F,
-    of which `highest` reads the diagonal alone (arXiv 2204.09656, section 4.2).
+    of which `select_highest` reads the diagonal alone (arXiv 2204.09656, section 4.2).
     """
-    return Kept(
+    return KeptUnits(
         tuple(_exchanged(k, g) for k, g in zip(kept.heads, gradients.heads, strict=True)),
         tuple(_exchanged(k, g) for k, g in zip(kept.neurons, gradients.neurons, strict=True)),
     )
 
 
-def top(scores: Tensor, count: int) -> Indices:
+def find_highest(scores: Tensor, count: int) -> Indices:
     """The places of the highest, ascending; of equal ones the earlier."""
     return tuple(sorted(scores.argsort(descending=True, stable=True)[:count].tolist()))
 

@@ -13,19 +13,19 @@ from compress.contracts import WidthScores
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.statistics import collect
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.cut import Kept, cut
+from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.encoder.reshape.narrow import narrow
 from compress.errors import ExitCode, UserError
 from compress.stages.prune_width import latency, selection, targets
 from compress.stages.prune_width.costs import Costs, Counts
 from compress.stages.prune_width.dependency import cut_channels
 from compress.stages.prune_width.refit import refit
-from compress.stages.prune_width.report import Report, Tried
+from compress.stages.prune_width.report import Report, SizeTrial
 from compress.stages.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
 from compress.stages.prune_width.subject import Subject, check
 from compress.stages.shared.divergence import divergence
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext, folder_meta
-from compress.stages.shared.timing import timed
+from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput, folder_meta
+from compress.stages.shared.timing import measure_models
 
 ATTEMPTS = 6
 """Sizes that are timed on the way to a latency."""
@@ -37,7 +37,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         made = start or teacher
         if made is None or made.config is None:
             return made
@@ -51,7 +53,7 @@ class Stage:
         part = "" if s.schedule == 1 else f", {100 * s.schedule:.0f} % of the target"
         return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Choose heads, neurons and channels and cut the model here; nothing is left for the training loop.
 
         Raises UserError where there is no model, for targets that do not fit it, and for one of a form that the
@@ -61,7 +63,7 @@ class Stage:
             subject.study.told = lambda done, steps: bar.update(done, of=steps)
             counts, made, kept = self._cut(subject)
         made = self._narrowed(made, subject, counts)
-        before, after = (subject.costs(c, "operations").most for c in (subject.config, made.config))
+        before, after = (subject.costs(c, "operations").maximum for c in (subject.config, made.config))
         self.context.workshop.stop()
         moved = divergence(prepare(made), prepare(subject.loaded.model), subject.validation)
         report = Report(
@@ -80,8 +82,8 @@ class Stage:
         note = f"width pruned by {self.spec.importance.kind}: {'; '.join(report.sentences())}"
         meta = meta.model_copy(update={"notes": (*meta.notes, note)})
         config = made.config
-        return Prepared(
-            finish=lambda: Finished(made, subject.loaded.tokenizer_files, meta),
+        return PreparedStage(
+            finish=lambda: StageOutput(made, subject.loaded.tokenizer_files, meta),
             params={
                 "student.layers": config.depth,
                 "student.hidden": config.hidden,
@@ -94,7 +96,7 @@ class Stage:
 
     # --- heads and neurons ------------------------------------------------------------------------------------
 
-    def _cut(self, subject: Subject) -> tuple[Counts, Model, Kept | None]:
+    def _cut(self, subject: Subject) -> tuple[Counts, Model, KeptUnits | None]:
         model, config = subject.loaded.model, subject.config
         if not targets.asks_counts(self.spec):
             return Counts.of(config), model, None
@@ -105,14 +107,14 @@ class Stage:
         counts = self._counts(subject, subject.scores)
         return counts, *self._made(subject, counts)
 
-    def _made(self, subject: Subject, counts: Counts) -> tuple[Model, Kept]:
+    def _made(self, subject: Subject, counts: Counts) -> tuple[Model, KeptUnits]:
         """The model with so many heads and neurons, which the importance chooses."""
         scores, importance = subject.scores, subject.importance
         assert scores is not None
-        kept = selection.highest(scores, counts)
+        kept = selection.select_highest(scores, counts)
         if importance.rearranges:
-            kept = selection.rearranged(kept, subject.study.gradients(getattr(importance, "on", "labels")))
-        made = cut(subject.study.trained or subject.loaded.model, kept)
+            kept = selection.exchange_units(kept, subject.study.gradients(getattr(importance, "on", "labels")))
+        made = prune_units(subject.study.trained or subject.loaded.model, kept)
         if self.spec.refit if self.spec.refit is not None else importance.refits:
             refit(made, subject.loaded.model, kept, subject.study.batches, self.context.workshop.stop)
         return made, kept
@@ -136,36 +138,36 @@ class Stage:
 
     # --- a latency --------------------------------------------------------------------------------------------
 
-    def _within(self, target: float, subject: Subject, scores: WidthScores) -> tuple[Counts, Model, Kept]:
+    def _within(self, target: float, subject: Subject, scores: WidthScores) -> tuple[Counts, Model, KeptUnits]:
         """As much as a latency allows, planned by the table of blocks and proved by timing what was made."""
         c, s, config = self.context, self.spec, subject.config
         plan = c.recipe.evaluation.latency
-        wide = targets.narrowed(s, config, subject.origin)
+        wide = targets.narrow_config(s, config, subject.origin)
         table, path = latency.table(wide, subject.loaded.heads, plan, c.device)
         c.say(f"latency of building blocks: {path}" + ("; the machine was busy when it was measured" * table.busy))
         costs = table.costs(wide)
         limit = target
         if s.schedule < 1:
-            whole = timed([subject.loaded.model], plan, c.device)[0].p50
+            whole = measure_models([subject.loaded.model], plan, c.device)[0].p50
             limit = max(target, targets.budget_of(target, whole, s.schedule) if target > 1 else target)
         budget = limit
         for _ in range(ATTEMPTS):
-            budget = max(budget, costs.least)
-            if limit >= costs.most:
+            budget = max(budget, costs.minimum)
+            if limit >= costs.maximum:
                 raise self._already(limit, costs)
-            if budget <= costs.least:
+            if budget <= costs.minimum:
                 counts = Counts((1,) * len(scores.heads), (1,) * len(scores.neurons))
             else:
                 in_loss = subject.importance.in_loss
                 counts = targets.budget_counts(s, config, scores, costs, budget, "target_latency", in_loss)
             made, kept = self._made(subject, counts)
             proof = self._narrowed(made, subject, counts)
-            ours, theirs = (x.p50 for x in timed([proof, subject.loaded.model], plan, c.device))
-            tried = Tried(proof.config.count_parameters(), costs.of(counts), ours, theirs, ours <= limit)
+            ours, theirs = (x.p50 for x in measure_models([proof, subject.loaded.model], plan, c.device))
+            tried = SizeTrial(proof.config.count_parameters(), costs.of(counts), ours, theirs, ours <= limit)
             subject.tried.append(tried)
             if tried.met:
                 return counts, made, kept
-            if budget <= costs.least:
+            if budget <= costs.minimum:
                 break
             budget *= 0.98 * limit / ours
         best = min(subject.tried, key=lambda t: t.ms)
@@ -182,19 +184,19 @@ class Stage:
         return UserError(
             f"{limit:g} ms is not below the model's latency",
             where="target_latency",
-            why=f"the model takes {costs.most:.2f} ms here",
+            why=f"the model takes {costs.maximum:.2f} ms here",
             do="set a smaller target",
         )
 
     # --- channels ---------------------------------------------------------------------------------------------
 
     def _narrows(self, subject: Subject) -> bool:
-        return targets.narrowed(self.spec, subject.config, subject.origin) != subject.config
+        return targets.narrow_config(self.spec, subject.config, subject.origin) != subject.config
 
     def _narrowed(self, made: Model, subject: Subject, counts: Counts) -> Model:
         """`made` with narrower heads and hidden states, where they are asked for."""
         s = self.spec
-        config = targets.narrowed(s, made.config, subject.origin)
+        config = targets.narrow_config(s, made.config, subject.origin)
         width = targets.stock_heads(s, made.config, counts.heads)
         if width is not None:
             layers = tuple(dataclasses.replace(shape, head_width=width) for shape in config.layers)
@@ -203,7 +205,7 @@ class Stage:
             return made
         self.context.workshop.stop()
         if config.hidden != made.config.hidden and s.stream == "channels":
-            made = cut_channels(made, selection.top(subject.importance.hidden(subject.study), config.hidden))
+            made = cut_channels(made, selection.find_highest(subject.importance.hidden(subject.study), config.hidden))
             config = dataclasses.replace(made.config, layers=config.layers)
             if config == made.config:
                 return made

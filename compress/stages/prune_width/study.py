@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, Teacher
-from compress.encoder.modules.gates import Widths, frozen, gated, stream_gated
+from compress.encoder.modules.gates import Widths, apply_gates, apply_stream_gates, freeze_weights
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.objectives.soft_targets import Objective as SoftTargets
 from compress.stages.prune_width.moments import Moments, collect
 from compress.stages.prune_width.obs import Factors, factors
-from compress.stages.prune_width.sampled_labels import drawn, every_answer
+from compress.stages.prune_width.sampled_labels import draw_labels, list_labelled_batches
 
 On = Literal["labels", "answers", "teacher"]
 """What a loss is on: the data's labels; answers drawn from the model's own probabilities; the teacher's probabilities
@@ -105,7 +105,7 @@ class WidthStudy:
             parts = []
             for place, batch in enumerate(self.batches):
                 gates = self._gates(batch)
-                with gated(self.model, gates, batch):
+                with apply_gates(self.model, gates, batch):
                     parts.append(self._slopes(gates.all, batch, on, place))
             self._gradients[on] = self._of_units([torch.cat(x) for x in zip(*parts, strict=True)])
         return self._gradients[on]
@@ -119,7 +119,7 @@ class WidthStudy:
         sums = []
         for place, batch in enumerate(self.batches):
             gates = self._gates(batch)
-            with gated(self.model, gates, batch):
+            with apply_gates(self.model, gates, batch):
                 sums.append(self._squares(gates.all, batch, place))
         return self._of_units(self._mean(sums))
 
@@ -140,7 +140,7 @@ class WidthStudy:
         parts = []
         for place, batch in enumerate(self.batches):
             gate = self._stream_gate(batch)
-            with stream_gated(self.model, gate, batch):
+            with apply_stream_gates(self.model, gate, batch):
                 parts.append(self._slopes([gate], batch, on, place)[0])
         return torch.cat(parts)
 
@@ -149,7 +149,7 @@ class WidthStudy:
         sums = []
         for place, batch in enumerate(self.batches):
             gate = self._stream_gate(batch)
-            with stream_gated(self.model, gate, batch):
+            with apply_stream_gates(self.model, gate, batch):
                 sums.append(self._squares([gate], batch, place))
         return self._mean(sums)[0]
 
@@ -175,7 +175,7 @@ class WidthStudy:
     def _slopes(self, gates: list[Tensor], batch: Batch, on: On, place: int) -> list[Tensor]:
         """(rows, n) fp64 of each gate, which must be on."""
         self.stop()
-        with frozen(self.model), torch.enable_grad():
+        with freeze_weights(self.model), torch.enable_grad():
             found = torch.autograd.grad(self._loss(batch, on, place), gates)
         return [x.double().cpu() for x in found]
 
@@ -183,10 +183,10 @@ class WidthStudy:
         """(n,) fp64 sums over rows, of the mean over answers of their squared slopes."""
         self.stop()
         totals = [torch.zeros(gate.shape[1], dtype=torch.float64) for gate in gates]
-        with frozen(self.model), torch.enable_grad():
+        with freeze_weights(self.model), torch.enable_grad():
             output = self.model(batch, ANSWERS)
             assert output.logits is not None
-            answers = every_answer(batch, output.logits.detach(), self._generator(place), DRAWS)
+            answers = list_labelled_batches(batch, output.logits.detach(), self._generator(place), DRAWS)
             for index, (answered, chance) in enumerate(answers):
                 loss = self._hard(output, None, answered) * self._hard.count(answered)
                 found = torch.autograd.grad(loss, gates, retain_graph=index + 1 < len(answers))
@@ -204,7 +204,7 @@ class WidthStudy:
             return self._divergence(output, batch)
         if on == "answers":
             assert output.logits is not None
-            batch = drawn(batch, output.logits.detach(), self._generator(place))
+            batch = draw_labels(batch, output.logits.detach(), self._generator(place))
         return self._hard(output, None, batch) * self._hard.count(batch)
 
     def _divergence(self, output: EncoderOutput, batch: Batch) -> Tensor:

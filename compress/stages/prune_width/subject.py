@@ -9,7 +9,7 @@ from typing import Any
 from compress import registry
 from compress.contracts import Batch, WidthImportance, WidthScores
 from compress.data.batches.batches import TaskBatches, evaluation_batches
-from compress.data.batches.randomness import spread
+from compress.data.batches.randomness import draw_spread_rows
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.low_rank import refuse_low_rank
 from compress.encoder.config.quantization import refuse_quantized
@@ -21,7 +21,7 @@ from compress.modelfolder.folder import LoadedModel, load_model
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.prune_width import latency, targets
 from compress.stages.prune_width.costs import Costs, operations, parameters
-from compress.stages.prune_width.report import Tried
+from compress.stages.prune_width.report import SizeTrial
 from compress.stages.prune_width.spec import Spec
 from compress.stages.prune_width.study import Target, WidthStudy
 from compress.stages.shared.stage import StageContext, TaskData, check_same_labels, require_folder
@@ -46,7 +46,7 @@ class Subject:
     importance: WidthImportance
     validation: list[Batch]
     scores: WidthScores | None = None
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[SizeTrial] = field(default_factory=list)
 
     @classmethod
     def of(cls, spec: Spec, context: StageContext) -> Subject:
@@ -67,7 +67,7 @@ class Subject:
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, c)
         rows = min(s.rows, len(data.train))
-        chosen = data.train.take(spread(len(data.train), rows, c.seed, "width-study"))
+        chosen = data.train.take(draw_spread_rows(len(data.train), rows, c.seed, "width-study"))
         study = WidthStudy(
             loaded.model,
             [batch.to(c.device) for batch in evaluation_batches(chosen, MAX_TOKENS)],
@@ -79,7 +79,7 @@ class Subject:
         )
         few = data.validation
         if len(few) > VALIDATION_ROWS:
-            few = few.take(spread(len(few), VALIDATION_ROWS, c.seed, "width-validation"))
+            few = few.take(draw_spread_rows(len(few), VALIDATION_ROWS, c.seed, "width-validation"))
         validation = [batch.to(c.device) for batch in evaluation_batches(few, MAX_TOKENS)]
         made = cls(s, c, folder, loaded, origin, study, build(s.importance, study), validation)
         study.target = made.target
@@ -102,7 +102,7 @@ class Subject:
     def budget(self) -> tuple[Costs, float]:
         """What heads and neurons cost, and what all may cost together: parameters, operations or milliseconds."""
         s = self.spec
-        wide = targets.narrowed(s, self.config, self.origin)
+        wide = targets.narrow_config(s, self.config, self.origin)
         if s.target_latency is not None:
             table, _ = latency.table(
                 wide, self.loaded.heads, self.context.recipe.evaluation.latency, self.context.device
@@ -110,15 +110,15 @@ class Subject:
             return table.costs(wide), s.target_latency
         unit = "parameters" if s.target_params is not None else "operations"
         value = s.target_params or s.target_flops or 0
-        return self.costs(wide, unit), targets.budget_of(value, self.costs(self.origin, unit).most, s.schedule)
+        return self.costs(wide, unit), targets.budget_of(value, self.costs(self.origin, unit).maximum, s.schedule)
 
     def target(self) -> Target:
         """What is to be left, as shares of what there is."""
         s = self.spec
-        hidden = targets.narrowed(s, self.config, self.origin).hidden / self.config.hidden
+        hidden = targets.narrow_config(s, self.config, self.origin).hidden / self.config.hidden
         if s.target_params is not None or s.target_flops is not None or s.target_latency is not None:
             costs, budget = self.budget()
-            share = min(1.0, max(0.0, (budget - costs.fixed) / (costs.most - costs.fixed)))
+            share = min(1.0, max(0.0, (budget - costs.fixed) / (costs.maximum - costs.fixed)))
             return Target(share, share, hidden, s.uneven)
         heads, neurons = targets.shares(s, self.config, self.origin)
         return Target(heads, neurons, hidden, s.uneven)
@@ -130,7 +130,7 @@ def check(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> None:
     refuse_low_rank(config, "cutting it", "the model")
     refuse_sparse(config, "cutting it", "the model")
     targets.check_counts(spec, origin)
-    if targets.narrowed(spec, config, origin) != config and config.sharing is not None:
+    if targets.narrow_config(spec, config, origin) != config and config.sharing is not None:
         raise UserError(
             "this model's layers share matrices and also have their own parameters",
             where="hidden" if spec.hidden is not None else "head_width",

@@ -19,7 +19,7 @@ BUDGET_NAMES = ("target_params", "target_flops", "target_latency")
 FLAGS = {"keep_heads": "heads", "intermediate_size": "feed-forward neurons"}
 
 
-def narrowed(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> EncoderConfig:
+def narrow_config(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> EncoderConfig:
     """`config` with the hidden states and the heads as wide as the spec asks on this part of its way; numbers of heads
     and neurons as they are.
 
@@ -150,7 +150,7 @@ def kept_counts(spec: Spec, config: EncoderConfig, origin: EncoderConfig, scores
         wanted = [min(n, max(1, _between(s, w, spec.schedule))) for n, s, w in zip(now, start, wanted, strict=True)]
         if spec.uneven and isinstance(value, int):
             weights = uses(config, part)
-            wanted = search.of_kind(tables, weights, sum(n * w for n, w in zip(wanted, weights, strict=True)))
+            wanted = search.allocate_one_kind(tables, weights, sum(n * w for n, w in zip(wanted, weights, strict=True)))
         made.append(tuple(wanted))
     return Counts(*made)
 
@@ -159,7 +159,7 @@ def shares(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> tuple[fl
     """Of heads and of neurons, what `ratio` or `keep_…` leave of those that there are."""
     whole = Counts.of(config)
     if spec.ratio is not None:
-        left = search.share(Counts.of(origin), 1 - spec.schedule * spec.ratio)
+        left = search.scale_counts(Counts.of(origin), 1 - spec.schedule * spec.ratio)
     else:
         flat = WidthScores([torch.ones(n) for n in whole.heads], [torch.ones(n) for n in whole.neurons])
         left = kept_counts(spec, config, origin, flat)
@@ -172,7 +172,7 @@ def ratio_counts(
     """What `ratio` asks for. costs: in operations."""
     assert spec.ratio is not None
     left = 1 - spec.schedule * spec.ratio
-    whole, target = Counts.of(config), search.share(Counts.of(origin), left)
+    whole, target = Counts.of(config), search.scale_counts(Counts.of(origin), left)
     target = Counts(
         tuple(map(min, target.heads, whole.heads)),
         tuple(map(min, target.neurons, whole.neurons)),
@@ -186,26 +186,30 @@ def budget_counts(
     spec: Spec, config: EncoderConfig, scores: WidthScores, costs: Costs, budget: float, key: str, in_loss: bool
 ) -> Counts:
     """The counts that lose least and cost at most `budget`. Raises UserError below the least that can be."""
-    if budget >= costs.most:
+    if budget >= costs.maximum:
         raise UserError(
-            f"{told(budget, costs.unit)} is not below the model's cost",
+            f"{format_cost(budget, costs.unit)} is not below the model's cost",
             where=key,
-            why=f"the model has {told(costs.most, costs.unit)}",
+            why=f"the model has {format_cost(costs.maximum, costs.unit)}",
             do="set a smaller target",
         )
-    if budget < costs.least:
+    if budget < costs.minimum:
         raise UserError(
-            f"{told(budget, costs.unit)} cannot be reached by width pruning",
+            f"{format_cost(budget, costs.unit)} cannot be reached by width pruning",
             where=key,
-            why=f"with one head and one neuron in each layer {told(costs.least, costs.unit)} remain",
-            do=f"set {told(costs.least, costs.unit)} or more, make hidden smaller, or drop layers first",
+            why=f"with one head and one neuron in each layer {format_cost(costs.minimum, costs.unit)} remain",
+            do=f"set {format_cost(costs.minimum, costs.unit)} or more, make hidden smaller, or drop layers first",
             code=ExitCode.REFUSED,
         )
     whole = Counts.of(config)
     if not in_loss:
-        even = search.alike(whole, costs, budget)
+        even = search.allocate_same_share(whole, costs, budget)
         return _ranked(config, scores, costs, budget, even, in_loss) if spec.uneven else even
-    return search.uneven(scores, costs, budget) if spec.uneven else search.uniform(scores, costs, budget)
+    return (
+        search.allocate_nonuniform(scores, costs, budget)
+        if spec.uneven
+        else search.allocate_uniform(scores, costs, budget)
+    )
 
 
 def _ranked(
@@ -213,14 +217,16 @@ def _ranked(
 ) -> Counts:
     """Uneven counts. even: what all layers would keep alike; scores of one kind alone keep as many of each kind."""
     if in_loss:
-        return search.uneven(scores, costs, budget)
+        return search.allocate_nonuniform(scores, costs, budget)
     made = []
     for part, tables, counts in (
         ("attention", scores.heads, even.heads),
         ("feed_forward", scores.neurons, even.neurons),
     ):
         weights = uses(config, part)
-        made.append(tuple(search.of_kind(tables, weights, sum(n * w for n, w in zip(counts, weights, strict=True)))))
+        made.append(
+            tuple(search.allocate_one_kind(tables, weights, sum(n * w for n, w in zip(counts, weights, strict=True))))
+        )
     return Counts(*made)
 
 
@@ -230,7 +236,7 @@ def budget_of(value: float, whole: float, way: float) -> float:
     return whole - way * (whole - target)
 
 
-def told(value: float, unit: str) -> str:
+def format_cost(value: float, unit: str) -> str:
     """A cost as people read it."""
     if unit == "ms":
         return f"{value:.3g} ms"

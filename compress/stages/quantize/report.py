@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from compress.encoder.integers.fake_quantized import integer_megabytes
 from compress.encoder.modules.model import Model
 from compress.report.plots import heatmap
-from compress.stages.quantize.sensitivity import Damage, Tried
+from compress.stages.quantize.sensitivity import Damage, FallbackTrial
 from compress.stages.shared.stage import StageContext
 from compress.storage import atomic
 from compress.tracking import TrackedRun
@@ -31,7 +31,7 @@ class Report:
         names: Sequence[str],
         damage: Damage | None,
         back: frozenset[str],
-        tried: Sequence[Tried],
+        tried: Sequence[FallbackTrial],
         context: StageContext,
         made: Model,
         to: str,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compress.contracts import Batch
-from compress.encoder.integers.fake_quantized import quantized_modules, set_mode
+from compress.encoder.integers.fake_quantized import list_quantized_modules, set_mode
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
 from compress.stages.shared.divergence import ReferenceAnswers
@@ -41,7 +41,7 @@ class Scan:
         """Of each module alone, and of all. told: of how many modules are done."""
         alone = {}
         try:
-            for done, name in enumerate(quantized_modules(self.model), 1):
+            for done, name in enumerate(list_quantized_modules(self.model), 1):
                 self.stop()
                 set_mode(self.model, lambda other, name=name: "quantized" if other == name else "float")
                 alone[name] = self.reference.divergence(self.model)
@@ -52,7 +52,7 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Tried:
+class FallbackTrial:
     """A number of modules gone back to float, and the points that the rest costs."""
 
     count: int
@@ -62,17 +62,17 @@ class Tried:
 
 def fewest_back(
     order: Sequence[str], cost: Callable[[frozenset[str]], float], limit: float
-) -> tuple[frozenset[str], list[Tried]]:
+) -> tuple[frozenset[str], list[FallbackTrial]]:
     """(modules that go back, all tried): as few of `order`, the first ones first, as bring the cost to `limit` points.
 
     cost: modules in float → points lost. Counts are doubled, then halved between: cost is taken to fall with them.
     Raises UserError where it holds for no quantized module at all.
     """
-    tried: list[Tried] = []
+    tried: list[FallbackTrial] = []
 
     def met(count: int) -> bool:
         points = cost(frozenset(order[:count]))
-        tried.append(Tried(count, points, points <= limit))
+        tried.append(FallbackTrial(count, points, points <= limit))
         return tried[-1].met
 
     if met(0):

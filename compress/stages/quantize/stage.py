@@ -18,24 +18,24 @@ from compress import registry
 from compress.contracts import Batch
 from compress.encoder.config.quantization import PACKAGE, PartQuantization, Quantization, refuse_quantized
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.integers.convert import calibrate, planned, quantized
-from compress.encoder.integers.fake_quantized import quantized_modules
+from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
+from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.quantize.report import Report
-from compress.stages.quantize.sensitivity import Damage, Scan, Tried, fewest_back
+from compress.stages.quantize.sensitivity import Damage, FallbackTrial, Scan, fewest_back
 from compress.stages.quantize.spec import Spec
 from compress.stages.shared.stage import (
-    Finished,
-    Outline,
-    Prepared,
+    ModelShape,
+    PreparedStage,
     StageContext,
+    StageOutput,
     TaskData,
     check_same_labels,
     folder_meta,
     require_folder,
-    spread,
+    sample_batches,
     task_choice,
     task_validation,
 )
@@ -49,7 +49,9 @@ class Stage:
         # Rounding is measured in the precision that it is deployed in.
         self.spec, self.context = spec, dataclasses.replace(context, precision="fp32")
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         made = start or teacher
         if made is None:
             return None
@@ -68,7 +70,7 @@ class Stage:
         )
         return [f"quantize by {how}, ranges observed on {s.rows:,} training texts{bound}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Quantize the model here, and find modules that fall back; nothing is left for the training loop.
 
         Raises UserError where there is no model with a task head, where its labels are not the table's, and where it
@@ -77,27 +79,27 @@ class Stage:
         folder = require_folder(c.model or c.teacher, "a fine-tuned model to quantize", "MODEL", "quantize")
         loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
         refuse_quantized(loaded.config, "quantizing it again", str(folder))
-        quantization = planned(s, loaded.model)
+        quantization = plan_quantization(s, loaded.model)
         table = c.table()
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, c)
         labelled = len(data.train)
-        batches = spread(data.train, labelled, s.rows, c)
-        made = quantized(loaded.model, quantization, str(folder)).eval()
+        batches = sample_batches(data.train, labelled, s.rows, c)
+        made = quantize_model(loaded.model, quantization, str(folder)).eval()
         read = calibrate(made, batches, c.workshop.stop)
-        parts = quantized_modules(made)
+        parts = list_quantized_modules(made)
         observed = f", ranges observed on {read:,} training texts" if read else ""
         c.say(f"{len(parts)} of the model's matrices and tables are quantized{observed}")
-        few = spread(data.train, labelled, min(s.scan_rows, s.rows), c)
+        few = sample_batches(data.train, labelled, min(s.scan_rows, s.rows), c)
         damage, back, tried = self._looked_at(loaded.model, made, quantization, data, few)
         if back:
-            made = fallen_back(loaded.model, made, quantization, back, s.fall_back)
+            made = apply_fallback(loaded.model, made, quantization, back, s.fall_back)
         report = Report(list(parts), damage, back, tried, c, made, s.fall_back)
         return self._prepared(folder, loaded, made, back, report)
 
     def _prepared(
         self, folder: Path, loaded: LoadedModel, made: Model, back: frozenset[str], report: Report
-    ) -> Prepared:
+    ) -> PreparedStage:
         c, s = self.context, self.spec
         meta = folder_meta(c, {"parent": folder}, c.table())
         scheme = s.scheme or "the recipe's rules"
@@ -105,13 +107,13 @@ class Stage:
         if back:
             notes.append(f"fallback to {s.fall_back}: {', '.join(sorted(back))}")
         meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
-        return Prepared(
-            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+        return PreparedStage(
+            finish=lambda: StageOutput(made, loaded.tokenizer_files, meta),
             params={
                 "student.layers": made.config.depth,
                 "student.hidden": made.config.hidden,
                 "quantize.scheme": scheme,
-                "quantize.modules": len(quantized_modules(made)),
+                "quantize.modules": len(list_quantized_modules(made)),
                 "quantize.fallen_back": len(back),
             },
             told=report.tell,
@@ -119,7 +121,7 @@ class Stage:
 
     def _looked_at(
         self, source: Model, made: Model, quantization: Quantization, data: TaskData, few: list[Batch]
-    ) -> tuple[Damage | None, frozenset[str], list[Tried]]:
+    ) -> tuple[Damage | None, frozenset[str], list[FallbackTrial]]:
         """(what each module alone costs, modules that fall back, all tried). No module is looked at where nobody
         asked and the bound holds with all of them."""
         s = self.spec
@@ -127,13 +129,15 @@ class Stage:
             return self._damage(made, few) if s.sensitivity else None, frozenset(), []
         cost = self._cost(source, made, quantization, data)
         if not s.sensitivity and (points := cost(frozenset())) <= s.max_drop:
-            return None, frozenset(), [Tried(0, points, True)]
+            return None, frozenset(), [FallbackTrial(0, points, True)]
         damage = self._damage(made, few)
         return damage, *fewest_back(damage.worst_first, cost, s.max_drop)
 
     def _damage(self, made: Model, few: list[Batch]) -> Damage:
         scan = Scan(made, few, self.context.workshop.stop)
-        with self.context.workshop.progress("sensitivity of each module", len(quantized_modules(made))) as progress:
+        with self.context.workshop.progress(
+            "sensitivity of each module", len(list_quantized_modules(made))
+        ) as progress:
             return scan.damage(lambda done: progress.update(done))
 
     def _cost(
@@ -151,20 +155,20 @@ class Stage:
         @functools.cache
         def cost(names: frozenset[str]) -> float:
             return 100 * (
-                whole - value(fallen_back(source, made, quantization, names, self.spec.fall_back) if names else made)
+                whole - value(apply_fallback(source, made, quantization, names, self.spec.fall_back) if names else made)
             )
 
         whole = value(source)
         return cost
 
 
-def fallen_back(
+def apply_fallback(
     source: Model, made: Model, quantization: Quantization, back: frozenset[str], to: Literal["16-bit", "float"]
 ) -> Model:
     """`made`, which is `source` quantized, with the modules `back` in 16 bits or in float."""
     wide = PartQuantization(registry.schema(PACKAGE, "per_channel").model_validate({"kind": "per_channel", "bits": 16}))
     other = quantization.without(back) if to == "float" else quantization.with_part(back, wide)
-    fewer = quantized(source, other).eval()
+    fewer = quantize_model(source, other).eval()
     known = made.state_dict()
     fewer.load_state_dict({name: known[name] for name in fewer.state_dict()})
     return fewer

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from compress.contracts import LayerGroups, Member, SharedStart
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.sharing import NORMS, PARTS, Sharing, numbered
+from compress.encoder.config.sharing import NORMS, PARTS, Sharing, renumber_groups
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import dense_weight
-from compress.encoder.reshape.students import part_of_layer, rebuilt
+from compress.encoder.reshape.students import part_of_layer, rebuild_model
 from compress.errors import UserError
-from compress.stages.share.residuals import Factors, relaxed
+from compress.stages.share.residuals import Factors, fit_residuals
 
 
 @dataclass(frozen=True)
-class Known:
+class LayerStatistics:
     """What was measured of the model on real input, by linear layer.
 
     inputs: (in+1, in+1) mean of [x 1]ᵀ[x 1].  fisher: of parameters, mean squared gradient.
@@ -40,7 +40,7 @@ def refuse_shared(config: EncoderConfig, where: str) -> None:
     raise UserError(
         "this model already shares layers",
         where=where,
-        why=f"its groups are {told(LayerGroups(attention, _feed_forward(config)))}",
+        why=f"its groups are {format_groups(LayerGroups(attention, _feed_forward(config)))}",
         do="convert its parent, or merge its groups further in a second share stage with reuse_input: true",
     )
 
@@ -56,7 +56,7 @@ def check_joins(config: EncoderConfig, groups: LayerGroups, where: str) -> None:
                 raise UserError(
                     f"the pattern separates layers {', '.join(map(str, layers))}, which already share parameters",
                     where=where,
-                    why=f"the model's groups are {told(before)}, the pattern's {told(groups)}",
+                    why=f"the model's groups are {format_groups(before)}, the pattern's {format_groups(groups)}",
                     do="use a pattern that merges whole groups",
                 )
 
@@ -65,7 +65,7 @@ def _feed_forward(config: EncoderConfig) -> tuple[int, ...]:
     return config.groups if config.sharing is None else config.sharing.feed_forward
 
 
-def told(groups: LayerGroups) -> str:
+def format_groups(groups: LayerGroups) -> str:
     """The groups as people read them: `0-1 | 2-3`."""
     shown = {part: _told(getattr(groups, part)) for part in PARTS}
     if shown["attention"] == shown["feed_forward"]:
@@ -78,7 +78,7 @@ def _told(groups: Sequence[int]) -> str:
     return " | ".join(" ".join(str(layer) for layer, g in enumerate(groups) if g == group) for group in order)
 
 
-def unshared(model: Model) -> Model:
+def unshare_layers(model: Model) -> Model:
     """The same function with layers of their own, residuals taken up; nothing is shared with `model`."""
     config = dataclasses.replace(model.config, sharing=None, layer_groups=None)
 
@@ -86,7 +86,7 @@ def unshared(model: Model) -> Model:
         module = part_of_layer(model, layer, path)
         return dense_weight(module) if last == "weight" else getattr(module, last)
 
-    return rebuilt(model, config, tensor)
+    return rebuild_model(model, config, tensor)
 
 
 def convert(
@@ -96,15 +96,17 @@ def convert(
     *,
     own_vectors: bool = True,
     residual_rank: int = 0,
-    known: Known | None = None,
+    known: LayerStatistics | None = None,
 ) -> Model:
     """A model whose layers share as `groups` say; nothing is shared with `model`, whose layers are their own.
 
     known: what `start` reads; one that reads inputs is fitted together with the residuals. Computed in fp64. Raises
     UserError for layers of different shapes, and for a rank above the width.
     """
-    known = known or Known()
-    sharing = Sharing(numbered(groups.attention), numbered(groups.feed_forward), own_vectors, residual_rank)
+    known = known or LayerStatistics()
+    sharing = Sharing(
+        renumber_groups(groups.attention), renumber_groups(groups.feed_forward), own_vectors, residual_rank
+    )
     config = dataclasses.replace(model.config, sharing=sharing)
 
     @functools.cache
@@ -115,7 +117,7 @@ def convert(
         found = [_member(module, known, bias=not own_vectors) for module in modules]
         if not residual_rank:
             return start(found), {}
-        made, residuals = relaxed(start, found, modules[0].in_features, residual_rank)
+        made, residuals = fit_residuals(start, found, modules[0].in_features, residual_rank)
         return made, dict(zip(members, residuals, strict=True))
 
     def tensor(layer: int, path: Sequence[str], last: str) -> Tensor:
@@ -134,10 +136,10 @@ def convert(
         made, width = fitted(part, path[1], first)[0], module.in_features
         return made[:, width] if last == "bias" else made[:, :width]
 
-    return rebuilt(model, config, tensor)
+    return rebuild_model(model, config, tensor)
 
 
-def _member(module: Any, known: Known, *, bias: bool, column: str | None = None) -> Member:
+def _member(module: Any, known: LayerStatistics, *, bias: bool, column: str | None = None) -> Member:
     """column: of a norm, the vector that is read."""
     names = [column] if column else ["weight"] + ["bias"] * (bias and module.bias is not None)
     parts = [getattr(module, name) for name in names]

@@ -23,7 +23,7 @@ Factors = tuple[Tensor, Tensor]
 """Up (out, r) and down (r, in), each pair of a column and a row of one length."""
 
 
-def relaxed(start: SharedStart, members: Sequence[Member], width: int, rank: int) -> tuple[Tensor, list[Factors]]:
+def fit_residuals(start: SharedStart, members: Sequence[Member], width: int, rank: int) -> tuple[Tensor, list[Factors]]:
     """(what the members share, shaped as their weights; of each member its residual of this rank), fp64.
 
     width: in; members may have the bias as one more column, which no residual has.
@@ -31,21 +31,21 @@ def relaxed(start: SharedStart, members: Sequence[Member], width: int, rank: int
     shared = start(members)
     moments = [member.inputs for member in members if member.inputs is not None]
     if start.reads != "inputs" or len(moments) < len(members):
-        return shared, [truncated((member.weight - shared)[:, :width], rank) for member in members]
+        return shared, [truncate_to_rank((member.weight - shared)[:, :width], rank) for member in members]
     found: list[Factors] = []
     for turn in range(ROUNDS):
         if turn:
             shared = start([_without(m, up @ down) for m, (up, down) in zip(members, found, strict=True)])
-        found = [nearest(m.weight - shared, rank, x, width) for m, x in zip(members, moments, strict=True)]
+        found = [fit_nearest(m.weight - shared, rank, x, width) for m, x in zip(members, moments, strict=True)]
     return shared, found
 
 
-def truncated(difference: Tensor, rank: int) -> Factors:
+def truncate_to_rank(difference: Tensor, rank: int) -> Factors:
     """The nearest matrix of this rank, every number counting alike."""
     return _balanced(*_leading(difference, rank))
 
 
-def nearest(missing: Tensor, rank: int, inputs: Tensor, width: int) -> Factors:
+def fit_nearest(missing: Tensor, rank: int, inputs: Tensor, width: int) -> Factors:
     """U D of this rank with the least E|missing x - U D x|^2.
 
     missing: (out, in), or (out, in+1) where x ends with a 1, which U D does not see.  inputs: mean of x xᵀ.  width: in.

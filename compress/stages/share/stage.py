@@ -24,12 +24,19 @@ from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
 from compress.stages.share import calibration, factorization
-from compress.stages.share.conversion import Known, check_joins, convert, refuse_shared, told, unshared
+from compress.stages.share.conversion import (
+    LayerStatistics,
+    check_joins,
+    convert,
+    format_groups,
+    refuse_shared,
+    unshare_layers,
+)
 from compress.stages.share.factorization import Factorization
 from compress.stages.share.spec import Spec
 from compress.stages.shared.divergence import ReferenceAnswers
 from compress.stages.shared.originals import Original
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
 from compress.tracking import TrackedRun
 
 PATTERNS, STARTS = "compress.stages.share.patterns", "compress.stages.share.starts"
@@ -45,7 +52,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         made = start or (general if self.spec.level == "general" else teacher)
         if made is None:
             return None
@@ -68,7 +77,7 @@ class Stage:
             tables = f"; embeddings factorized to {size}, rows weighted by {e.weighting}"
         return [f"{line}, {own}{kept}{tables}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Choose groups of layers and convert the model here; nothing is left for the training loop.
 
         Raises UserError where there is no model, for sizes and groups that do not fit it, and where its layers share
@@ -80,7 +89,7 @@ class Stage:
         if not s.reuse_input:
             refuse_shared(model.config, where)
         batches = functools.partial(original.batches, BATCH_ROWS)
-        own = unshared(model) if s.reuse_input else model
+        own = unshare_layers(model) if s.reuse_input else model
         c.workshop.stop()
         start: SharedStart = registry.build(STARTS, s.init)
         known = self._known(start, own, original)
@@ -103,7 +112,7 @@ class Stage:
         if s.reuse_input:
             check_joins(model.config, groups, where)
         made = shared(groups)
-        c.say(f"groups of layers: {told(groups)}")
+        c.say(f"groups of layers: {format_groups(groups)}")
         factors = None
         if s.embedding is not None:
             c.workshop.stop()
@@ -114,17 +123,17 @@ class Stage:
 
     def _prepared(
         self, original: Original, made: Model, groups: LayerGroups, factors: Factorization | None
-    ) -> Prepared:
+    ) -> PreparedStage:
         c, s, loaded = self.context, self.spec, original.loaded
-        notes = [f"layers that share: {told(groups)}, started from {s.init.kind}"]
+        notes = [f"layers that share: {format_groups(groups)}, started from {s.init.kind}"]
         if factors is not None:
             notes.append(f"embeddings factorized to width {factors.size}, error {100 * factors.error:.1f} %")
         notes.append("sharing saves bytes, not time: every layer is still computed")
         meta = original.meta(*notes)
         count = made.config.count_parameters()
         c.say(f"{loaded.config.count_parameters():,} parameters became {count:,} (heads apart)")
-        return Prepared(
-            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+        return PreparedStage(
+            finish=lambda: StageOutput(made, loaded.tokenizer_files, meta),
             params={
                 "student.layers": made.config.depth,
                 "student.hidden": made.config.hidden,
@@ -140,12 +149,12 @@ class Stage:
     def _groups(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         return registry.build(PATTERNS, self.spec.pattern)(depth, evidence)
 
-    def _known(self, start: SharedStart, model: Model, original: Original) -> Known:
+    def _known(self, start: SharedStart, model: Model, original: Original) -> LayerStatistics:
         if start.reads == "inputs":
-            return Known(inputs=statistics.inputs(model, original.batches(BATCH_ROWS)))
+            return LayerStatistics(inputs=statistics.inputs(model, original.batches(BATCH_ROWS)))
         if start.reads == "gradients":
-            return Known(fisher=statistics.fisher(model, original.objective(), original.batches(1)))
-        return Known()
+            return LayerStatistics(fisher=statistics.fisher(model, original.objective(), original.batches(1)))
+        return LayerStatistics()
 
     # --- embeddings -------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from compress.data.reading.corpus import Corpus, with_task_texts
 from compress.data.reading.file_corpus import open_corpus
 from compress.data.tables.table import Table
 from compress.data.text import segmentation
-from compress.data.text.noise import EachEpoch, noisy_corpus
+from compress.data.text.noise import EachEpoch, add_typos_to_corpus
 from compress.data.text.segmentation import Segmenter
-from compress.data.text.token_store import stored_tokens
+from compress.data.text.token_store import load_or_store_tokens
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import Tokens, tokenize
 from compress.errors import UserError
@@ -47,7 +47,7 @@ def segmenter_of(masking: MaskingSpec) -> Segmenter | None:
     """What says where words begin, if the recipe does not leave it to the tokenizer. Raises UserError."""
     if masking.word_list is not None:
         return segmentation.word_list(masking.word_list)
-    return None if masking.segmenter is None else segmentation.imported(masking.segmenter, "masking.segmenter")
+    return None if masking.segmenter is None else segmentation.import_segmenter(masking.segmenter, "masking.segmenter")
 
 
 def words_read(recipe: Recipe, indices: Sequence[int]) -> dict[str, str]:
@@ -104,16 +104,16 @@ def corpus_batches(
     corpus, seed = context.corpus(), context.seed
     if noise is None or held_out:
         made = batches(corpus)
-        return made if held_out or mask_seed in (None, seed) else made.masked_otherwise(mask_seed)
+        return made if held_out or mask_seed in (None, seed) else made.with_mask_seed(mask_seed)
     if corpus.stored:
         raise _in_memory_only("typo noise is not supported for a streamed corpus", "noise")
-    made = lambda epoch: batches(noisy_corpus(corpus, split, noise, seed, epoch))  # noqa: E731
+    made = lambda epoch: batches(add_typos_to_corpus(corpus, split, noise, seed, epoch))  # noqa: E731
     return EachEpoch(made, [noise.model_dump(mode="json"), seed])
 
 
 def _tokens(corpus: Corpus, tokenizer: Tokenizer, split: str, masking: MaskingSpec, context: StageContext) -> Tokens:
     if corpus.stored and split == "train":  # what is held out is small, and read again and again
-        return stored_tokens(corpus, tokenizer, split, segmenter_of(masking), say=context.say)
+        return load_or_store_tokens(corpus, tokenizer, split, segmenter_of(masking), say=context.say)
     return tokenize(corpus, tokenizer, split, segmenter_of(masking))
 
 

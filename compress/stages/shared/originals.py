@@ -17,19 +17,26 @@ from compress.modelfolder.meta import FolderMeta
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.objectives.masked_lm import Objective as MaskedLM
 from compress.stages.shared.corpora import corpus_batches
-from compress.stages.shared.stage import Outline, StageContext, TaskData, check_same_labels, folder_meta, require_folder
+from compress.stages.shared.stage import (
+    ModelShape,
+    StageContext,
+    TaskData,
+    check_same_labels,
+    folder_meta,
+    require_folder,
+)
 
 Level = Literal["general", "task_specific"]
 """Which text: the corpus, of a general teacher; the labelled rows, of a fine-tuned one."""
 
 
-def outlined(
+def plan_same_shape(
     level: Level,
-    start: Outline | None,
-    teacher: Outline | None,
-    general: Outline | None,
+    start: ModelShape | None,
+    teacher: ModelShape | None,
+    general: ModelShape | None,
     check: Callable[[EncoderConfig, str], None],
-) -> Outline | None:
+) -> ModelShape | None:
     """What a stage makes that changes matrices alone: its config is not known before. check: of what it is given."""
     made = start or (general if level == "general" else teacher)
     if made is None or made.config is None:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, Progress, TrainingPlan
-from compress.data.batches.batches import TaskBatches, evaluation_batches, in_order
+from compress.data.batches.batches import TaskBatches, evaluation_batches, restore_order
 from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
@@ -27,7 +27,7 @@ from compress.data.reading.sources import open_table
 from compress.data.tables.table import Rows, Table
 from compress.data.task import METRIC
 from compress.data.tasks import for_head, task_of
-from compress.data.text.noise import EachEpoch, noisy_rows
+from compress.data.text.noise import EachEpoch, add_typos_to_rows
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
@@ -71,12 +71,12 @@ class StageContext:
     general_teacher: Path | None = None
     ensemble: Ensemble | None = None
     say: Callable[[str], None] = lambda _: None
-    workshop: Workshop = field(default_factory=lambda: Workshop(_unwatched, lambda: None))
+    workshop: StageServices = field(default_factory=lambda: StageServices(_unwatched, lambda: None))
     show: Callable[[str, Sequence[str], Sequence[Sequence[object]]], None] = lambda title, columns, rows: None
 
 
 @dataclass
-class Finished:
+class StageOutput:
     """What to write as the stage's model folder: a model with its meta, or bare files (a tokenizer).
 
     files: of the tokenizer.  beside: other files of the model's folder, by name.
@@ -89,7 +89,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class StageServices:
     """Where a stage works before its first step. progress: (label, how many) → a context that is told of progress.
 
     stop: raises Stopped where a signal asked for it.
@@ -113,7 +113,7 @@ Opening = Callable[[], Mapping[str, float]]
 
 
 @dataclass
-class Prepared:
+class PreparedStage:
     """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
 
     identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
@@ -121,7 +121,7 @@ class Prepared:
     closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
     """
 
-    finish: Callable[[], Finished]
+    finish: Callable[[], StageOutput]
     module: nn.Module | None = None
     source: BatchSource | None = None
     plan: TrainingPlan | None = None
@@ -158,7 +158,7 @@ class Diagnosis(Protocol):
 
 
 @dataclass(frozen=True)
-class Outline:
+class ModelShape:
     """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
     masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown."""
 
@@ -169,11 +169,11 @@ class Outline:
     config: EncoderConfig | None = None
 
 
-def outline_of(folder: Path) -> Outline:
+def read_shape(folder: Path) -> ModelShape:
     """The outline of a model that is there."""
     info = modelfolder.inspect(folder)
     digest = modelfolder.vocabulary_digest(folder)
-    return Outline(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config)
+    return ModelShape(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config)
 
 
 class Stage(Protocol):
@@ -181,7 +181,9 @@ class Stage(Protocol):
 
     def __init__(self, spec: Any, context: StageContext) -> None: ...
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         """What this stage will make of the model before it (`start`), told before any stage runs.
 
         Raises UserError for lengths, layers and vocabularies that cannot fit. None: unknown.
@@ -192,7 +194,7 @@ class Stage(Protocol):
         """What would be done, in lines, reading no weights: `--dry-run`."""
         ...
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Check what the stage is given, and return the model, data and objectives to train, or a finished model.
 
         Raises UserError for models, labels, lengths and vocabularies that do not fit; Stopped where a signal asked.
@@ -245,7 +247,7 @@ def open_table_of(
         bad_tags=d.bad_tags,
         bad_rows=d.bad_rows,
         limit=d.limit,
-        settings={**_judged_by(model), **settings_asked(recipe)},
+        settings={**_judged_by(model), **get_requested_settings(recipe)},
         others=others,
         bare=bare,
         measured=measured,
@@ -257,7 +259,7 @@ def _judged_by(model: FolderInfo | None) -> dict[str, Any]:
     return {k: v for k, v in model.meta.task_settings.items() if k == METRIC} if model is not None else {}
 
 
-def settings_asked(recipe: Recipe) -> dict[str, Any]:
+def get_requested_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings of the task that the recipe names; `settings_for` a table those that models are measured with."""
     assert recipe.data is not None
     names = ("stride", "no_answer_threshold", "long_text", "pooling", "metric")
@@ -267,10 +269,10 @@ def settings_asked(recipe: Recipe) -> dict[str, Any]:
 
 def settings_for(recipe: Recipe, table: Table) -> dict[str, Any]:
     """In place of the settings that models have of their own: what the recipe names, and one metric for all of them."""
-    return {**settings_asked(recipe), **decided_by(table)}
+    return {**get_requested_settings(recipe), **get_metric_setting(table)}
 
 
-def decided_by(table: Table) -> dict[str, Any]:
+def get_metric_setting(table: Table) -> dict[str, Any]:
     """The setting that one metric judges all models on these rows by, whatever theirs is."""
     return {METRIC: table.settings.get(METRIC)}
 
@@ -325,7 +327,7 @@ class TaskData:
 
         def mistyped(epoch: int) -> Examples:
             random = stream("task-noise", context.seed, epoch)
-            noisy = [noisy_rows(rows, noise, random) for rows in sources]
+            noisy = [add_typos_to_rows(rows, noise, random) for rows in sources]
             return join(*(task.encode(tokenizer, rows, max_length=length) for rows in noisy))
 
         return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources)
@@ -339,7 +341,7 @@ class TaskData:
         return EachEpoch(made, self.train.fingerprint)
 
 
-def spread(examples: Examples, labelled: int, rows: int, context: StageContext) -> list[Batch]:
+def sample_batches(examples: Examples, labelled: int, rows: int, context: StageContext) -> list[Batch]:
     """So many rows of the first `labelled` ones, evenly spaced, on the device of `context`, for ranges."""
     places = torch.linspace(0, labelled - 1, min(rows, labelled)).round().long().unique()
     few = evaluation_batches(examples.take(places.numpy()), SPREAD_TOKENS)
@@ -480,7 +482,7 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
 def data_note(table: Table) -> DataNote:
     """What a model was made on, without the folders of this machine."""
     rows = {split: len(rows) for split, rows in table.splits.items()}
-    return DataNote(name=table.called, fingerprint=table.fingerprint, rows=rows)
+    return DataNote(name=table.display_name, fingerprint=table.fingerprint, rows=rows)
 
 
 def _for_others(value: Any) -> Any:
@@ -499,7 +501,7 @@ def task_validation(examples: Examples, table: Table, context: StageContext) -> 
     """The task's main metric, and the loss on the labels, of the student on the table's validation rows, encoded."""
     batches = [b.to(context.device) for b in evaluation_batches(examples, VALIDATION_TOKENS)]
     task, names, rows = task_of(table.task, table.settings), table.label_names, table.split("validation")
-    metric = task.metrics_of(names)[0]
+    metric = task.choose_metrics(names)[0]
 
     def validate(module: nn.Module) -> dict[str, float]:
         loss, count, hard, parts = 0.0, 0, HardLabels(), []
@@ -508,7 +510,7 @@ def task_validation(examples: Examples, table: Table, context: StageContext) -> 
             terms = hard.count(batch)
             loss, count = loss + float(hard(output, None, batch)) * terms, count + terms
             parts.append((batch.row_ids.cpu().numpy(), output.logits.float().cpu().numpy()))
-        value = task.score(in_order(examples, parts), names, examples, rows).value(metric)
+        value = task.score(restore_order(examples, parts), names, examples, rows).value(metric)
         # A student that gives every row the same answer has no correlation: none, to choose the best weights by.
         return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, count)}
 
@@ -517,7 +519,7 @@ def task_validation(examples: Examples, table: Table, context: StageContext) -> 
 
 def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:
     """What the best weights are chosen by."""
-    return task_of(table.task, table.settings).metrics_of(table.label_names)[0], "max"
+    return task_of(table.task, table.settings).choose_metrics(table.label_names)[0], "max"
 
 
 def outputs_of(

@@ -10,12 +10,12 @@ from compress.contracts import Needs
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.predict.predictor import fixed_batch
+from compress.predict.predictor import build_fixed_batch
 from compress.recipe.schema import LatencySpec
 from evaluation.cost.latency import Latency, measure_interleaved
 
 
-def timed_length(positions: Iterable[tuple[str, int]], asked: int | None) -> int:
+def choose_length(positions: Iterable[tuple[str, int]], asked: int | None) -> int:
     """Tokens of the sequences that models are timed with: `asked`, else 128 or the most that fit all of them.
 
     positions: (name, longest sequence it reads) of each model. Raises UserError when what was asked for does not fit.
@@ -27,19 +27,19 @@ def timed_length(positions: Iterable[tuple[str, int]], asked: int | None) -> int
     return asked or min(LatencySpec().length, longest)
 
 
-def timed(models: Sequence[Model], plan: LatencySpec, device: str) -> list[Latency]:
+def measure_models(models: Sequence[Model], plan: LatencySpec, device: str) -> list[Latency]:
     """Of each model with its task head, prepared for inference on the device; timed in turn."""
-    return timed_calls([answering(model, plan, device) for model in models], plan, device)
+    return measure_calls([build_call(model, plan, device) for model in models], plan, device)
 
 
-def answering(model: Model, plan: LatencySpec, device: str) -> Callable[[], object]:
+def build_call(model: Model, plan: LatencySpec, device: str) -> Callable[[], object]:
     """A call of the model, prepared, on a batch of the planned shape."""
     config, ready = model.config, prepare(model)
-    batch = fixed_batch(config, plan.batch, min(plan.length, config.max_positions)).to(device)
+    batch = build_fixed_batch(config, plan.batch, min(plan.length, config.max_positions)).to(device)
     return lambda: ready(batch, Needs(logits=True))
 
 
-def timed_calls(calls: Sequence[Callable[[], object]], plan: LatencySpec, device: str) -> list[Latency]:
+def measure_calls(calls: Sequence[Callable[[], object]], plan: LatencySpec, device: str) -> list[Latency]:
     """In turn, as planned."""
     return measure_interleaved(
         calls,

@@ -9,15 +9,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from compress.contracts import Seen, SparseMethod
+from compress.contracts import MatrixStatistics, SparseMethod
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.low_rank import refuse_low_rank
 from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sharing import refuse_apart
-from compress.encoder.config.sparsity import MULTIPLE, PATTERN, fits, fitting, refuse_sparse
-from compress.encoder.modules.masks import follows
+from compress.encoder.config.sparsity import MULTIPLE, PATTERN, can_be_sparse, list_sparse_matrices, refuse_sparse
+from compress.encoder.modules.masks import is_semi_structured
 from compress.encoder.modules.model import Model
-from compress.encoder.reshape.students import part_of_layer, rebuilt
+from compress.encoder.reshape.students import part_of_layer, rebuild_model
 from compress.errors import UserError
 
 Name = str
@@ -25,7 +25,7 @@ Name = str
 
 
 @dataclass(frozen=True)
-class Cut:
+class SparsifiedMatrix:
     """A matrix that became 2:4. weight: (out, in), bias: (out,), fp64.  error: mean square of what its outputs miss, a
     share of their variance."""
 
@@ -41,7 +41,7 @@ def refuse(config: EncoderConfig, where: str) -> None:
     refuse_low_rank(config, doing, where, "sparsify its parent instead: low-rank factors contain less redundancy")
     refuse_sparse(config, "sparsifying them again", where, "continue training it, or start from its parent")
     refuse_apart(config, where, "only the shared matrices would become sparse", "sparsify")
-    if not any(fitting(shape, config.hidden, gated=config.gated) for shape in config.layers):
+    if not any(list_sparse_matrices(shape, config.hidden, gated=config.gated) for shape in config.layers):
         sizes = sorted({size for shape in config.layers for size in _sizes(config, shape).values()})
         raise UserError(
             f"no matrix of this model supports {PATTERN} sparsity",
@@ -58,24 +58,24 @@ def left_dense(config: EncoderConfig) -> list[Name]:
         f"{group}.{name}"
         for group, shape in enumerate(config.group_shapes)
         for name, (out, inputs) in _sizes(config, shape).items()
-        if not fits(out, inputs)
+        if not can_be_sparse(out, inputs)
     ]
 
 
-def cut(
+def sparsify_matrices(
     model: Model,
     method: SparseMethod,
     inputs: Mapping[nn.Module, Tensor],
     stop: Callable[[], None] = lambda: None,
     told: Callable[[int], None] = lambda done: None,
-) -> dict[Name, Cut]:
+) -> dict[Name, SparsifiedMatrix]:
     """Every matrix that can be, once for layers of a group.
 
     inputs: (in+1, in+1) mean of [x 1]ᵀ[x 1].  stop: may raise Stopped.  told: of how many are done.
     """
-    config, found = model.config, dict[Name, Cut]()
+    config, found = model.config, dict[Name, SparsifiedMatrix]()
     for group, shape in enumerate(config.group_shapes):
-        for name in fitting(shape, config.hidden, gated=config.gated):
+        for name in list_sparse_matrices(shape, config.hidden, gated=config.gated):
             stop()
             part = part_of_layer(model, config.groups.index(group), name.split("."))
             found[f"{group}.{name}"] = _cut(part, method, inputs[part])
@@ -83,11 +83,11 @@ def cut(
     return found
 
 
-def _cut(part: Any, method: SparseMethod, second: Tensor) -> Cut:
+def _cut(part: Any, method: SparseMethod, second: Tensor) -> SparsifiedMatrix:
     mean = second[:-1, -1]
     weight = part.weight.detach().double().cpu()
-    made = method(Seen(weight, second[:-1, :-1], None if part.bias is None else mean))
-    assert follows(made.weight)
+    made = method(MatrixStatistics(weight, second[:-1, :-1], None if part.bias is None else mean))
+    assert is_semi_structured(made.weight)
     lost, covariance = weight - made.weight, second[:-1, :-1] - mean.outer(mean)
     read = covariance if made.centred else second[:-1, :-1]
     whole = float(((weight @ covariance) * weight).sum())
@@ -95,10 +95,10 @@ def _cut(part: Any, method: SparseMethod, second: Tensor) -> Cut:
     bias = None if part.bias is None else part.bias.detach().double().cpu()
     if bias is not None and made.centred:
         bias = bias + lost @ mean
-    return Cut(made.weight, bias, error)
+    return SparsifiedMatrix(made.weight, bias, error)
 
 
-def convert(model: Model, cuts: Mapping[Name, Cut]) -> Model:
+def convert(model: Model, cuts: Mapping[Name, SparsifiedMatrix]) -> Model:
     """The model with these matrices; nothing is shared with `model`."""
     config = model.config
     layers = tuple(
@@ -114,7 +114,7 @@ def convert(model: Model, cuts: Mapping[Name, Cut]) -> Model:
         assert found is not None
         return found
 
-    return rebuilt(model, dataclasses.replace(config, layers=layers), tensor)
+    return rebuild_model(model, dataclasses.replace(config, layers=layers), tensor)
 
 
 def _sizes(config: EncoderConfig, shape: Any) -> dict[str, tuple[int, int]]:

@@ -11,10 +11,10 @@ from compress.encoder.config.sparsity import PATTERN
 from compress.encoder.infer import statistics
 from compress.encoder.infer.semi_structured import skips_zeros
 from compress.encoder.modules.model import Model
-from compress.stages.shared.originals import Original, outlined
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.stages.shared.originals import Original, plan_same_shape
+from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
 from compress.stages.sparsify import conversion
-from compress.stages.sparsify.conversion import Cut
+from compress.stages.sparsify.conversion import SparsifiedMatrix
 from compress.stages.sparsify.spec import Spec
 from compress.tracking import TrackedRun
 
@@ -30,13 +30,15 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
-        return outlined(self.spec.level, start, teacher, general, conversion.refuse)
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
+        return plan_same_shape(self.spec.level, start, teacher, general, conversion.refuse)
 
     def plan(self) -> list[str]:
         return [f"set two of every four weights of the layers' matrices to zero, by {self.spec.method.kind}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Set two of every four weights to zero here; nothing is left for the training loop.
 
         Raises UserError where there is no model, and for one of a form that the stage rejects; Stopped where a signal
@@ -49,7 +51,7 @@ class Stage:
         inputs = statistics.inputs(model, original.batches(BATCH_ROWS))
         matrices = sum(len(shape.sizes(1)) for shape in model.config.group_shapes)
         with c.workshop.progress("matrices", matrices) as progress:
-            cuts = conversion.cut(model, method, inputs, c.workshop.stop, progress.update)
+            cuts = conversion.sparsify_matrices(model, method, inputs, c.workshop.stop, progress.update)
         made = conversion.convert(model, cuts).eval()
         dense = conversion.left_dense(model.config)
         c.say(f"{len(cuts)} matrices are now {PATTERN} sparse")
@@ -59,7 +61,9 @@ class Stage:
         c.say(_honest(c.device))
         return self._prepared(original, made, cuts, dense)
 
-    def _prepared(self, original: Original, made: Model, cuts: Mapping[str, Cut], dense: list[str]) -> Prepared:
+    def _prepared(
+        self, original: Original, made: Model, cuts: Mapping[str, SparsifiedMatrix], dense: list[str]
+    ) -> PreparedStage:
         loaded = original.loaded
         notes = [
             f"two of every four weights of {len(cuts)} matrices set to zero, by {self.spec.method.kind}",
@@ -68,8 +72,8 @@ class Stage:
         if dense:
             notes.append(f"dense matrices: {', '.join(dense)}")
         meta = original.meta(*notes)
-        return Prepared(
-            finish=lambda: Finished(made, loaded.tokenizer_files, meta),
+        return PreparedStage(
+            finish=lambda: StageOutput(made, loaded.tokenizer_files, meta),
             params={
                 "student.layers": made.config.depth,
                 "student.hidden": made.config.hidden,
@@ -80,7 +84,7 @@ class Stage:
             told=functools.partial(self._tell, cuts),
         )
 
-    def _tell(self, cuts: Mapping[str, Cut], log: TrackedRun) -> None:
+    def _tell(self, cuts: Mapping[str, SparsifiedMatrix], log: TrackedRun) -> None:
         names = list(dict.fromkeys(name.split(".", 1)[1] for name in cuts))
         groups = list(dict.fromkeys(name.split(".", 1)[0] for name in cuts))
 

@@ -6,7 +6,7 @@ from itertools import islice
 
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import LONGEST
-from compress.stages.shared.stage import Finished, Outline, Prepared, StageContext
+from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
 from compress.stages.tokenizer.spec import Spec
 
 SAMPLE = 2000  # held-out texts that are looked at for unknown pieces
@@ -18,7 +18,9 @@ class Stage:
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
 
-    def outline(self, start: Outline | None, teacher: Outline | None, general: Outline | None) -> Outline | None:
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
         return start
 
     def plan(self) -> list[str]:
@@ -26,7 +28,7 @@ class Stage:
         case = "lower case" if s.lowercase else "cased"
         return [f"train a {s.model} tokenizer of {s.vocabulary_size:,} pieces, {case}"]
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PreparedStage:
         """Train the tokenizer here: there is no model, and nothing is left for the training loop.
 
         Raises UserError for a corpus that cannot be read or gives no vocabulary."""
@@ -43,7 +45,7 @@ class Stage:
         unknown = _unknown(tokenizer, list(islice(corpus.texts("validation"), SAMPLE)))
         known = f"; {100 * unknown:.2f} % of the held-out text is [UNK] to it" if unknown else ""
         self.context.say(f"tokenizer: {tokenizer.vocabulary_size:,} pieces from {corpus.name}{known}")
-        return Prepared(finish=lambda: Finished(model=None, files=tokenizer.files()))
+        return PreparedStage(finish=lambda: StageOutput(model=None, files=tokenizer.files()))
 
 
 def _unknown(tokenizer: Tokenizer, texts: list[str]) -> float:

@@ -17,7 +17,7 @@ from torch import Tensor
 from compress.errors import ExitCode, UserError
 
 Bits = Literal[8, 16, 32]
-Kept = Literal["fp32", "fp16", "bf16", "int8"]
+StoredPrecision = Literal["fp32", "fp16", "bf16", "int8"]
 NARROW = 8
 """Numbers of a vector up to which 8 bits save nothing: the two ends of its range take as much."""
 
@@ -26,7 +26,7 @@ _LARGEST = torch.finfo(torch.float16).max
 _STORED = {"fp32": np.float32, "fp16": np.float16, "bf16": np.int16, "int8": np.uint8}
 
 
-def kept_as(bits: Bits, width: int, precision: str) -> Kept:
+def choose_stored_precision(bits: Bits, width: int, precision: str) -> StoredPrecision:
     """How vectors of `width` numbers from a teacher that computes in `precision` are kept."""
     if bits == 32:
         return "fp32"
@@ -35,13 +35,13 @@ def kept_as(bits: Bits, width: int, precision: str) -> Kept:
     return "bf16" if precision == "bf16" else "fp16"
 
 
-def columns(kept: Kept, width: int) -> dict[str, tuple[np.dtype, int]]:
+def columns(kept: StoredPrecision, width: int) -> dict[str, tuple[np.dtype, int]]:
     """Name of an array → (type, width), of which vectors of `width` numbers are made up on the disk."""
     ends = {"ends": (np.dtype(np.float32), 2)} if kept == "int8" else {}
     return {"values": (np.dtype(_STORED[kept]), width), **ends}
 
 
-def encode(values: Tensor, kept: Kept, what: str) -> dict[str, np.ndarray]:
+def encode(values: Tensor, kept: StoredPrecision, what: str) -> dict[str, np.ndarray]:
     """(n, W) → arrays of n rows by the names of `columns`. what: is named in errors.
 
     Raises UserError (data) for numbers that are not finite, or too large for 16 bits.
@@ -73,7 +73,7 @@ def encode(values: Tensor, kept: Kept, what: str) -> dict[str, np.ndarray]:
     return {"values": places.to(torch.uint8).numpy(), "ends": torch.cat([low, high], dim=1).numpy()}
 
 
-def decode(arrays: Mapping[str, np.ndarray], kept: Kept) -> Tensor:
+def decode(arrays: Mapping[str, np.ndarray], kept: StoredPrecision) -> Tensor:
     """What `encode` was given, as near as was kept: (n, W), fp32."""
     values = torch.from_numpy(arrays["values"])
     if kept == "bf16":

@@ -18,7 +18,7 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Layers, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.errors import UserError
-from compress.stages.distill.cache.codec import Bits, Kept, columns, decode, encode, kept_as
+from compress.stages.distill.cache.codec import Bits, StoredPrecision, choose_stored_precision, columns, decode, encode
 
 Per = Literal["row", "token", "masked"]
 ROLES = ("queries", "keys", "values")
@@ -48,7 +48,7 @@ class Field:
     what: Literal["logits", "hidden", "queries", "keys", "values", "vocabulary"]
     per: Per
     width: int
-    kept: Kept
+    kept: StoredPrecision
     bits: Bits
     layer: int | None = None
     top_k: int | None = None
@@ -144,7 +144,7 @@ def fields_of(
     depth = config.depth
 
     def field(what: str, per: Per, width: int, layer: int | None = None, **beside: object) -> Field:
-        kept = kept_as(settings.bits, width, settings.precision)
+        kept = choose_stored_precision(settings.bits, width, settings.precision)
         return Field(what, per, width, kept, settings.bits, layer, **beside)  # type: ignore[arg-type]
 
     if needs.pooled or needs.pair_logits or needs.replaced:

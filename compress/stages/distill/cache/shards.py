@@ -47,7 +47,7 @@ class Shards:
     def path(self, shard: int) -> Path:
         return self.folder / f"shard-{shard:05d}"
 
-    def missing(self) -> list[int]:
+    def list_missing(self) -> list[int]:
         """Shards that are not there yet."""
         return [shard for shard in range(len(self.division)) if not self.path(shard).exists()]
 

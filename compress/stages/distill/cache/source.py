@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from compress.contracts import BatchSource, Needs, Objective, Teacher
-from compress.data.batches.fixed_rows import fixed_rows
+from compress.data.batches.fixed_rows import get_fixed_rows
 from compress.encoder.infer.prepare import DTYPES, Precision
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
@@ -28,7 +28,7 @@ FOLDERS = {"general": "corpus", "task_specific": "task"}
 
 
 @dataclass(frozen=True)
-class Teaching:
+class TeacherSetup:
     """Whom the objectives ask, and what is to be done before they do. teacher None: nobody is asked."""
 
     teacher: Teacher | None
@@ -36,7 +36,7 @@ class Teaching:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TeachingJob:
     """What a teacher is asked about. source: rows in an order.  tokenizer: sha256.  max_length: pieces of a row.
 
     passes: how often the training reads the rows.
@@ -49,15 +49,15 @@ class Lesson:
     passes: float
 
 
-def teaching(
+def set_up_teacher(
     cache: CacheSpec | None,
     context: StageContext,
     model: Model,
     fingerprint: str,
     objectives: Iterable[nn.Module],
-    lesson: Lesson,
+    job: TeachingJob,
     live: Callable[[Precision], Teacher],
-) -> Teaching:
+) -> TeacherSetup:
     """The teacher of a stage, live or from `cache`.
 
     model: whose layers and head teach; of several teachers the lead.  fingerprint: of all that decides the answers.
@@ -66,10 +66,10 @@ def teaching(
     """
     needs = [n for o in objectives if (n := cast(Objective, o).teacher_needs) is not None]
     if not needs:
-        return Teaching(None)
+        return TeacherSetup(None)
     if cache is None:
-        return Teaching(live(context.precision))
-    rows = fixed_rows(lesson.source)
+        return TeacherSetup(live(context.precision))
+    rows = get_fixed_rows(job.source)
     if rows is None:
         raise UserError(
             "a teacher cache needs rows that are the same in every epoch",
@@ -77,15 +77,15 @@ def teaching(
             why="noise or dynamic masking changes them every epoch",
             do="remove noise and use masking.strategy: static, or remove the cache",
         )
-    path = Path(cache.path).expanduser() / FOLDERS[lesson.level]
-    identity = Identity(fingerprint, lesson.tokenizer, lesson.max_length, rows.fingerprint, context.precision)
+    path = Path(cache.path).expanduser() / FOLDERS[job.level]
+    identity = Identity(fingerprint, job.tokenizer, job.max_length, rows.fingerprint, context.precision)
     store = TeacherCache(path, identity, rows)
     wanted = reduce(or_, needs, Needs())
     fields = fields_of(wanted, model.config, model.head_configs, Settings(cache.bits, cache.top_k, store.precision))
     held = store.hold(fields)
-    if lesson.passes < 1 and store.missing:
+    if job.passes < 1 and store.missing:
         context.say(
-            f"training reads only {lesson.passes:.2f} of the rows, but the teacher cache is filled with all of"
+            f"training reads only {job.passes:.2f} of the rows, but the teacher cache is filled with all of"
             " them: it only saves time if other students use it too"
         )
     dtype = DTYPES[store.precision]
@@ -95,7 +95,7 @@ def teaching(
         at = context.workshop
         return store.fill(Work(lambda: live(store.precision), kept, context.device, context.say, at.progress, at.stop))
 
-    return Teaching(kept, opening)
+    return TeacherSetup(kept, opening)
 
 
 def _words(model: Model, fields: Iterable[Field], dtype: torch.dtype) -> WordTable | None:

@@ -114,7 +114,7 @@ class TeacherCache:
         """Shard → the fields that it lacks."""
         found: dict[int, list[Field]] = {}
         for field, shards in self.fields.items():
-            for shard in shards.missing():
+            for shard in shards.list_missing():
                 found.setdefault(shard, []).append(field)
         return dict(sorted(found.items()))
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compress.contracts import Batch, EncoderOutput, LikeliestPieces, Needs, VocabularyOutput
+from compress.contracts import Batch, EncoderOutput, Needs, TopLogits, VocabularyOutput
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules.layout import AttentionMaps, PackedLayout
 from compress.errors import ExitCode, UserError
@@ -102,7 +102,7 @@ class CachedTeacher:
         ids = torch.from_numpy(arrays["ids"].astype(np.int64)).to(values.device)
         tails = torch.from_numpy(arrays["tails"]).to(values.device)
         by_temperature = {t: tails[:, i] for i, t in enumerate(field.temperatures)}
-        output.likeliest = LikeliestPieces(ids, values, by_temperature, field.pieces, positions)
+        output.likeliest = TopLogits(ids, values, by_temperature, field.pieces, positions)
 
 
 def _by_layer(found: Mapping[int, Tensor], count: int) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from compress.stages.distill.probe import Asked, Probe
+from compress.stages.distill.probe import AskedModel, Probe
 from compress.stages.distill.spec import Spec
 from compress.training.module import StageModule
 
@@ -48,7 +48,7 @@ class Start:
     spec: Spec
     module: StageModule
     probe: Probe
-    teacher: Asked | None
+    teacher: AskedModel | None
     ours: np.ndarray
     theirs: np.ndarray | None
     projections: Mapping[str, Tensor]
@@ -102,14 +102,14 @@ class Check:
 
     kind: ClassVar[str]
 
-    def before(self, start: Start) -> Finding | None:
+    def check_start(self, start: Start) -> Finding | None:
         """Before the first step."""
         return None
 
-    def during(self, course: Course) -> Finding | None:
+    def check_progress(self, course: Course) -> Finding | None:
         """At a validation; once it has found something it is not asked again."""
         return None
 
-    def found(self, text: str, do: str, *, step: int = 0, stops: bool = False) -> Finding:
+    def make_finding(self, text: str, do: str, *, step: int = 0, stops: bool = False) -> Finding:
         """A finding of this check."""
         return Finding(self.kind, step, text, do, stops)

@@ -26,7 +26,7 @@ class Check(_check.Check):
 
     kind = "falling_agreement"
 
-    def during(self, course: Course) -> Finding | None:
+    def check_progress(self, course: Course) -> Finding | None:
         name, now = course.start.probe.score, course.now
         earlier = [row for row in course.readings[:-1] if name in row]
         if name not in now or not earlier or not course.start.answers:
@@ -38,7 +38,7 @@ class Check(_check.Check):
         error = math.sqrt(2 * max(share * (1 - share), 1 / rows) / rows)
         if fallen < max(POINTS, ERRORS * error) or not now["probe_loss"] < (1 - FALL) * best["probe_loss"]:
             return None
-        return self.found(
+        return self.make_finding(
             f"after step {course.step} {name} with the teacher has fallen from {best[name]:.3f} (step "
             f"{int(best['step'])}) to {now[name]:.3f} on {course.start.probe.what}, while the loss on training "
             f"rows fell from {best['probe_loss']:.3g} to {now['probe_loss']:.3g}",

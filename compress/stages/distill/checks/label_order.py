@@ -9,7 +9,7 @@ from compress.data.tables.table import UNLABELLED
 from compress.stages.distill.checks import _check
 from compress.stages.distill.checks._check import Finding, Start
 from compress.stages.distill.probe import TaskProbe
-from evaluation.quality.crossed import crossed
+from evaluation.quality.crossed import find_crossed_labels
 
 
 class Check(_check.Check):
@@ -22,14 +22,14 @@ class Check(_check.Check):
 
     kind = "label_order"
 
-    def before(self, start: Start) -> Finding | None:
+    def check_start(self, start: Start) -> Finding | None:
         gold = start.probe.gold
         if start.theirs is None or gold is None or not isinstance(start.probe, TaskProbe):
             return None
         known = gold != UNLABELLED
         if not known.any():
             return None
-        found = crossed(gold[known], start.theirs[known].argmax(1), start.theirs.shape[1])
+        found = find_crossed_labels(gold[known], start.theirs[known].argmax(1), start.theirs.shape[1])
         if found is None:
             return None
         names = list(start.label_names)
@@ -41,7 +41,7 @@ class Check(_check.Check):
             f"{100 * found.plain:.1f} % of {start.probe.what} in the current order, on {100 * found.ordered:.1f} % "
             f"in this one"
         )
-        return self.found(text, self._do(start, names, found.order), stops=True)
+        return self.make_finding(text, self._do(start, names, found.order), stops=True)
 
     @staticmethod
     def _do(start: Start, names: list[str], order: np.ndarray) -> str:

@@ -29,7 +29,7 @@ class Check(_check.Check):
 
     kind = "logit_scales"
 
-    def before(self, start: Start) -> Finding | None:
+    def check_start(self, start: Start) -> Finding | None:
         temperature = _temperature(start)
         probe = start.probe
         if temperature is None or start.theirs is None or not isinstance(probe, TaskProbe) or probe.gold is None:
@@ -40,13 +40,13 @@ class Check(_check.Check):
         if sure < MOST:
             return None
         scale = probe.scale(start.theirs)
-        return self.found(
+        return self.make_finding(
             f"the teacher's logits are so large (spread {scale:.3g}) that its probabilities at temperature "
             f"{temperature:g} are nearly hard labels: above {SURE} on {100 * sure:.0f} % of {probe.what}",
             f"raise the temperature, to about {_softer(start.theirs):.0f}, or calibrate the teacher first",
         )
 
-    def during(self, course: Course) -> Finding | None:
+    def check_progress(self, course: Course) -> Finding | None:
         start = course.start
         if start.theirs is None or not start.answers or not course.settled:
             return None
@@ -55,7 +55,7 @@ class Check(_check.Check):
             return None
         word = "larger" if ours > theirs else "smaller"
         times = ours / theirs if ours > theirs else theirs / max(ours, 1e-12)
-        return self.found(
+        return self.make_finding(
             f"after step {course.step} the student's logits are {times:.3g} times {word} than the teacher's (spread "
             f"{ours:.3g} against {theirs:.3g} on {start.probe.what})",
             "train longer or with a higher learning rate, raise the weight of objectives on logits, or use "

@@ -18,7 +18,7 @@ class Check(_check.Check):
 
     kind = "one_answer"
 
-    def during(self, course: Course) -> Finding | None:
+    def check_progress(self, course: Course) -> Finding | None:
         start = course.start
         if start.theirs is None or start.probe.gold is None or not start.label_names or not course.settled:
             return None
@@ -27,7 +27,7 @@ class Check(_check.Check):
         share, usual = float((ours == label).mean()), float((theirs == label).mean())
         if share < ALL or usual > share - LESS or not start.answers:
             return None
-        return self.found(
+        return self.make_finding(
             f"after step {course.step} the student predicts '{start.label_names[label]}' for {100 * share:.0f} % of "
             f"{start.probe.what}, the teacher for {100 * usual:.0f} %",
             "try a tenth of the learning rate and a longer warm-up; compress distill --check tests whether it can "

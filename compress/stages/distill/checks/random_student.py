@@ -18,27 +18,27 @@ class Check(_check.Check):
 
     kind = "random_student"
 
-    def before(self, start: Start) -> Finding | None:
+    def check_start(self, start: Start) -> Finding | None:
         student = start.module.student
         assert isinstance(student, Model)
-        groups = [group for group, layer in enumerate(student.encoder.layers) if untrained(layer)]
+        groups = [group for group, layer in enumerate(student.encoder.layers) if is_untrained(layer)]
         if not groups:
             return None
         layers = [str(i) for i, group in enumerate(student.config.groups) if group in groups]
         where = "all layers" if len(groups) == len(student.encoder.layers) else f"layers {', '.join(layers)}"
         said = start.spec.student is not None and start.spec.student.init == "random"
         if said:
-            return self.found(
+            return self.make_finding(
                 f"the student starts from random weights in {where}, as the recipe says",
                 "student.init: teacher copies the teacher's weights and needs far fewer rows",
             )
-        return self.found(
+        return self.make_finding(
             f"the student's weights are random in {where}: they were never trained",
             "start from the teacher's layers (student.init: teacher) or from a trained checkpoint",
         )
 
 
-def untrained(layer: nn.Module) -> bool:
+def is_untrained(layer: nn.Module) -> bool:
     """Whether the norms and biases of a layer are what they are made with."""
     norms = [m for m in layer.modules() if isinstance(m, nn.LayerNorm)]
     biases = [m.bias for m in layer.modules() if isinstance(m, nn.Linear | nn.LayerNorm) and m.bias is not None]

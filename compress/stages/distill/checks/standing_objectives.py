@@ -18,22 +18,24 @@ class Check(_check.Check):
 
     kind = "standing_objectives"
 
-    def during(self, course: Course) -> Finding | None:
+    def check_progress(self, course: Course) -> Finding | None:
         if not course.ended:
             return None
         weights = course.start.module.weights
-        rows = standing(course.readings[0], course.now, [name for name, w in weights.items() if w > 0])
+        rows = find_standing_objectives(course.readings[0], course.now, [name for name, w in weights.items() if w > 0])
         if not rows:
             return None
         told = ", ".join(f"{name} ({before:.3g} → {after:.3g})" for name, before, after in rows)
-        return self.found(
+        return self.make_finding(
             f"did not fall in {course.step} steps: {told}",
             "raise their weight or the learning rate, or remove them; the layer map or widths may not match",
             step=course.step,
         )
 
 
-def standing(before: Mapping[str, float], now: Mapping[str, float], names: list[str]) -> list[tuple[str, float, float]]:
+def find_standing_objectives(
+    before: Mapping[str, float], now: Mapping[str, float], names: list[str]
+) -> list[tuple[str, float, float]]:
     """(objective, value before, value now) of those that have not fallen. before, now: readings of a course."""
     keys = [(name, f"probe/{name}") for name in names]
     pairs = [(name, before[key], now[key]) for name, key in keys if key in before and key in now]

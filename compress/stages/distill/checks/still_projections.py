@@ -23,7 +23,7 @@ class Check(_check.Check):
 
     kind = "still_projections"
 
-    def during(self, course: Course) -> Finding | None:
+    def check_progress(self, course: Course) -> Finding | None:
         if not course.settled:
             return None
         module = course.start.module
@@ -31,13 +31,13 @@ class Check(_check.Check):
         still = [
             name
             for name, before in course.start.projections.items()
-            if module.weights[name.partition(".")[0]] > 0 and turned(before, now[name].detach()) < STILL
+            if module.weights[name.partition(".")[0]] > 0 and measure_angle(before, now[name].detach()) < STILL
         ]
         if not still:
             return None
         owners = ", ".join(dict.fromkeys(name.partition(".")[0] for name in still))
         rate = course.start.spec.training.learning_rate
-        return self.found(
+        return self.make_finding(
             f"after step {course.step} the projections of {owners} have not changed ({len(still)} of "
             f"{len(course.start.projections)} matrices)",
             f"raise the learning rate ({rate:g}) or the objective's weight; untrained projections only add noise",
@@ -45,7 +45,7 @@ class Check(_check.Check):
         )
 
 
-def turned(before: Tensor, after: Tensor) -> float:
+def measure_angle(before: Tensor, after: Tensor) -> float:
     """The angle between two parameters in radians; of one that began at zero, how far it went."""
     a, b = before.double().flatten(), after.double().flatten().to(before.device)
     length = float(a.norm() * b.norm())

@@ -19,14 +19,14 @@ class Check(_check.Check):
 
     kind = "teacher_mode"
 
-    def before(self, start: Start) -> Finding | None:
+    def check_start(self, start: Start) -> Finding | None:
         if start.teacher is None:
             return None
         first, second = (start.probe.sample(start.teacher) for _ in range(2))
         apart, spread = float(np.abs(first - second).max()), float(first.std())
         if apart <= SAME * max(spread, 1e-12):
             return None
-        return self.found(
+        return self.make_finding(
             f"the teacher is not in evaluation mode: two passes over the same rows differ by {apart:.2g} "
             f"(standard deviation of the outputs: {spread:.2g})",
             "call eval() on it before training",

@@ -24,7 +24,7 @@ class Check(_check.Check):
 
     kind = "teacher_quality"
 
-    def before(self, start: Start) -> Finding | None:
+    def check_start(self, start: Start) -> Finding | None:
         if start.theirs is None:
             return None
         if isinstance(start.probe, TaskProbe):
@@ -33,8 +33,8 @@ class Check(_check.Check):
         return self._text(start.probe, start.theirs)
 
     def _labelled(self, start: Start, probe: TaskProbe, theirs: np.ndarray) -> Finding | None:
-        scored = probe.scored(theirs)
-        main = probe.task.metrics_of(probe.names)[0]
+        scored = probe.score_answers(theirs)
+        main = probe.task.choose_metrics(probe.names)[0]
         name = next((m for m in CHANCE_CORRECTED if m in scored.metrics), main)
         where = f"on {probe.what} of this data"
         do = (
@@ -42,7 +42,7 @@ class Check(_check.Check):
             "teacher knows"
         )
         if not math.isfinite(scored.value(name)):
-            return self.found(f"the teacher predicts the same label for every row {where}", do)
+            return self.make_finding(f"the teacher predicts the same label for every row {where}", do)
         try:
             figure = scored.interval(name, resamples=RESAMPLES)
         except ValueError:  # undefined in every resample: too few rows to say anything
@@ -55,13 +55,13 @@ class Check(_check.Check):
             text += (
                 f", {name} {figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}] where random guessing gives 0"
             )
-        return self.found(text, do)
+        return self.make_finding(text, do)
 
     def _text(self, probe: CorpusProbe, theirs: np.ndarray) -> Finding | None:
         loss, guess = probe.loss(theirs), math.log(theirs.shape[1])
         if loss < guess:
             return None
-        return self.found(
+        return self.make_finding(
             f"the teacher is no better than chance on {probe.what}: masked-LM loss {loss:.2f}, "
             f"random guessing gives {guess:.2f}",
             "use a teacher that was pretrained on text like this, with its own masked-LM head",

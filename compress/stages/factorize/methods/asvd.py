@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from compress.contracts import Factors, Seen
+from compress.contracts import Factors, MatrixStatistics
 
 ALPHA = 0.5
 
@@ -20,7 +20,7 @@ class Method:
 
     reads: ClassVar[str] = "inputs"
 
-    def __call__(self, seen: Seen) -> Factors:
+    def __call__(self, seen: MatrixStatistics) -> Factors:
         """Of the matrix (out, in), for every rank."""
         assert seen.inputs is not None
         square = seen.inputs.diagonal()

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from compress.contracts import Factors, Seen
+from compress.contracts import Factors, MatrixStatistics
 
 
 class Method:
@@ -17,7 +17,7 @@ class Method:
 
     reads: ClassVar[str] = "gradients"
 
-    def __call__(self, seen: Seen) -> Factors:
+    def __call__(self, seen: MatrixStatistics) -> Factors:
         """Of the matrix (out, in), for every rank; values are in the loss's units, not in the output's."""
         assert seen.fisher is not None
         importance = seen.fisher.sum(0)

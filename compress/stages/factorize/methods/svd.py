@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from compress.contracts import Factors, Seen
+from compress.contracts import Factors, MatrixStatistics
 
 
 class Method:
@@ -15,7 +15,7 @@ class Method:
 
     reads: ClassVar[str] = "nothing"
 
-    def __call__(self, seen: Seen) -> Factors:
+    def __call__(self, seen: MatrixStatistics) -> Factors:
         """Of the matrix (out, in), for every rank."""
         u, s, v = torch.linalg.svd(seen.weight, full_matrices=False)
         root = s.sqrt()

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import torch
 
-from compress.contracts import Factors, Seen
+from compress.contracts import Factors, MatrixStatistics
 
 
 class Method:
@@ -19,7 +19,7 @@ class Method:
 
     reads: ClassVar[str] = "inputs"
 
-    def __call__(self, seen: Seen) -> Factors:
+    def __call__(self, seen: MatrixStatistics) -> Factors:
         """Of the matrix (out, in), for every rank. values: mean square output error that each direction takes away."""
         assert seen.inputs is not None
         second = seen.inputs

@@ -8,7 +8,7 @@ from compress.contracts import LayerChoice
 from compress.errors import UserError
 
 
-def lowest_go(
+def remove_lowest(
     scores: Mapping[int, float], keep: int, protected: frozenset[int], *, score: str, form: str = "{:.4f}"
 ) -> LayerChoice:
     """The layers with the lowest scores go, of equal ones the later.
@@ -21,10 +21,10 @@ def lowest_go(
         layer: f"{score} {form.format(scores[layer])}, the {ordinal(place + 1)} lowest"
         for place, layer in enumerate(gone)
     }
-    return LayerChoice(left(len(scores), gone), reasons, scores, score=score)
+    return LayerChoice(list_remaining(len(scores), gone), reasons, scores, score=score)
 
 
-def fixed(keep: Sequence[int], depth: int, protected: frozenset[int], why: str) -> LayerChoice:
+def choose_fixed(keep: Sequence[int], depth: int, protected: frozenset[int], why: str) -> LayerChoice:
     """The layers of a rule; a protected one that it leaves out takes the place of the nearest that is not."""
     kept = set(keep)
     for layer in sorted(protected - kept):
@@ -34,17 +34,17 @@ def fixed(keep: Sequence[int], depth: int, protected: frozenset[int], why: str) 
     return LayerChoice(tuple(sorted(kept)), {i: why for i in range(depth) if i not in kept})
 
 
-def left(depth: int, gone: Sequence[int]) -> tuple[int, ...]:
+def list_remaining(depth: int, gone: Sequence[int]) -> tuple[int, ...]:
     """The layers that stay when these go."""
     return tuple(layer for layer in range(depth) if layer not in gone)
 
 
-def before(kept: Sequence[int], layer: int) -> int | None:
+def find_layer_before(kept: Sequence[int], layer: int) -> int | None:
     """The last kept layer before this one; None: the embeddings."""
     return max((other for other in kept if other < layer), default=None)
 
 
-def called(layer: int | None) -> str:
+def format_layer(layer: int | None) -> str:
     """A layer's output as people read it; None: the embeddings'."""
     return "the embeddings" if layer is None else f"layer {layer}"
 
@@ -55,6 +55,6 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def undefined(name: str, why: str) -> UserError:
+def make_undefined_error(name: str, why: str) -> UserError:
     """No layer can be chosen."""
     return UserError(f"criterion {name} cannot choose", why=why, do="use another criterion")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.stages.prune_layers.criteria._common import left, undefined
+from compress.stages.prune_layers.criteria._common import list_remaining, make_undefined_error
 
 
 class Criterion:
@@ -17,12 +17,12 @@ class Criterion:
         n = study.depth - keep
         angles = study.angles().angles()
         runs = {
-            left(study.depth, range(start, start + n)): float(angles[start, start + n])
+            list_remaining(study.depth, range(start, start + n)): float(angles[start, start + n])
             for start in range(study.depth - n + 1)
             if not protected & set(range(start, start + n))
         }
         if not runs:
-            raise undefined("angular", f"every run of {n} consecutive layers contains a protected layer")
+            raise make_undefined_error("angular", f"every run of {n} consecutive layers contains a protected layer")
         best = min(runs, key=lambda kept: (runs[kept], kept))
         gone = [layer for layer in range(study.depth) if layer not in best]
         why = (

@@ -8,7 +8,12 @@ import numpy as np
 from pydantic import Field
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.stages.prune_layers.criteria._common import before, called, left, undefined
+from compress.stages.prune_layers.criteria._common import (
+    find_layer_before,
+    format_layer,
+    list_remaining,
+    make_undefined_error,
+)
 
 SCORE = "CKA with the kept layer before it"
 
@@ -45,11 +50,15 @@ class Criterion:
             scores = {**scores, **found} if reasons else dict(found)
             free = {layer: value for layer, value in found.items() if layer not in protected and np.isfinite(value)}
             if not free:
-                raise undefined("cka", "no removable layer has a CKA with the previous layer: outputs are constant")
+                raise make_undefined_error(
+                    "cka", "no removable layer has a CKA with the previous layer: outputs are constant"
+                )
             gone = max(free, key=lambda layer: (free[layer], layer))
-            reasons[gone] = f"CKA {free[gone]:.3f} with {called(before(kept, gone))}, the highest of those left"
+            reasons[gone] = (
+                f"CKA {free[gone]:.3f} with {format_layer(find_layer_before(kept, gone))}, the highest of those left"
+            )
             kept.remove(gone)
-        return LayerChoice(left(study.depth, list(reasons)), reasons, scores, score=SCORE)
+        return LayerChoice(list_remaining(study.depth, list(reasons)), reasons, scores, score=SCORE)
 
     def _likeness(self, study: LayerStudy, kept: list[int]) -> dict[int, float]:
         """Kept layer → CKA with the one before it; NaN where it is undefined."""

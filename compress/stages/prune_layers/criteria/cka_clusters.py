@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.stages.prune_layers.criteria._common import called, undefined
+from compress.stages.prune_layers.criteria._common import format_layer, make_undefined_error
 
 
 class Criterion:
@@ -32,12 +32,13 @@ class Criterion:
             values = [self._likeness(matrix, a, b, held) for a, b in pairwise(blocks)]
             best = int(np.argmax(values))
             if not np.isfinite(values[best]):
-                raise undefined("cka_clusters", "outputs are constant, or too many layers are protected")
+                raise make_undefined_error("cka_clusters", "outputs are constant, or too many layers are protected")
             blocks[best : best + 2] = [blocks[best] + blocks[best + 1]]
         stays = [next((place for place in block if place in held), block[0]) for block in blocks]
         keeps = tuple(place - 1 for place in stays if place > 0)
         reasons = {
-            place - 1: f"CKA {matrix[place, stay]:.3f} with {called(stay - 1 if stay else None)}, which stands for it"
+            place
+            - 1: f"CKA {matrix[place, stay]:.3f} with {format_layer(stay - 1 if stay else None)}, which stands for it"
             for block, stay in zip(blocks, stays, strict=True)
             for place in block
             if place != stay

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.stages.prune_layers.criteria._common import lowest_go
+from compress.stages.prune_layers.criteria._common import remove_lowest
 
 
 class Criterion:
@@ -15,4 +15,4 @@ class Criterion:
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         values = study.gradients().double().square().mean(1)
         scores = {layer: float(values[layer]) for layer in range(study.depth)}
-        return lowest_go(scores, keep, protected, score="Fisher information of its gate", form="{:.3g}")
+        return remove_lowest(scores, keep, protected, score="Fisher information of its gate", form="{:.3g}")

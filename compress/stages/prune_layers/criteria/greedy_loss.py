@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.stages.prune_layers.criteria._common import left
+from compress.stages.prune_layers.criteria._common import list_remaining
 
 
 class Criterion:
@@ -18,8 +18,8 @@ class Criterion:
         scores: dict[int, float] = {}
         now = study.loss(range(study.depth))
         while study.depth - len(gone) > keep:
-            free = [layer for layer in left(study.depth, gone) if layer not in protected]
-            without = {layer: left(study.depth, [*gone, layer]) for layer in free}
+            free = [layer for layer in list_remaining(study.depth, gone) if layer not in protected]
+            without = {layer: list_remaining(study.depth, [*gone, layer]) for layer in free}
             found = study.losses(without.values())
             losses = {layer: found[kept] for layer, kept in without.items()}
             best = min(losses, key=lambda layer: (losses[layer], -layer))
@@ -28,5 +28,5 @@ class Criterion:
             now = losses[best]
             gone.append(best)
         return LayerChoice(
-            left(study.depth, gone), reasons, scores, score="increase of the loss when last tried without it"
+            list_remaining(study.depth, gone), reasons, scores, score="increase of the loss when last tried without it"
         )

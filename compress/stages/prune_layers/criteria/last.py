@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.stages.prune_layers.criteria._common import fixed
+from compress.stages.prune_layers.criteria._common import choose_fixed
 
 
 class Criterion:
@@ -13,4 +13,6 @@ class Criterion:
     reads_labels = False
 
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
-        return fixed(range(study.depth - keep, study.depth), study.depth, protected, f"not among the last {keep}")
+        return choose_fixed(
+            range(study.depth - keep, study.depth), study.depth, protected, f"not among the last {keep}"
+        )

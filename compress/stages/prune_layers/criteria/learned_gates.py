@@ -8,10 +8,10 @@ import torch
 from pydantic import Field
 
 from compress.contracts import LayerChoice, LayerStudy, Needs
-from compress.encoder.modules.gates import frozen
+from compress.encoder.modules.gates import freeze_weights
 from compress.encoder.modules.hard_concrete import OPEN, chance, draw
-from compress.stages.prune_layers.criteria._common import lowest_go
-from compress.stages.prune_layers.gates import gated
+from compress.stages.prune_layers.criteria._common import remove_lowest
+from compress.stages.prune_layers.gates import apply_layer_gates
 
 
 class Criterion:
@@ -42,13 +42,13 @@ class Criterion:
         optimizer = torch.optim.Adam([logits], lr=self.learning_rate)
         batches = [batch for batch in study.steps if study.terms(batch)]
         free = torch.tensor([layer not in protected for layer in range(study.depth)])
-        with frozen(study.model), torch.enable_grad():
+        with freeze_weights(study.model), torch.enable_grad():
             for step in range(self.steps):
                 study.stop()
                 batch = batches[step % len(batches)]
                 drawn = draw(logits, generator)
                 gates = torch.where(free, drawn, 1.0).to(device)
-                with gated(study.model, lambda layer, gates=gates: gates[layer]):
+                with apply_layer_gates(study.model, lambda layer, gates=gates: gates[layer]):
                     output = study.model(batch, Needs(logits=True))
                 loss = study.summed_loss(output, batch) / study.terms(batch)
                 wanted = keep - len(protected)  # a protected gate is open, whatever is drawn
@@ -58,4 +58,4 @@ class Criterion:
                 optimizer.step()
         chances = chance(logits.detach())
         scores = {layer: float(chances[layer]) for layer in range(study.depth)}
-        return lowest_go(scores, keep, protected, score="probability that its learned gate is open", form="{:.3f}")
+        return remove_lowest(scores, keep, protected, score="probability that its learned gate is open", form="{:.3f}")

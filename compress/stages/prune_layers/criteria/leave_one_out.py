@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.stages.prune_layers.criteria._common import left, lowest_go
+from compress.stages.prune_layers.criteria._common import list_remaining, remove_lowest
 
 
 class Criterion:
@@ -14,7 +14,7 @@ class Criterion:
 
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         whole = tuple(range(study.depth))
-        without = {layer: left(study.depth, [layer]) for layer in whole}
+        without = {layer: list_remaining(study.depth, [layer]) for layer in whole}
         losses = study.losses([whole, *without.values()])
         scores = {layer: losses[kept] - losses[whole] for layer, kept in without.items()}
-        return lowest_go(scores, keep, protected, score="increase of the loss without it", form="{:+.4f}")
+        return remove_lowest(scores, keep, protected, score="increase of the loss without it", form="{:+.4f}")

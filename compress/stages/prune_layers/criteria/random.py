@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compress.contracts import LayerChoice, LayerStudy
-from compress.stages.prune_layers.criteria._common import fixed
+from compress.stages.prune_layers.criteria._common import choose_fixed
 
 
 class Criterion:
@@ -16,4 +16,6 @@ class Criterion:
 
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         drawn = np.random.default_rng([study.seed, keep]).choice(study.depth, keep, replace=False)
-        return fixed(sorted(map(int, drawn)), study.depth, protected, f"not selected at random (seed {study.seed})")
+        return choose_fixed(
+            sorted(map(int, drawn)), study.depth, protected, f"not selected at random (seed {study.seed})"
+        )

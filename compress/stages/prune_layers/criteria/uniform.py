@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compress.contracts import LayerChoice, LayerStudy
 from compress.encoder.config import layer_maps
-from compress.stages.prune_layers.criteria._common import fixed
+from compress.stages.prune_layers.criteria._common import choose_fixed
 
 
 class Criterion:
@@ -15,4 +15,4 @@ class Criterion:
 
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         kept = [layer for _, layer in layer_maps.resolve("uniform", keep, study.depth)]
-        return fixed(kept, study.depth, protected, "not among the evenly spaced layers")
+        return choose_fixed(kept, study.depth, protected, "not among the evenly spaced layers")

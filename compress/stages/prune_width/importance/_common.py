@@ -13,7 +13,7 @@ from compress.encoder.modules.gates import Widths
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import dense_weight
-from compress.encoder.reshape.basis import plain
+from compress.encoder.reshape.basis import copy_plain
 from compress.encoder.reshape.cut import OUTPUTS, unit_modules
 
 
@@ -22,7 +22,7 @@ def scores(gradients: Widths, reduce: Callable[[Tensor], Tensor]) -> WidthScores
     return WidthScores([reduce(x) for x in gradients.heads], [reduce(x) for x in gradients.neurons])
 
 
-def together(gradients: Tensor, scores: Tensor) -> Tensor:
+def compute_joint_losses(gradients: Tensor, scores: Tensor) -> Tensor:
     """(n+1,) half the mean square, over rows, of the sum of what goes' slopes, with 0..n of the highest scores kept.
 
     gradients: (rows, n).  The rise of the loss to second order with all that goes gone at once: slopes of one sign add
@@ -46,9 +46,9 @@ def by_unit(
     return WidthScores(heads, neurons)
 
 
-def incoming(module: FeedForward) -> Tensor:
+def sum_incoming_squares(module: FeedForward) -> Tensor:
     """(F,) sums of squares of what makes each neuron, its gate included."""
-    rows = plain(dense_weight(module.up)).square().sum(1)
+    rows = copy_plain(dense_weight(module.up)).square().sum(1)
     return rows.view(2, -1).sum(0) if module.gated else rows
 
 
@@ -58,10 +58,10 @@ def readers(model: Model) -> Tensor:
     for _, module in unit_modules(model, "attention"):
         assert isinstance(module, Attention)
         for part in (module.query, module.key, module.value):
-            total += plain(dense_weight(part)).square().sum(0)
+            total += copy_plain(dense_weight(part)).square().sum(0)
     for _, module in unit_modules(model, "feed_forward"):
         assert isinstance(module, FeedForward)
-        total += plain(dense_weight(module.up)).square().sum(0)
+        total += copy_plain(dense_weight(module.up)).square().sum(0)
     return total
 
 
@@ -71,5 +71,5 @@ def writers(model: Model) -> Tensor:
     for part, name in OUTPUTS.items():
         for _, module in unit_modules(model, part):
             matrix: Any = getattr(module, name)
-            total += plain(dense_weight(matrix)).square().sum(1)
+            total += copy_plain(dense_weight(matrix)).square().sum(1)
     return total

@@ -9,7 +9,7 @@ from torch import Tensor
 from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.tied import dense_weight
-from compress.encoder.reshape.basis import plain
+from compress.encoder.reshape.basis import copy_plain
 from compress.stages.prune_width.importance._common import by_unit, readers
 
 
@@ -23,11 +23,13 @@ class Importance:
         moments = study.moments
 
         def of_heads(unit: int, module: Attention) -> Tensor:
-            output = plain(dense_weight(module.output)).unflatten(1, (module.heads, -1)).transpose(0, 1)  # (H, D, K)
+            output = (
+                copy_plain(dense_weight(module.output)).unflatten(1, (module.heads, -1)).transpose(0, 1)
+            )  # (H, D, K)
             return torch.einsum("hdk,hkl,hdl->h", output, moments.heads[unit], output).clamp_min(0).sqrt()
 
         def of_neurons(unit: int, module: FeedForward) -> Tensor:
-            return (plain(dense_weight(module.down)).square().sum(0) * moments.neurons[unit]).sqrt()
+            return (copy_plain(dense_weight(module.down)).square().sum(0) * moments.neurons[unit]).sqrt()
 
         return by_unit(study.model, of_heads, of_neurons)
 

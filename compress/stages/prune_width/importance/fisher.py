@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from compress.contracts import WidthScores, WidthStudy
-from compress.stages.prune_width.importance._common import scores, together
+from compress.stages.prune_width.importance._common import compute_joint_losses, scores
 
 
 class Importance:
@@ -31,7 +31,7 @@ class Importance:
         gradients = study.gradients(self.on)
         found = scores(gradients, _information)
         single = (*found.heads, *found.neurons)
-        lost = [together(g, x) for g, x in zip(gradients.all, single, strict=True)]
+        lost = [compute_joint_losses(g, x) for g, x in zip(gradients.all, single, strict=True)]
         return WidthScores(found.heads, found.neurons, lost)
 
     def hidden(self, study: WidthStudy) -> Tensor:

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from compress.contracts import WidthScores, WidthStudy
-from compress.encoder.modules.hard_concrete import OPEN, chance, draw, settled
-from compress.stages.prune_width.learning import Learning, On
+from compress.encoder.modules.hard_concrete import OPEN, chance, compute_final_gate, draw
+from compress.stages.prune_width.learning import GateLearning, On
 
 RAMP = 0.5
 """Of the steps, in which the target moves from all to what is to be left."""
@@ -51,17 +51,17 @@ class Importance:
         return self.on == "labels"
 
     def __call__(self, study: WidthStudy) -> WidthScores:
-        learning = Learning(study, self.on, self.learning_rate, stream=False)
+        learning = GateLearning(study, self.on, self.learning_rate, stream=False)
         logits = self._trained(learning)
-        learning.fold([settled(x) for x in logits])
+        learning.fold([compute_final_gate(x) for x in logits])
         study.trained = learning.model
         return learning.scores([chance(x) for x in logits])
 
     def hidden(self, study: WidthStudy) -> Tensor:
-        (logits,) = self._trained(Learning(study, self.on, self.learning_rate, stream=True))
+        (logits,) = self._trained(GateLearning(study, self.on, self.learning_rate, stream=True))
         return chance(logits).double().cpu()
 
-    def _trained(self, learning: Learning) -> list[Tensor]:
+    def _trained(self, learning: GateLearning) -> list[Tensor]:
         """The gates' logits."""
         study = learning.study
         device = study.batches[0].input_ids.device

@@ -10,8 +10,8 @@ from torch import Tensor
 from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.tied import dense_weight
-from compress.encoder.reshape.basis import plain
-from compress.stages.prune_width.importance._common import by_unit, incoming, readers, writers
+from compress.encoder.reshape.basis import copy_plain
+from compress.stages.prune_width.importance._common import by_unit, readers, sum_incoming_squares, writers
 
 
 class Importance:
@@ -21,12 +21,12 @@ class Importance:
 
     def __call__(self, study: WidthStudy) -> WidthScores:
         def of_heads(_: int, module: Attention) -> Tensor:
-            rows = [plain(dense_weight(part)).square().sum(1) for part in (module.query, module.key, module.value)]
-            columns = plain(dense_weight(module.output)).square().sum(0)
+            rows = [copy_plain(dense_weight(part)).square().sum(1) for part in (module.query, module.key, module.value)]
+            columns = copy_plain(dense_weight(module.output)).square().sum(0)
             return (sum(rows) + columns).view(module.heads, -1).sum(1).sqrt()
 
         def of_neurons(_: int, module: FeedForward) -> Tensor:
-            return (incoming(module) + plain(dense_weight(module.down)).square().sum(0)).sqrt()
+            return (sum_incoming_squares(module) + copy_plain(dense_weight(module.down)).square().sum(0)).sqrt()
 
         return by_unit(study.model, of_heads, of_neurons)
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from compress.contracts import WidthScores, WidthStudy
-from compress.stages.prune_width.learning import Learning, On
+from compress.stages.prune_width.learning import GateLearning, On
 
 RAMP = (0.1, 0.7)
 """Shares of the steps between which the masks shrink, along a cubic curve."""
@@ -47,15 +47,15 @@ class Importance:
         return self.on == "labels"
 
     def __call__(self, study: WidthStudy) -> WidthScores:
-        learning = Learning(study, self.on, self.learning_rate, stream=False)
+        learning = GateLearning(study, self.on, self.learning_rate, stream=False)
         scores = learning.scores(self._moved(learning))
         study.trained = learning.model
         return WidthScores(_from_least(scores.heads), _from_least(scores.neurons))
 
     def hidden(self, study: WidthStudy) -> Tensor:
-        return _from_least(self._moved(Learning(study, self.on, self.learning_rate, stream=True)))[0]
+        return _from_least(self._moved(GateLearning(study, self.on, self.learning_rate, stream=True)))[0]
 
-    def _moved(self, learning: Learning) -> list[Tensor]:
+    def _moved(self, learning: GateLearning) -> list[Tensor]:
         device = learning.study.batches[0].input_ids.device
         sums = [torch.zeros(n, dtype=torch.float64, device=device) for n in learning.sizes]
         masks: list[Tensor] = []
@@ -77,7 +77,7 @@ class Importance:
         add()
         return [x.cpu() for x in sums]
 
-    def _masks(self, learning: Learning, sums: list[Tensor], way: float) -> list[Tensor]:
+    def _masks(self, learning: GateLearning, sums: list[Tensor], way: float) -> list[Tensor]:
         made = [torch.zeros(len(x), device=x.device) for x in sums]
         for units in learning.groups:
             every = torch.cat([sums[u] for u in units])

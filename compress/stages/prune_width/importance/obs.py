@@ -12,9 +12,9 @@ from torch import Tensor
 from compress.contracts import WidthScores, WidthStudy
 from compress.encoder.modules.layers import Attention
 from compress.encoder.modules.tied import dense_weight
-from compress.encoder.reshape.basis import plain
+from compress.encoder.reshape.basis import copy_plain
 from compress.encoder.reshape.cut import OUTPUTS, unit_modules
-from compress.stages.prune_width.obs import eliminated
+from compress.stages.prune_width.obs import compute_elimination_losses
 
 
 class Importance:
@@ -42,11 +42,13 @@ class Importance:
             matrices: dict[int, list[Tensor]] = {}
             widths: dict[int, int] = {}
             for unit, module in unit_modules(study.model, part):
-                matrices.setdefault(unit, []).append(plain(dense_weight(getattr(module, name))))
+                matrices.setdefault(unit, []).append(copy_plain(dense_weight(getattr(module, name))))
                 widths[unit] = module.head_width if isinstance(module, Attention) else 1
             for unit in sorted(matrices):
                 study.stop()
-                found[part].append(eliminated(torch.stack(matrices[unit]).mean(0), given[part, unit], widths[unit]))
+                found[part].append(
+                    compute_elimination_losses(torch.stack(matrices[unit]).mean(0), given[part, unit], widths[unit])
+                )
         return WidthScores(found["attention"], found["feed_forward"])
 
     def hidden(self, study: WidthStudy) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import WidthScores, WidthStudy
-from compress.encoder.reshape.cut import Kept
+from compress.encoder.reshape.cut import KeptUnits
 
 
 class Importance:
@@ -16,7 +16,7 @@ class Importance:
 
     def __call__(self, study: WidthStudy) -> WidthScores:
         generator = torch.Generator().manual_seed(study.seed)
-        whole = Kept.everything(study.model.config)
+        whole = KeptUnits.everything(study.model.config)
         drawn = [[_drawn(len(n), generator) for n in part] for part in (whole.heads, whole.neurons)]
         return WidthScores(*drawn)
 

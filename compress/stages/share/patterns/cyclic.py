@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from compress.contracts import LayerEvidence, LayerGroups
-from compress.encoder.config.sharing import contiguous
+from compress.encoder.config.sharing import build_contiguous_groups
 
 Order = Literal["sequence", "cycle", "cycle-reverse"]
 
@@ -23,7 +23,7 @@ class Pattern:
 
     def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for more groups than layers."""
-        runs, count = contiguous(depth, self.groups, "pattern.groups"), self.groups
+        runs, count = build_contiguous_groups(depth, self.groups, "pattern.groups"), self.groups
         if self.order == "cycle":
             runs = tuple(layer % count for layer in range(depth))
         elif self.order == "cycle-reverse":

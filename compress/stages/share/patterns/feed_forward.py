@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from compress.contracts import LayerEvidence, LayerGroups
-from compress.encoder.config.sharing import contiguous
+from compress.encoder.config.sharing import build_contiguous_groups
 
 
 class Pattern:
@@ -21,5 +21,5 @@ class Pattern:
 
     def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for more groups than layers."""
-        shared, own = contiguous(depth, self.groups, "pattern.groups"), tuple(range(depth))
+        shared, own = build_contiguous_groups(depth, self.groups, "pattern.groups"), tuple(range(depth))
         return LayerGroups(own, shared)

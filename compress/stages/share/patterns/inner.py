@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from compress.contracts import LayerEvidence, LayerGroups
-from compress.encoder.config.sharing import contiguous
+from compress.encoder.config.sharing import build_contiguous_groups
 from compress.errors import UserError
 
 
@@ -36,6 +36,6 @@ class Pattern:
                 where="pattern.groups",
                 do=f"use 1..{depth // self.inner}",
             )
-        runs = contiguous(depth // self.inner, self.groups, "pattern.groups")
+        runs = build_contiguous_groups(depth // self.inner, self.groups, "pattern.groups")
         groups = tuple(run * self.inner + place for run in runs for place in range(self.inner))
         return LayerGroups(groups, groups)

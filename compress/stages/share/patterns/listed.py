@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from compress.contracts import LayerEvidence, LayerGroups, ListOf
-from compress.encoder.config.sharing import listed
+from compress.encoder.config.sharing import number_listed_groups
 
 
 class Pattern:
@@ -18,5 +18,5 @@ class Pattern:
 
     def __call__(self, depth: int, evidence: LayerEvidence) -> LayerGroups:
         """The groups of `depth` layers. Raises UserError for layers that are in no group, in two, or not there."""
-        groups = listed(depth, self.groups, "pattern.groups")
+        groups = number_listed_groups(depth, self.groups, "pattern.groups")
         return LayerGroups(groups, groups)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from compress.contracts import Seen, Zeroed
-from compress.encoder.modules.masks import largest
+from compress.contracts import MatrixStatistics, SparseWeights
+from compress.encoder.modules.masks import mask_largest
 
 
 class Method:
     """Score: |w| times the root mean square of its input."""
 
-    def __call__(self, seen: Seen) -> Zeroed:
+    def __call__(self, seen: MatrixStatistics) -> SparseWeights:
         """Of the matrix (out, in)."""
         assert seen.inputs is not None
         size = seen.inputs.diagonal().clamp(min=0).sqrt()
-        return Zeroed(seen.weight * largest(seen.weight.abs() * size))
+        return SparseWeights(seen.weight * mask_largest(seen.weight.abs() * size))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from compress.contracts import Seen, Zeroed
-from compress.encoder.modules.masks import largest
+from compress.contracts import MatrixStatistics, SparseWeights
+from compress.encoder.modules.masks import mask_largest
 
 
 class Method:
     """Score: |w|. Reads no text."""
 
-    def __call__(self, seen: Seen) -> Zeroed:
+    def __call__(self, seen: MatrixStatistics) -> SparseWeights:
         """Of the matrix (out, in)."""
-        return Zeroed(seen.weight * largest(seen.weight.abs()))
+        return SparseWeights(seen.weight * mask_largest(seen.weight.abs()))

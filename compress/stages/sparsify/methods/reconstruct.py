@@ -14,7 +14,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from compress.contracts import Seen, Zeroed
+from compress.contracts import MatrixStatistics, SparseWeights
 from compress.encoder.config.sparsity import KEPT, OF
 
 DAMPING = 0.01  # of the mean square of an input, added to all of them: as in the paper
@@ -26,17 +26,17 @@ class Method:
     """Optimal brain surgeon on groups of four weights, then least squares over the kept weights. Reads text, no
     labels."""
 
-    def __call__(self, seen: Seen) -> Zeroed:
+    def __call__(self, seen: MatrixStatistics) -> SparseWeights:
         """Of the matrix (out, in)."""
         assert seen.inputs is not None
         second = seen.inputs if seen.mean is None else seen.inputs - torch.outer(seen.mean, seen.mean)
         hessian = second.clone()
         hessian.diagonal().add_(DAMPING * float(second.diagonal().mean()) or 1.0)
-        start, mask = surgeon(seen.weight, hessian)
-        return Zeroed(refitted(seen.weight, start, mask, hessian), centred=seen.mean is not None)
+        start, mask = prune_by_obs(seen.weight, hessian)
+        return SparseWeights(refit_weights(seen.weight, start, mask, hessian), centred=seen.mean is not None)
 
 
-def surgeon(weight: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
+def prune_by_obs(weight: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
     """weight: (out, in).  hessian: (in, in), positive definite.  → the weights left of it, and their bool mask."""
     # Rows s.. of the factor U give the inverse of hessian[s:, s:], which is U[s:, s:]ᵀ U[s:, s:].
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(hessian))
@@ -63,7 +63,7 @@ def _solved(rows: Tensor, four: Tensor, pair: tuple[int, ...]) -> Tensor:
     return torch.linalg.solve(rows[at][:, at], four[:, at].T).T
 
 
-def refitted(weight: Tensor, start: Tensor, mask: Tensor, hessian: Tensor, enough: float = ENOUGH) -> Tensor:
+def refit_weights(weight: Tensor, start: Tensor, mask: Tensor, hessian: Tensor, enough: float = ENOUGH) -> Tensor:
     """The weights (out, in), zero outside `mask`, of least (w - weight) hessian (w - weight)ᵀ, row by row.
 
     Conjugate gradients for all rows at once, from `start`, scaled by the hessian's diagonal. enough: share of the first
