@@ -79,5 +79,5 @@ def test_what_the_store_holds() -> None:
         {"quality/accuracy": 0.9},  # the parent, measured
     ]
     stored = [StoredRun(str(i), "", "", 0, "", row, {}, {"compress.fit_parent": "mine"}) for i, row in enumerate(runs)]
-    past = Experience.of(SimpleNamespace(having=lambda tag: stored), "accuracy", "mine")  # pyright: ignore[reportArgumentType]
+    past = Experience.of(SimpleNamespace(list_tagged_runs=lambda tag: stored), "accuracy", "mine")  # pyright: ignore[reportArgumentType]
     assert past.made == [PastPlan("mine", 0.1, 0.5)]

@@ -63,7 +63,7 @@ def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, fo
     share = made.replaced / max(1, made.words)
     context.say(
         f"augmentation: {len(made.source):,} copies of {format_count(len(rows), 'text')}, {share:.0%} of the "
-        f"words replaced ({spec.method}, {folder.name})"
+        f"replaceable words replaced ({spec.method}, {folder.name})"
     )
     if spec.keep_labels:
         return made.rows(rows, rows.labels[made.source])
