@@ -57,7 +57,7 @@ def analyze(
     if wanted.folder is not None and wanted.folder.exists():
         where = f"--save-embedder {wanted.folder}"
         raise UserError("the folder exists", where=where, do="name a new folder", code=ExitCode.REFUSED)
-    one = opened(folder, options)
+    one = opened(folder, options, console.slow_progress)
     if rounded:
         refuse_quantized(one.loaded.config, "--quantization", str(folder))
     other = None if against is None else opened(resolve(against, options.tracking_uri), options)
@@ -74,7 +74,7 @@ def analyze(
         if rounded:
             quantization(one, examples, found)
         embedder = Embedder(folder, device=options.device)
-        evening = sentences(embedder, table, rows, wanted, found)
+        evening = sentences(embedder, table, rows, wanted, found, console.slow_progress)
     except UndefinedError as error:
         raise UserError(str(error), where="--data", do="use more text") from None
     for source in probes:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from compress.analyze.subject import Analysis
+from compress.contracts import Watch, unwatched
 from compress.data.tables.table import Rows, Table
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
@@ -56,13 +57,17 @@ class Wanted:
         return removal(pooled, self.size or REMOVED)
 
 
-def sentences(embedder: Embedder, table: Table, rows: int, wanted: Wanted, found: Analysis) -> Evening | None:
+def sentences(
+    embedder: Embedder, table: Table, rows: int, wanted: Wanted, found: Analysis, watch: Watch = unwatched
+) -> Evening | None:
     """Tell how even the vectors of a table's texts are and, of pairs with scores, how their cosines follow these.
 
     Fitted on training texts, `rows` of them or, for a folder, MOST; cosines are compared on the other splits. Gives the
     post-processing that is wanted. Raises UserError where the texts are too few or too alike for it.
     """
-    vectors = embedder.vectors(texts_of(table.split("train"), rows if wanted.folder is None else max(rows, MOST)))
+    texts = texts_of(table.split("train"), rows if wanted.folder is None else max(rows, MOST))
+    with watch("sentence embeddings", len(texts), "texts") as progress:
+        vectors = embedder.vectors(texts, progress.update)
     ways = [way for way in (Wanted("none"), Wanted("whitening"), Wanted("remove-top")) if way.told != wanted.told]
     ways.insert(0 if wanted.method == "none" else 1, wanted)
     scored = [split for split in ("validation", "test") if _scored(table) and split in table.splits]

@@ -48,7 +48,9 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
             raise UserError(f"too few {name} rows", where="--data", why=f"found {len(rows)}, required: {FEWEST_ROWS}")
         examples = predictor.encode_rows(rows, max_length=recipe.data.max_length)
         assert isinstance(predictor.task, classification.Task)
-        logits.append(predictor.task.pooled(predictor.logits(examples), examples))
+        with console.slow_progress(f"scoring {name}", len(examples), "rows") as progress:
+            answers = predictor.logits(examples, told=progress.update)
+        logits.append(predictor.task.pooled(answers, examples))
         gold.append(np.asarray(rows.labels))
     temperature = fit_temperature(logits[0], gold[0])
     told = {}

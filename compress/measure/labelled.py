@@ -65,6 +65,7 @@ def measure_models(
         runtime=named(options),
         sliced=sliced,
         say=console.note,
+        watch=console.slow_progress,
     )
 
 

@@ -88,6 +88,7 @@ class Measuring:
             device=self.options.device,
             precision="bf16" if self.options.precision == "bf16" else "fp32",
             say=self.console.note,
+            watch=self.console.slow_progress,
         )
         candidates = self._candidates(made, control)
         steps = self._steps(measured)

@@ -67,6 +67,7 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
         cost=CostPlan(batch=case.wanted.batch, length=case.length, repeats=20, seconds=4.0),
         settings=settings_for(case.recipe, case.table), device=case.options.device,
         held=case.table.splits.get("validation"), say=case.console.note,
+        watch=case.console.slow_progress,
     )  # fmt: skip
     ours = measured[1].measurement
     values: Mapping[str, float] = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -17,7 +16,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
-from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, Progress, TrainingPlan
+from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, TrainingPlan, Watch, unwatched
 from compress.data.batches.batches import TaskBatches, evaluation_batches, in_order
 from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
@@ -71,7 +70,7 @@ class StageContext:
     general_teacher: Path | None = None
     ensemble: Ensemble | None = None
     say: Callable[[str], None] = lambda _: None
-    workshop: Workshop = field(default_factory=lambda: Workshop(_unwatched, lambda: None))
+    workshop: Workshop = field(default_factory=lambda: Workshop(unwatched, lambda: None))
     show: Callable[[str, Sequence[str], Sequence[Sequence[object]]], None] = lambda title, columns, rows: None
 
 
@@ -90,22 +89,13 @@ class Finished:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where a stage works before its first step. progress: (label, how many) → a context that is told of progress.
+    """Where a stage works before its first step. progress: shows how far the work is.
 
     stop: raises Stopped where a signal asked for it.
     """
 
-    progress: Callable[[str, int | None], AbstractContextManager[Progress]]
+    progress: Watch
     stop: Callable[[], None]
-
-
-class _Unwatched:
-    def update(self, done: int, **figures: float | str) -> None:
-        """Nobody looks on."""
-
-
-def _unwatched(label: str, total: int | None) -> AbstractContextManager[Progress]:
-    return nullcontext(_Unwatched())
 
 
 Opening = Callable[[], Mapping[str, float]]
