@@ -33,7 +33,7 @@ USUAL = (
 _TITLES = {
     PARETO: "Pareto",
     NAME: "model",
-    DIFFERENCE: "against teacher, points",
+    DIFFERENCE: "against reference, points",
     SIZE: "MB",
     "size/params_m": "parameters, M",
     LATENCY: "p50, ms",

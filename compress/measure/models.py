@@ -194,6 +194,8 @@ def measure(
         values |= fake_quantized(predictors[i], answered[i].examples, rows)
         context = {**costs[i].measurement.context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
         context |= {"task": task, "metric": metric}
+        if "f1_binary" in scored.metrics:
+            context["positive_label"] = predictors[0].label_names[1]
         for name, why in scored.undefined.items():
             say(f"{subject.name}: {name} is undefined: {why}")
         if reference is not None and i != reference:

@@ -132,7 +132,7 @@ def test_evaluate_gives_the_figures_of_the_run(taught: Path, compress: Cli) -> N
 def test_evaluate_against_another_model_compares_row_by_row(taught: Path, compress: Cli) -> None:
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--split", "validation", "--quiet")
     assert (done.code, done.err) == (0, "")
-    line = next(line for line in done.out.splitlines() if line.strip().startswith("agreement with teacher"))
+    line = next(line for line in done.out.splitlines() if line.strip().startswith("agreement with parent"))
     assert "100.0 % [100.0, 100.0]" in line
     assert "quality on 16 rows of data/validation" in done.out
 
@@ -403,9 +403,9 @@ def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compres
 def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data")
     assert done.code == 0, done.err
-    assert "predictions that differ from the teacher" in done.out
-    assert "teacher's confidence:" in done.out
-    assert "KL to teacher, nats" in done.out
+    assert "predictions that differ from the parent" in done.out
+    assert "parent's confidence:" in done.out
+    assert "KL to parent, nats" in done.out
     assert "after temperature scaling" in done.out
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--json")
     groups = json.loads(done.out)["models"][1]["churn"]

@@ -30,7 +30,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Judged, model: Pat
     timing = certificate.latency(bench.judge, model)
     measured = _measured(case, path.name, model, runtime, timing)
     log_measured(
-        log, case.console, measured, table=case.table, method="fit", told=(),
+        log, case.console, measured, table=case.table, method="fit", told=(), reference="parent",
         child=lambda role: journal.child(path / "parent", role, "teacher"),
     )  # fmt: skip
     deployed = [model / certificate.ONNX] if bench.serving.writes else sorted(model.glob("*.safetensors"))
