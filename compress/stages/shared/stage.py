@@ -34,6 +34,7 @@ from compress.errors import UserError, printable, without_folders
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import Ensemble
 from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, LoadedModel, Parent, RecipeNote
+from compress.modelfolder.resolve import model_name
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe import Recipe
 from compress.tracking import TrackedRun
@@ -448,13 +449,14 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
     return FolderMeta(
         family=above[0].family if above else "",
         language=next((one.meta.language for one in above if one.meta.language), ("en",) if generated else ()),
+        license=next((one.meta.license for one in above if one.meta.license), None),
         task=table.task if table is not None else None,
         label_names=tuple(table.label_names) if table is not None else (),
         task_settings=dict(table.settings) if table is not None else {},
         method=recipe.method or None,
         max_length=task_max_length(recipe) if table is not None else None,
         lineage=tuple(
-            Parent(role=role, name=folder.name, fingerprint=modelfolder.fingerprint(folder))
+            Parent(role=role, name=model_name(folder), fingerprint=modelfolder.fingerprint(folder))
             for role, folder in parents.items()
         ),
         recipe=RecipeNote(
