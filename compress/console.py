@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 5.0
 """Between two progress lines where there is no terminal."""
 
+REDRAW_SECONDS = 0.25
+"""Between two drawings of a bar."""
+
+SLOW_SECONDS = 3.0
+"""What `Console.slow_progress` waits before it shows anything."""
+
 WIDE = 10_000
 """Columns of a table that no terminal shows: nothing is cut or wrapped in a file or a pipe."""
 
@@ -125,15 +131,34 @@ class Console:
         print("\n".join(line for line in lines if line), file=self.out, flush=True)
 
     @contextmanager
-    def progress(self, label: str, total: int | None) -> Iterator[Progress]:
-        """Progress over `total` steps (None: unknown). The first `update` says where it starts (after a resume)."""
+    def progress(self, label: str, total: int | None, unit: str = "steps") -> Iterator[Progress]:
+        """Progress over `total` units (None: unknown). The first `update` says where it starts (after a resume)."""
+        with self._progress(label, total, unit, 0.0) as progress:
+            yield progress
+
+    @contextmanager
+    def slow_progress(self, label: str, total: int | None, unit: str = "steps") -> Iterator[Progress]:
+        """Progress from 0 that is shown once the work took `SLOW_SECONDS`, and not under --json."""
+        if self.json:
+            yield _Silent()
+            return
+        with self._progress(label, total, unit, SLOW_SECONDS) as progress:
+            progress.update(0)
+            yield progress
+
+    @contextmanager
+    def _progress(self, label: str, total: int | None, unit: str, delay: float) -> Iterator[Progress]:
+        rate = _Rate(total, unit)
         if self.quiet:
             yield _Silent()
         elif self.live:
-            with _bar(self._rich(self.err), printable(label), total) as bar:
+            bar = _Bar(self._rich(self.err), printable(label), rate, delay, self.out.isatty())
+            try:
                 yield bar
+            finally:
+                bar.close()
         else:
-            yield _Lines(self._say, label, total)
+            yield _Lines(self._say, label, rate, delay)
 
     @property
     def live(self) -> bool:
@@ -164,16 +189,16 @@ class _Silent:
 
 
 class _Rate:
-    """Steps per second since the first report, and the time left."""
+    """Units per second since the first report, and the time left."""
 
-    def __init__(self, total: int | None) -> None:
-        self.total, self.first, self.began = total, 0, 0.0
+    def __init__(self, total: int | None, unit: str) -> None:
+        self.total, self.unit, self.first, self.began = total, unit, 0, 0.0
 
     def start(self, done: int) -> None:
         self.first, self.began = done, time.monotonic()
 
     def figures(self, done: int) -> tuple[float | None, float | None]:
-        """(steps per second, seconds left), None while unknown."""
+        """(units per second, seconds left), None while unknown."""
         steps, seconds = done - self.first, time.monotonic() - self.began
         if steps <= 0 or seconds <= 0:
             return None, None
@@ -182,11 +207,11 @@ class _Rate:
 
 
 class _Lines:
-    """Progress without a terminal: a line at the start, every few seconds, and at the end."""
+    """Progress without a terminal: a line at the start (after `delay` seconds), every few seconds, and at the end."""
 
-    def __init__(self, say: Any, label: str, total: int | None) -> None:
-        self.say, self.label, self.rate = say, label, _Rate(total)
-        self.next = -math.inf
+    def __init__(self, say: Any, label: str, rate: _Rate, delay: float) -> None:
+        self.say, self.label, self.rate = say, label, rate
+        self.next = time.monotonic() + delay
         self.started = False
         self.said: int | None = None
 
@@ -198,7 +223,7 @@ class _Lines:
         if not self.started:
             self.rate.start(done)
             self.started = True
-        elif now < self.next and not last:
+        if now < self.next and not (last and self.said is not None):
             return
         self.next, self.said = now + PLAIN_SECONDS, done
         self.say(" ".join([self.label, *_progress_words(done, self.rate, figures)]))
@@ -206,32 +231,61 @@ class _Lines:
 
 def _progress_words(done: int, rate: _Rate, figures: Mapping[str, float | str]) -> list[str]:
     total = rate.total
-    words = [str(done)] if total is None else [f"{done}/{total}", f"{100 * done / max(1, total):.0f}%"]
-    words += [f"{name} {_cell(value)}" for name, value in figures.items()]
+    words = [f"{done} {rate.unit}"] if total is None else [f"{done}/{total}", f"{100 * done / max(1, total):.0f}%"]
+    for name, value in figures.items():
+        words.append(f"{_cell(value)} {name}" if name.endswith("/s") else f"{name} {_cell(value)}")
     speed, left = rate.figures(done)
     if speed is not None:
-        words.append(f"{speed:.3g}/s")
+        words.append(f"{_speed(speed)} {rate.unit}/s")
     if left is not None and total is not None and done < total:
         words.append(f"{_clock(left)} left")
     return words
 
 
-class _Bar:
-    """Progress on a terminal. `update` only stores; rich redraws from its own thread, a few times a second."""
+def _speed(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
-    def __init__(self, bar: rich.progress.Progress, task: rich.progress.TaskID, total: int | None) -> None:
-        self.bar, self.task, self.rate, self.started = bar, task, _Rate(total), False
+
+class _Bar:
+    """Progress on a terminal, which starts after `delay` seconds.
+
+    Only `update` draws, never a thread: a thread would disturb what is being timed. outputs: whether stdout is the
+    terminal too; if not, what is written there must not go through the bar.
+    """
+
+    def __init__(self, screen: rich.console.Console, label: str, rate: _Rate, delay: float, outputs: bool) -> None:
+        self.screen, self.label, self.rate, self.outputs = screen, label, rate, outputs
+        self.next = time.monotonic() + delay
+        self.started = False
+        self.latest: tuple[int, Mapping[str, float | str]] = (0, {})
+        self.bar: rich.progress.Progress | None = None
 
     def update(self, done: int, **figures: float | str) -> None:
         if not self.started:
             self.rate.start(done)
             self.started = True
-        words = _progress_words(done, self.rate, figures)
-        self.bar.update(self.task, completed=done, words=" ".join(words))
+        self.latest, now = (done, figures), time.monotonic()
+        if now < self.next:
+            return
+        self.next = now + REDRAW_SECONDS
+        if self.bar is None:
+            self.bar = _bar(self.screen, self.label, self.rate.total, self.outputs)
+            self.bar.start()
+        self._draw(self.bar)
+
+    def close(self) -> None:
+        """Draw the last update, and leave the terminal as it was."""
+        if self.bar is not None:
+            self._draw(self.bar)
+            self.bar.stop()
+
+    def _draw(self, bar: rich.progress.Progress) -> None:
+        done, figures = self.latest
+        words = " ".join(_progress_words(done, self.rate, figures))
+        bar.update(bar.task_ids[0], completed=done, words=words, refresh=True)
 
 
-@contextmanager
-def _bar(screen: rich.console.Console, label: str, total: int | None) -> Iterator[_Bar]:
+def _bar(screen: rich.console.Console, label: str, total: int | None, outputs: bool) -> rich.progress.Progress:
     from rich.progress import BarColumn, Progress, TextColumn
 
     # TextColumn fills its format with the task's fields and, with markup off, shows foreign text as it is.
@@ -240,8 +294,9 @@ def _bar(screen: rich.console.Console, label: str, total: int | None) -> Iterato
         BarColumn(),
         TextColumn("{task.fields[words]}", markup=False),
     )
-    with Progress(*columns, console=screen, refresh_per_second=4) as bar:
-        yield _Bar(bar, bar.add_task(label, total=total, words=""), total)
+    bar = Progress(*columns, console=screen, auto_refresh=False, redirect_stdout=outputs)
+    bar.add_task(label, total=total, words="")
+    return bar
 
 
 def _cell(value: object) -> str:

@@ -129,8 +129,8 @@ def test_without_a_terminal_a_line_every_few_seconds(clock: Clock) -> None:
             clock.now += 0.2
     lines = err.getvalue().splitlines()
     assert lines[0] == "train 0/100 0% loss 1 stage a"
-    assert lines[1] == "train 25/100 25% loss 0.03846 stage a 5/s 0:15 left"
-    assert lines[-1] == "train 100/100 100% loss 0.009901 stage a 5/s"
+    assert lines[1] == "train 25/100 25% loss 0.03846 stage a 5 steps/s 0:15 left"
+    assert lines[-1] == "train 100/100 100% loss 0.009901 stage a 5 steps/s"
     assert len(lines) == 5
 
 
@@ -140,16 +140,77 @@ def test_the_rate_does_not_count_what_was_done_before_a_resume(clock: Clock) -> 
         progress.update(1000)
         clock.now += 10
         progress.update(1100)
-    assert err.getvalue().splitlines() == ["train 1000/2000 50%", "train 1100/2000 55% 10/s 1:30 left"]
+    assert err.getvalue().splitlines() == ["train 1000/2000 50%", "train 1100/2000 55% 10 steps/s 1:30 left"]
 
 
 def test_an_unknown_total_shows_no_time_left(clock: Clock) -> None:
     console, _, err = made()
-    with console.progress("read", None) as progress:
+    with console.progress("read", None, "rows") as progress:
         progress.update(0)
         clock.now += 10
         progress.update(50, text="é\x1b")
-    assert err.getvalue().splitlines() == ["read 0", "read 50 text é\\x1b 5/s"]
+    assert err.getvalue().splitlines() == ["read 0 rows", "read 50 rows text é\\x1b 5 rows/s"]
+
+
+def test_a_figure_that_is_a_rate_has_its_unit(clock: Clock) -> None:
+    console, _, err = made()
+    with console.progress("train", 10) as progress:
+        progress.update(0)
+        clock.now += 5
+        progress.update(5, loss=0.5, **{"tokens/s": 12_345.6})
+    assert err.getvalue().splitlines()[-1] == "train 5/10 50% loss 0.5 12,346 tokens/s 1 steps/s 0:05 left"
+
+
+def test_slow_progress_is_silent_for_three_seconds(clock: Clock) -> None:
+    console, out, err = made()
+    with console.slow_progress("predict", 4000, "rows") as progress:
+        clock.now += 2.9
+        progress.update(4000)
+    assert err.getvalue() == ""
+    with console.slow_progress("predict", 8000, "rows") as progress:
+        for done in (1000, 2000, 3000, 8000):
+            clock.now += 2
+            progress.update(done)
+    assert err.getvalue().splitlines() == [
+        "predict 2000/8000 25% 500 rows/s 0:12 left",
+        "predict 8000/8000 100% 1,000 rows/s",
+    ]
+    assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize("how", [{"quiet": True}, {"json": True}])
+def test_slow_progress_is_silenced(how: dict[str, bool], clock: Clock) -> None:
+    console, out, err = made(**how)
+    with console.slow_progress("predict", None, "rows") as progress:
+        clock.now += 60
+        progress.update(10)
+    assert (out.getvalue(), err.getvalue()) == ("", "")
+
+
+def test_slow_progress_on_a_terminal_begins_late(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    console = Console(out=io.StringIO(), err=terminal)
+    with console.slow_progress("predict", 10, "rows") as progress:
+        clock.now += 2
+        progress.update(5)
+        assert terminal.getvalue() == ""
+        clock.now += 2
+        progress.update(6)
+        progress.update(10)
+    assert "10/10 100%" in terminal.getvalue(), "the last update is drawn, however soon it came"
+
+
+def test_a_bar_takes_nothing_from_a_piped_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(module.sys, "stdout", pipe := io.StringIO())
+    monkeypatch.setattr(module.sys, "stderr", terminal := Terminal())
+    with Console().progress("predict", 10) as progress:
+        progress.update(0)
+        print("an answer")
+        progress.update(10)
+    assert pipe.getvalue() == "an answer\n"
+    assert "an answer" not in terminal.getvalue()
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (75, "1:15"), (3661, "1:01:01")])

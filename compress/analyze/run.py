@@ -57,7 +57,7 @@ def analyze(
     if wanted.folder is not None and wanted.folder.exists():
         where = f"--save-embedder {wanted.folder}"
         raise UserError("the folder exists", where=where, do="name a new folder", code=ExitCode.REFUSED)
-    one = open_subject(folder, options)
+    one = open_subject(folder, options, console.slow_progress)
     if rounded:
         refuse_quantized(one.loaded.config, "--quantization", str(folder))
     other = None if against is None else open_subject(resolve(against, options.tracking_uri), options)
@@ -74,7 +74,7 @@ def analyze(
         if rounded:
             measure_quantization(one, examples, found)
         embedder = Embedder(folder, device=options.device)
-        evening = report_sentence_vectors(embedder, table, rows, wanted, found)
+        evening = report_sentence_vectors(embedder, table, rows, wanted, found, console.slow_progress)
     except UndefinedError as error:
         raise UserError(str(error), where="--data", do="use more text") from None
     for source in probes:

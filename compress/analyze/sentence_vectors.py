@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from compress.analyze.subject import Analysis
+from compress.contracts import Watch, unwatched
 from compress.data.tables.table import Rows, Table
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
@@ -57,14 +58,16 @@ class VectorOptions:
 
 
 def report_sentence_vectors(
-    embedder: Embedder, table: Table, rows: int, wanted: VectorOptions, found: Analysis
+    embedder: Embedder, table: Table, rows: int, wanted: VectorOptions, found: Analysis, watch: Watch = unwatched
 ) -> PostProcessing | None:
     """Tell how even the vectors of a table's texts are and, of pairs with scores, how their cosines follow these.
 
     Fitted on training texts, `rows` of them or, for a folder, MOST; cosines are compared on the other splits. Gives the
     post-processing that is wanted. Raises UserError where the texts are too few or too alike for it.
     """
-    vectors = embedder.vectors(texts_of(table.split("train"), rows if wanted.folder is None else max(rows, MOST)))
+    texts = texts_of(table.split("train"), rows if wanted.folder is None else max(rows, MOST))
+    with watch("sentence embeddings", len(texts), "texts") as progress:
+        vectors = embedder.vectors(texts, progress.update)
     ways = [
         way
         for way in (VectorOptions("none"), VectorOptions("whitening"), VectorOptions("remove-top"))

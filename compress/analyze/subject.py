@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from compress.console import Console
-from compress.contracts import Batch, Needs, RunOptions
+from compress.contracts import Batch, Needs, RunOptions, Watch, unwatched
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Table
@@ -52,6 +52,7 @@ class Subject:
     loaded: LoadedModel
     prepared: PreparedModel
     tokenizer: Tokenizer
+    watch: Watch = unwatched
 
     @property
     def layers(self) -> list[str]:
@@ -63,8 +64,12 @@ class Subject:
 
         Raises UserError for a layer whose output is not finite.
         """
-        for batch in evaluation_batches(examples, MAX_TOKENS):
-            yield batch, self.states_of(batch)
+        done = 0
+        with self.watch(f"hidden states of {self.name}", len(examples), "rows") as progress:
+            for batch in evaluation_batches(examples, MAX_TOKENS):
+                yield batch, self.states_of(batch)
+                done += batch.rows
+                progress.update(done)
 
     def states_of(self, batch: Batch) -> Sequence[Tensor]:
         """The same of one batch."""
@@ -77,12 +82,12 @@ class Subject:
         return [state.cpu() for state in states]
 
 
-def open_subject(folder: Path, options: RunOptions) -> Subject:
-    """The model of a folder. Raises UserError when its tokenizer does not fit."""
+def open_subject(folder: Path, options: RunOptions, watch: Watch = unwatched) -> Subject:
+    """The model of a folder; watch: shows how far its passes are. Raises UserError when its tokenizer does not fit."""
     loaded = modelfolder.load_model(folder, device=options.device)
     tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(folder))
     tokenizer.check_fits(loaded.config.vocabulary, where=str(folder))
-    return Subject(folder.name, loaded, prepare(loaded.model), tokenizer)
+    return Subject(folder.name, loaded, prepare(loaded.model), tokenizer, watch)
 
 
 def table_of(flag: str, source: str | None, subject: Subject, options: RunOptions, console: Console) -> Table:

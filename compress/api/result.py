@@ -64,7 +64,7 @@ class Result:
         from compress.compare import table
 
         if measured := self._document.get("models"):
-            return _comparison(measured)
+            return _comparison(measured, self._document.get("reference", "reference"))
         judged = self._judged()
         if judged:
             keys = table.columns([one.row for one in judged], ())
@@ -132,12 +132,12 @@ def _plain(document: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, s
             yield head + key, value
 
 
-def _comparison(measured: Sequence[Mapping[str, Any]]) -> Table:
+def _comparison(measured: Sequence[Mapping[str, Any]], reference: Any) -> Table:
     from compress.contracts import Measurement
     from compress.report.rows import comparison
 
     names = [one["name"] for one in measured]
-    return comparison(names, [Measurement(one["values"], one["context"]) for one in measured])
+    return comparison(names, [Measurement(one["values"], one["context"]) for one in measured], reference)
 
 
 def _plan(plan: Mapping[str, Any], metric: str) -> Row:

@@ -35,7 +35,8 @@ def benchmark(
         predictors = [_fastest(p, batch, length, console) for p in predictors]
     console.note(f"timing {', '.join(model_label(f) for f in folders)}, {length} tokens")
     samples = [draw_mixed_rows(p.config.vocabulary, length) for p in predictors]
-    costs = measure_cost(predictors, samples, CostPlan(batch=batch, length=length, repeats=repeats))
+    plan = CostPlan(batch=batch, length=length, repeats=repeats)
+    costs = measure_cost(predictors, samples, plan, console.slow_progress)
     measured = []
     for i, (folder, cost) in enumerate(zip(folders, costs, strict=True)):
         values = {**cost.measurement.values, **(cost_ratios(cost, costs[0]) if i else {})}

@@ -11,7 +11,7 @@ from compress.errors import UserError
 from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import model_name, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.predict.predictor import Predictor
 from compress.run.folder import new_output
@@ -48,7 +48,9 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
             raise UserError(f"too few {name} rows", where="--data", why=f"found {len(rows)}, required: {FEWEST_ROWS}")
         examples = predictor.encode_rows(rows, max_length=recipe.data.max_length)
         assert isinstance(predictor.task, classification.Task)
-        logits.append(predictor.task.pool_chunks(predictor.logits(examples), examples))
+        with console.slow_progress(f"scoring {name}", len(examples), "rows") as progress:
+            answers = predictor.logits(examples, told=progress.update)
+        logits.append(predictor.task.pool_chunks(answers, examples))
         gold.append(np.asarray(rows.labels))
     temperature = fit_temperature(logits[0], gold[0])
     told = {}
@@ -60,14 +62,14 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
             "negative_log_likelihood": negative_log_likelihood(logits[1], gold[1], t),
         }
     loaded = modelfolder.load_model(folder)
-    parent = modelfolder.Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
+    parent = modelfolder.Parent(role="base", name=model_name(folder), fingerprint=modelfolder.fingerprint(folder))
     settings = {**loaded.meta.task_settings, "temperature": temperature}
     where = f"{table.display_name}/{split}"
     note = f"probabilities calibrated on {len(gold[0]):,} rows of {where}: temperature {temperature:.3f}"
     meta = modelfolder.FolderMeta(
         family=loaded.family, task=table.task, label_names=loaded.meta.label_names, task_settings=settings,
         method=loaded.meta.method, max_length=loaded.meta.max_length, lineage=(parent,), data=loaded.meta.data,
-        language=loaded.meta.language, notes=(*loaded.meta.notes, note),
+        language=loaded.meta.language, license=loaded.meta.license, notes=(*loaded.meta.notes, note),
     )  # fmt: skip
     modelfolder.save_model(output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta, beside=carried)
     columns = (f"on {len(gold[1]):,} rows of {table.display_name}/test", *told)

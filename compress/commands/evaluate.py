@@ -35,7 +35,7 @@ def evaluate(
     print_measured(console, measured)
     for m in measured:
         if m.churn and not options.json:
-            console.table("", *churn_table(m.churn))
+            console.table("", *churn_table(m.churn, "parent"))
     for m in measured if slices and not options.json else ():
         if m.subject.role == "student" or not against:
             console.table("", *slices_table(m.slices, m.metric or ""))

@@ -23,7 +23,7 @@ from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.family import QUANTIZED, choose
 from compress.modelfolder.folder import LoadedModel, Parent
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import model_name, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS, Check, ReferenceOutputs, compare, file_answer, model_answer
@@ -70,7 +70,7 @@ def export_folder(
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
     chosen = choose_head(loaded, head)
-    parent = Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder))
+    parent = Parent(role="base", name=model_name(folder), fingerprint=modelfolder.fingerprint(folder))
     carried, longest = sentence_files(folder, loaded.config), read_max_length(folder)
     files = complete(loaded.tokenizer_files, str(folder))
     console.note(f"writing {folder.name} as ONNX" + ("" if opset is None else f", opset {opset}"))
@@ -201,7 +201,9 @@ def _times(loaded: LoadedModel, head: str | None, session: OnnxSession, console:
     for length in (n for n in TIMED_LENGTHS if n <= loaded.config.max_positions):
         one = draw_random_rows(loaded.config.vocabulary, np.asarray([length]), np.random.default_rng(0))
         batch = evaluation_batches(one, MAX_TOKENS)[0]
-        torch_ms, onnx_ms = measure_interleaved([lambda b=batch: ours(b, needs), lambda b=batch: session.run(b)])
+        calls = [lambda b=batch: ours(b, needs), lambda b=batch: session.run(b)]
+        with console.slow_progress(f"timing 1 x {length} tokens", None, "rounds") as progress:
+            torch_ms, onnx_ms = measure_interleaved(calls, told=progress.update)
         found |= {f"torch_{length}": torch_ms.p50, f"onnxruntime_{length}": onnx_ms.p50}
         busy = " (busy machine)" if torch_ms.contaminated or onnx_ms.contaminated else ""
         rows.append((f"1 x {length}", f"{torch_ms.p50:.2f} ms", f"{onnx_ms.p50:.2f} ms{busy}"))

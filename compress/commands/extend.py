@@ -12,7 +12,7 @@ from compress.encoder.reshape.extend import extend, extend_config
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta, Parent
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import model_name, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.run.folder import new_output
 
@@ -43,9 +43,10 @@ def extend_folder(
             task=loaded.meta.task,
             label_names=loaded.meta.label_names,
             method=METHOD,
-            lineage=(Parent(role="base", name=folder.name, fingerprint=modelfolder.fingerprint(folder)),),
+            lineage=(Parent(role="base", name=model_name(folder), fingerprint=modelfolder.fingerprint(folder)),),
             data=loaded.meta.data,
             language=loaded.meta.language,
+            license=loaded.meta.license,
             notes=tuple(notes),
         )
         files = _tokenizer_files(loaded.tokenizer_files, max_positions, str(folder))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -68,15 +68,18 @@ def predict_texts(
         predictor = fastest(predictor, rows, rows, f"{sum(b.rows for b in rows)} rows of mixed lengths", console)
     task = predictor.task
     source = iter(given) if file is None else _read(file, task)
-    while chunk := list(islice(source, AT_ONCE)):
+
+    def answer(chunk: Sequence[PredictionInput], told: Callable[[int], None]) -> None:
         second = [one.pair for one in chunk if one.pair is not None]
-        answers = predictor.predict([one.text for one in chunk], second or None)
+        answers = predictor.predict([one.text for one in chunk], second or None, told=told)
         for one, answer in zip(chunk, answers, strict=True):
             if options.json:
                 row = {**one.beside, task.asked_as: one.text, **answer.as_json()}
                 click.echo(json.dumps(row, ensure_ascii=False))
             else:
                 click.echo(answer.line(one.text))
+
+    _in_chunks(source, answer, "predict", len(given) if file is None else _count(file), options)
 
 
 def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: RunOptions) -> None:
@@ -90,13 +93,41 @@ def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: Ru
     source = iter(given) if file is None else _read_texts(file)
     precision = "bf16" if options.precision == "bf16" else "fp32"
     embedder = Embedder(resolve(model), device=options.device, precision=precision)
-    while chunk := list(islice(source, AT_ONCE)):
-        for one, vector in zip(chunk, embedder([one.text for one in chunk]), strict=True):
+
+    def embed(chunk: Sequence[PredictionInput], told: Callable[[int], None]) -> None:
+        for one, vector in zip(chunk, embedder([one.text for one in chunk], told), strict=True):
             if options.json:
                 row = {**one.beside, "text": one.text, "embedding": [float(f"{value:.7g}") for value in vector]}
                 click.echo(json.dumps(row, ensure_ascii=False))
             else:
                 click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200))
+
+    _in_chunks(source, embed, "embed", len(given) if file is None else _count(file), options)
+
+
+def _in_chunks(
+    source: Iterator[PredictionInput],
+    work: Callable[[Sequence[PredictionInput], Callable[[int], None]], None],
+    label: str,
+    total: int | None,
+    options: RunOptions,
+) -> None:
+    """Give `work` the rows of `source`, AT_ONCE at a time, and show progress, but not between answers on a terminal."""
+    console = Console(quiet=options.quiet or sys.stdout.isatty(), json=options.json)
+    done = 0
+    with console.slow_progress(label, total, "rows") as progress:
+        while chunk := list(islice(source, AT_ONCE)):
+            work(chunk, lambda count, before=done: progress.update(before + count))
+            done += len(chunk)
+            progress.update(done)
+
+
+def _count(file: Path) -> int | None:
+    """Rows of a file, where that costs next to nothing: the lines of a file of lines; else None."""
+    if str(file) == "-" or not file.is_file() or _kind(file) == "csv":
+        return None
+    with open(file, "rb") as stream:
+        return sum(1 for line in stream if line.strip() or _kind(file) is None)
 
 
 def _given(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import NoiseSpec, RunOptions
+from compress.contracts import NoiseSpec, RunOptions, Watch, unwatched
 from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows, Table
 from compress.data.text.noise import add_typos_to_rows
@@ -81,7 +81,15 @@ def check_disturbance(name: str) -> str:
     return name
 
 
-def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_length: int, bootstrap: int) -> Curve:
+def curve(
+    name: str,
+    predictor: Predictor,
+    rows: Rows,
+    disturbance: str,
+    max_length: int,
+    bootstrap: int,
+    watch: Watch = unwatched,
+) -> Curve:
     """The model on the same rows, more and more disturbed; the same mistakes for every model."""
     noise = DISTURBANCES[disturbance]
 
@@ -89,7 +97,9 @@ def curve(name: str, predictor: Predictor, rows: Rows, disturbance: str, max_len
         random = stream("robustness", disturbance, str(rate))
         read = add_typos_to_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
         examples = predictor.encode_rows(read, max_length=max_length)
-        found = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, read).metrics
+        with watch(f"scoring {name}, {100 * rate:g} % noise", len(examples), "rows") as progress:
+            logits = predictor.logits(examples, told=progress.update)
+        found = predictor.task.score(logits, predictor.label_names, examples, read).metrics
         return {metric: found[metric] for metric in metrics if metric in found}
 
     metrics = predictor.task.choose_metrics(predictor.label_names)
@@ -264,6 +274,7 @@ def evaluate_robustness(
     curves = []
     for folder, predictor in zip(folders, predictors, strict=True):
         console.note(f"scoring {model_label(folder)} on {len(rows)} rows with increasing noise")
-        curves.append(curve(model_label(folder), predictor, rows, disturbance, recipe.data.max_length, bootstrap))
+        how = {"max_length": recipe.data.max_length, "bootstrap": bootstrap, "watch": console.slow_progress}
+        curves.append(curve(model_label(folder), predictor, rows, disturbance, **how))
     tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, output, options)
     return curves

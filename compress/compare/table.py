@@ -36,7 +36,7 @@ GAP = 3  # characters between two columns
 _TITLES = {
     PARETO: "Pareto",
     NAME: "model",
-    DIFFERENCE: "against teacher, points",
+    DIFFERENCE: "against reference, points",
     SIZE: "MB",
     "size/params_m": "parameters, M",
     LATENCY: "p50, ms",

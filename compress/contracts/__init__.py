@@ -47,7 +47,7 @@ from compress.contracts.recipe import (
     StageSpec,
     TrainingPlan,
 )
-from compress.contracts.results import FAKE, Measurement, Progress, RunLog, StageResult
+from compress.contracts.results import FAKE, Measurement, Progress, RunLog, StageResult, Watch, unwatched
 
 __all__ = [
     "Batch",
@@ -96,4 +96,6 @@ __all__ = [
     "WidthScores",
     "WidthStudy",
     "SparseWeights",
+    "Watch",
+    "unwatched",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,3 +61,19 @@ class Progress(Protocol):
     """Told about long work. `update` is cheap enough to call every step."""
 
     def update(self, done: int, **figures: float | str) -> None: ...
+
+
+class Watch(Protocol):
+    """(label, how many, their unit) → a context that is told of progress."""
+
+    def __call__(self, label: str, total: int | None, unit: str = "steps", /) -> AbstractContextManager[Progress]: ...
+
+
+class _Unwatched:
+    def update(self, done: int, **figures: float | str) -> None:
+        """Nobody looks on."""
+
+
+def unwatched(label: str, total: int | None, unit: str = "steps", /) -> AbstractContextManager[Progress]:
+    """A `Watch` that shows nothing."""
+    return nullcontext(_Unwatched())

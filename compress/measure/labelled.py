@@ -65,6 +65,7 @@ def measure_models(
         runtime=get_requested_runtime(options),
         sliced=sliced,
         say=console.note,
+        watch=console.slow_progress,
     )
 
 
@@ -102,11 +103,13 @@ def open_labelled(
 
 
 def print_measured(console: Console, measured: Sequence[MeasuredModel]) -> None:
-    columns, rows = comparison([m.subject.name for m in measured], [m.measurement for m in measured])
-    console.table("", columns, rows)
-    for line in conditions(measured[-1].measurement):
+    """The table of models of which the first is the parent of the others, what they were measured on, and the document
+    of --json."""
+    found = [m.measurement for m in measured]
+    console.table("", *comparison([m.subject.name for m in measured], found, "parent"))
+    for line in conditions(found[-1], found):
         console.result(line)
-    console.document({"models": [m.as_json() for m in measured]})
+    console.document({"models": [m.as_json() for m in measured], "reference": "parent"})
 
 
 def model_label(folder: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from compress.contracts import FAKE, Batch, Measurement, Needs
+from compress.contracts import FAKE, Batch, Measurement, Needs, Watch, unwatched
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.groups import groups
@@ -159,12 +159,14 @@ def measure(
     runtime: Runtime | None = None,
     sliced: Sequence[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    watch: Watch = unwatched,
 ) -> list[MeasuredModel]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
     task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
     a temperature is fitted on.  runtime: of all of them;
     None: of each as its folder is meant to be run.  sliced: by what rows are told apart (`data.grouping.groups`).
+    say, watch: print what is done, and show how far it is.
     Raises UserError when a model does not do it, or two answer different labels.
     """
     how: dict[str, Any] = {"device": device, "precision": precision, "task": task, "settings": settings}
@@ -176,11 +178,11 @@ def measure(
         if subject.role.startswith(MEMBER):
             predictor.answer_in_order_of(predictors[0].label_names)
     require_same_labels(subjects, predictors)
-    answered = [_answer(s, p, rows, max_length, say) for s, p in zip(subjects, predictors, strict=True)]
+    answered = [_answer(s, p, rows, max_length, say, watch) for s, p in zip(subjects, predictors, strict=True)]
     encoded = [a.examples for a in answered]
     metric = predictors[0].task.choose_metrics(predictors[0].label_names)[0]
     say("timing " + ", ".join(s.name for s in subjects))
-    costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost)
+    costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost, watch)
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
     apart = groups(predictors[0].task, rows, predictors[0].label_names, sliced)
     held = fitting_rows(held)
@@ -192,6 +194,8 @@ def measure(
         values |= score_fake_quantized(predictors[i], answered[i].examples, rows)
         context = {**costs[i].measurement.context, "dataset": dataset, "dataset_digest": digest, "rows": str(len(rows))}
         context |= {"task": task, "metric": metric}
+        if "f1_binary" in scored.metrics:
+            context["positive_label"] = predictors[0].label_names[1]
         for name, why in scored.undefined.items():
             say(f"{subject.name}: {name} is undefined: {why}")
         if reference is not None and i != reference:
@@ -257,14 +261,15 @@ class _Answered:
 
 
 def _answer(
-    subject: Subject, predictor: Predictor, rows: Rows, max_length: int, say: Callable[[str], None]
+    subject: Subject, predictor: Predictor, rows: Rows, max_length: int, say: Callable[[str], None], watch: Watch
 ) -> _Answered:
     say(f"scoring {subject.name} on {len(rows)} rows")
     examples = predictor.encode_rows(rows, max_length=max_length)
     for note in examples.notes:
         say(f"{subject.name}: {note}")
     require_same_answers(predictor, examples, "the data")
-    logits = predictor.logits(examples)
+    with watch(f"scoring {subject.name}", len(examples), "rows") as progress:
+        logits = predictor.logits(examples, told=progress.update)
     return _Answered(examples, logits, predictor.task.score(logits, predictor.label_names, examples, rows))
 
 
@@ -388,7 +393,9 @@ def cost_ratios(ours: Cost, teacher: Cost) -> dict[str, float]:
     return found
 
 
-def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostPlan) -> list[Cost]:
+def measure_cost(
+    predictors: Sequence[Predictor], samples: Sequence, cost: CostPlan, watch: Watch = unwatched
+) -> list[Cost]:
     """Size, operations, latency, throughput and memory of each model. Speeds that a busy machine kept from being known
     are left out.
 
@@ -398,17 +405,21 @@ def measure_cost(predictors: Sequence[Predictor], samples: Sequence, cost: CostP
     length = min(cost.length, *(p.max_length for p in predictors))  # one for all: others would not compare
     wait = torch.cuda.synchronize if device.startswith("cuda") else None
     fixed = [build_fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
-    latencies = measure_interleaved(
-        [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
-        warmup=cost.warmup,
-        repeats=cost.repeats,
-        seconds=cost.seconds,
-        synchronize=wait,
-    )
+    with watch("timing latency", None, "rounds") as progress:
+        latencies = measure_interleaved(
+            [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
+            warmup=cost.warmup,
+            repeats=cost.repeats,
+            seconds=cost.seconds,
+            synchronize=wait,
+            told=progress.update,
+        )
     mixes = [[b.to(device) for b in evaluation_batches(s, MAX_TOKENS)] for s in samples]
     passes = [lambda p=p, m=m: [p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
     parts = [[lambda p=p, b=b: p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
-    throughputs = measure_interleaved(parts, warmup=1, repeats=5, seconds=cost.seconds, synchronize=wait)
+    with watch("timing throughput", None, "rounds") as progress:
+        how = {"seconds": cost.seconds, "synchronize": wait, "told": progress.update}
+        throughputs = measure_interleaved(parts, warmup=1, repeats=5, **how)
     results = []
     for i, p in enumerate(predictors):
         count = count_parameters(p.model, p.model.embedding_parameter_names())

@@ -1,4 +1,4 @@
-"""The language of a model's texts, where the card that came with it says one."""
+"""The language of a model's texts and its license, where the card that came with it says them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,32 @@ MOST = 200
 # Not by a YAML parser: cards of embedders carry megabytes of results in the same head.
 _HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---", re.DOTALL | re.MULTILINE)
 _SAID = re.compile(r"^languages?:(.*(?:\n[ \t]*-.*)*)", re.MULTILINE)
+_LICENSE = re.compile(
+    r"^license:[ \t]*(?:\n?[ \t]*-[ \t]*)?[\"']?([A-Za-z0-9][A-Za-z0-9.+-]{0,40})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
+)
 _CODE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*|multilingual")
 
 
 def read_language(folder: Path) -> tuple[str, ...]:
     """Codes such as `en` from the head of the folder's README.md, as model hubs write it; empty where it says none."""
+    said = _SAID.search(_head(folder))
+    words = [] if said is None else re.findall(r"[\w-]+", re.sub(r"#.*", "", said[1]))
+    codes = [word for word in (w.strip("-") for w in words) if _CODE.fullmatch(word)]
+    return tuple(dict.fromkeys(codes))[:MOST]
+
+
+def said_license(folder: Path) -> str | None:
+    """The license's name, such as `apache-2.0`, from the same place; None where it says none."""
+    said = _LICENSE.search(_head(folder))
+    return None if said is None else said[1].lower()
+
+
+def _head(folder: Path) -> str:
+    """The YAML of a card; empty where there is none."""
     try:
         with (folder / CARD).open("rb") as file:
             text = file.read(CARD_BYTES).decode("utf-8", errors="replace").replace("\r\n", "\n")
     except OSError:
-        return ()
+        return ""
     head = _HEAD.match(text)
-    said = None if head is None else _SAID.search(head[1])
-    words = [] if said is None else re.findall(r"[\w-]+", re.sub(r"#.*", "", said[1]))
-    codes = [word for word in (w.strip("-") for w in words) if _CODE.fullmatch(word)]
-    return tuple(dict.fromkeys(codes))[:MOST]
+    return "" if head is None else head[1]

@@ -93,6 +93,8 @@ class FolderMeta(_Note):
     """Longest sequence, in tokens, that training saw: longer texts were cut."""
     language: tuple[str, ...] = ()
     """Codes such as `en`, as the card of the first model or the makers of the data say; nobody looks at the texts."""
+    license: str | None = None
+    """Of the first parent, as its card says; null where none says one."""
     lineage: tuple[Parent, ...] = ()
     recipe: RecipeNote | None = None
     data: DataNote | None = None

@@ -7,7 +7,15 @@ from pathlib import Path
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 
 PATTERNS = (
-    *("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "compress*.json"),
+    *(
+        "README.md",
+        "config.json",
+        "*.safetensors",
+        "*.safetensors.index.json",
+        "tokenizer*.json",
+        "vocab.txt",
+        "compress*.json",
+    ),
     *("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "[0-9]_*/*.json"),
     *("sentence_*_config.json", "config_sentence_transformers.json"),
 )
@@ -45,6 +53,12 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
     if inner:
         raise UserError("this is a run folder, not a model folder", where=str(path), do=f"use {inner[0]}")
     raise UserError("this is not a model folder", where=str(path), why="looked for config.json and *.safetensors")
+
+
+def model_name(folder: Path) -> str:
+    """What a person calls the model of a folder: its name on the hub, where it is a snapshot from there."""
+    repository = folder.parent.parent.name if folder.parent.name == "snapshots" else ""
+    return repository[len("models--") :].replace("--", "/") if repository.startswith("models--") else folder.name
 
 
 def tokenizer_folder(path: Path) -> Path:

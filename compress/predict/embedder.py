@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -43,26 +43,30 @@ class Embedder:
         """Of a vector."""
         return self.parts.width(self.config.hidden)
 
-    def compute_pooled(self, texts: Sequence[str]) -> torch.Tensor:
-        """(N, hidden) fp32 on the CPU, before any post-processing. Raises UserError when there is no text."""
+    def compute_pooled(self, texts: Sequence[str], told: Callable[[int], None] = lambda _: None) -> torch.Tensor:
+        """(N, hidden) fp32 on the CPU, before any post-processing. told: of how many texts are done.
+
+        Raises UserError when there is no text."""
         examples = encode_texts(self.tokenizer, texts, max_length=self.max_length)
-        found = []
+        found, done = [], 0
         for batch in evaluation_batches(examples, MAX_TOKENS):
             state = self._run(batch.to(self.device), Needs()).last_hidden
             taken = rows_of(state, batch.cu_seqlens.to(self.device), self.parts.pooling)
             found.append((batch.row_ids.numpy(), taken.float().cpu().numpy()))
+            done += batch.rows
+            told(done)
         return torch.from_numpy(restore_order(examples, found))
 
-    def vectors(self, texts: Sequence[str]) -> torch.Tensor:
+    def vectors(self, texts: Sequence[str], told: Callable[[int], None] = lambda _: None) -> torch.Tensor:
         """(N, width) fp32 on the CPU, before they are made of length 1 where the folder asks for that."""
-        pooled = self.compute_pooled(texts)
+        pooled = self.compute_pooled(texts, told)
         for dense in self.parts.denses:
             pooled = dense(pooled)
         return pooled
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+    def __call__(self, texts: Sequence[str], told: Callable[[int], None] = lambda _: None) -> np.ndarray:
         """(N, width) float32, as the folder says."""
-        return self.parts(self.compute_pooled(texts)).numpy()
+        return self.parts(self.compute_pooled(texts, told)).numpy()
 
 
 def dense_of(evening: PostProcessing) -> Dense:

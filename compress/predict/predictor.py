@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -161,23 +161,40 @@ class Predictor:
         assert logits is not None
         return logits.float() if self._order is None else logits.float()[:, self._order]
 
-    def logits(self, examples, *, max_tokens: int = MAX_TOKENS) -> np.ndarray:
-        """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order."""
-        batches = evaluation_batches(examples, max_tokens)
-        return restore_order(examples, ((batch.row_ids.numpy(), self(batch).cpu().numpy()) for batch in batches))
+    def logits(
+        self, examples, *, max_tokens: int = MAX_TOKENS, told: Callable[[int], None] = lambda _: None
+    ) -> np.ndarray:
+        """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order. told: of how many examples
+        are done."""
+
+        def answers() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            done = 0
+            for batch in evaluation_batches(examples, max_tokens):
+                yield batch.row_ids.numpy(), self(batch).cpu().numpy()
+                done += batch.rows
+                told(done)
+
+        return restore_order(examples, answers())
 
     def encode_rows(self, rows: Rows, *, max_length: int) -> Examples:
         """Labelled rows of a table, encoded for this model."""
         return self.task.encode(self.tokenizer, rows, max_length=min(max_length, self.max_length))
 
     def predict(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None = None
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        max_length: int | None = None,
+        told: Callable[[int], None] = lambda _: None,
     ) -> list[Any]:
-        """The task's answer to each raw text (or pair of texts)."""
+        """The task's answer to each raw text (or pair of texts). told: of how many texts are done."""
         task = self.task_for(paired=pairs is not None)
         length = min(max_length or self.meta.max_length or self.max_length, self.max_length)
         examples = task.encode_texts(self.tokenizer, texts, pairs, max_length=length)
-        return list(task.decode(self.logits(examples), self.label_names, examples, texts, pairs))
+        # A long text is several examples: texts are counted by their share.
+        logits = self.logits(examples, told=lambda done: told(done * len(texts) // len(examples)))
+        return list(task.decode(logits, self.label_names, examples, texts, pairs))
 
     @property
     def files(self) -> list[Path]:

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from compress.contracts import FAKE, Measurement
+from compress.errors import printable
 from evaluation.quality.churn import Group
 from evaluation.quality.slices import FEWEST, Slice, find_worse
 
 Row = tuple[str, ...]
 
 
-def comparison(names: Sequence[str], measurements: Sequence[Measurement]) -> tuple[Row, list[Row]]:
-    """(columns, rows): one column per model, one row per figure; a figure that no model has is left out."""
+Reference = Literal["teacher", "parent", "reference"]
+"""What the model that others are compared with is called: teacher where it teaches, parent where others are made of
+it, reference where neither is known."""
+
+
+def comparison(
+    names: Sequence[str], measurements: Sequence[Measurement], reference: Reference = "reference"
+) -> tuple[Row, list[Row]]:
+    """(columns, rows): one column per model, one row per figure; a figure that no model has is left out.
+
+    Models that differ in runtime or precision have a row that names both.
+    """
     rows = []
     metric = next((m.context["metric"] for m in measurements if "metric" in m.context), None)
+    positive = next((m.context["positive_label"] for m in measurements if "positive_label" in m.context), None)
     shown = [_plainly(m.values) if is_fake(m) else m.values for m in measurements]
     names = [name + (" (simulated)" if is_fake(m) else "") for name, m in zip(names, measurements, strict=True)]
-    for label, keys, form in figures(metric):
+    runtimes = [runtime_name(m.context) for m in measurements]
+    if len(set(filter(None, runtimes))) > 1:
+        rows.append(("runtime", *runtimes))
+    for label, keys, form in figures(metric, reference, positive):
         found = [[values[k] for k in keys if k in values] for values in shown]
         cells = [form(*values) if values else "" for values in found]
         if any(cells):
@@ -40,8 +56,20 @@ def _plainly(values: Mapping[str, float]) -> dict[str, float]:
     return told
 
 
-def conditions(measurement: Measurement) -> list[str]:
-    """What the figures were measured on, without which a speed must not be compared."""
+def runtime_name(context: Mapping[str, str]) -> str:
+    """Runtime and precision in short: `torch fp32`, `onnxruntime int8`; empty where nothing was timed."""
+    if "runtime" not in context:
+        return ""
+    first, *others = context["runtime"].split(", ")
+    kinds = [word for word in others if word not in ("packed", "padded") and not word.startswith("torch ")]
+    return " ".join([first.partition(" ")[0], *kinds, context.get("precision", "")]).rstrip()
+
+
+def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> list[str]:
+    """What the figures were measured on, without which a speed must not be compared.
+
+    beside: the other models of the table; where they differ in runtime or precision, a row says so (`comparison`).
+    """
     c = measurement.context
     lines = []
     if "dataset" in c:
@@ -54,7 +82,9 @@ def conditions(measurement: Measurement) -> list[str]:
                 "because no integers are computed"
             )
             return lines
-        lines.append(f"speed on {c['device']}, {threads}, {c['runtime']}, {c['precision']}")
+        others = [m.context for m in beside if "runtime" in m.context]
+        shared = [c[key] for key in ("runtime", "precision") if all(one[key] == c[key] for one in others)]
+        lines.append(", ".join([f"speed on {c['device']}", threads, *shared]))
         if c.get("cpu_flags") and c.get("device_kind") == "cpu":
             lines.append(f"cpu instructions: {c['cpu_flags']}")
         lines.append(f"latency: {c['latency_shape']}, {c['repeats']} repeats; throughput: {c['throughput_mix']}")
@@ -87,21 +117,21 @@ def gain_sentence(student: str, control: str, metric: str, difference: tuple[flo
     return f"{student} against {control}: {word} from the teacher {interval}"
 
 
-def churn_table(groups: Sequence[Group]) -> tuple[Row, list[Row]]:
+def churn_table(groups: Sequence[Group], reference: Reference = "reference") -> tuple[Row, list[Row]]:
     """(columns, rows): how many rows of each group changed, for better and for worse."""
-    columns = ("predictions that differ from the teacher", "rows", "changed", "broken", "fixed")
-    shown = [g.name if g.by == "all" else f"{g.by}: {g.name}" for g in groups]
+    columns = (f"predictions that differ from the {reference}", "rows", "changed", "broken", "fixed")
+    shown = [g.name if g.by == "all" else f"{g.by.replace('teacher', reference)}: {g.name}" for g in groups]
     counts = [(g.rows, g.changed, g.broken, g.fixed) for g in groups]
     return columns, [(name, *(f"{n:,}" for n in row)) for name, row in zip(shown, counts, strict=True)]
 
 
-def churn_sentence(groups: Sequence[Group]) -> list[str]:
+def churn_sentence(groups: Sequence[Group], reference: Reference = "reference") -> list[str]:
     """One line for all rows; none where nothing was compared."""
     if not groups:
         return []
     g = groups[0]
     return [
-        f"predictions differ from the teacher's on {g.changed:,} of {g.rows:,} rows: "
+        f"predictions differ from the {reference}'s on {g.changed:,} of {g.rows:,} rows: "
         f"{g.broken:,} were right and are now wrong, {g.fixed:,} were wrong and are now right"
     ]
 
@@ -150,7 +180,7 @@ SLICES_NOTE = (
 
 
 def storage_sentence(values: Mapping[str, float]) -> list[str]:
-    """One line where a model with shared layers or factorized tables is smaller than its teacher but no faster."""
+    """One line where a model with shared layers or factorized tables is smaller than its parent but no faster."""
     smaller, faster = values.get("vs_teacher/size_ratio", 1.0), values.get("vs_teacher/speedup", 2.0)
     if smaller < 1.05 or faster >= 1.05:
         return []
@@ -196,8 +226,10 @@ def _with_interval(key: str) -> tuple[str, str, str]:
     return key, f"{key}_low", f"{key}_high"
 
 
-def title(metric: str) -> str:
-    """What people call a metric."""
+def title(metric: str, positive: str | None = None) -> str:
+    """What people call a metric. positive: name of the label that the F1 of two labels is of."""
+    if metric == "f1_binary" and positive is not None:
+        return f"F1 of '{printable(positive, 40)}'"
     return METRICS[metric][0] if metric in METRICS else metric.replace("_", " ")
 
 
@@ -206,15 +238,21 @@ def in_percent(metric: str) -> bool:
     return metric in METRICS and METRICS[metric][1] is _percent
 
 
-def figures(metric: str | None) -> list[tuple[str, tuple[str, ...], Form]]:
-    """The rows of the table: what they are called, the keys they read, their form. metric: the main one, told first."""
+def figures(
+    metric: str | None, reference: Reference = "reference", positive: str | None = None
+) -> list[tuple[str, tuple[str, ...], Form]]:
+    """The rows of the table: what they are called, the keys they read, their form. metric: the main one, told first.
+
+    positive: as of `title`."""
     names = sorted(METRICS, key=lambda name: name != metric)
     if metric is not None and metric not in METRICS:
         names.insert(0, metric)
-    told = [(title(n), _with_interval(f"quality/{n}"), METRICS.get(n, ("", _plain(3)))[1]) for n in names]
+    told = [(title(n, positive), _with_interval(f"quality/{n}"), METRICS.get(n, ("", _plain(3)))[1]) for n in names]
     main = names[0] if metric is None else metric
-    difference = f"{title(main)} against teacher", _with_interval(f"vs_teacher/{main}_difference"), _points
-    return [*told, *_COSTS, ("quality retained", ("vs_teacher/quality_kept_pct",), _kept), difference, *_LIKENESS]
+    name = f"{title(main, positive)} against {reference}"
+    difference = name, _with_interval(f"vs_teacher/{main}_difference"), _points
+    likeness = [(label.format(reference), keys, form) for label, keys, form in _LIKENESS]
+    return [*told, *_COSTS, ("quality retained", ("vs_teacher/quality_kept_pct",), _kept), difference, *likeness]
 
 
 Form = Callable[..., str]
@@ -226,7 +264,7 @@ METRICS: Mapping[str, tuple[str, Form]] = {
     "f1": ("F1", _percent),
     "f1_micro": ("micro F1", _percent),
     "f1_macro": ("macro F1", _percent),
-    "f1_binary": ("F1 of the second label", _percent),
+    "f1_binary": ("F1 of the positive label", _percent),
     "matthews": ("Matthews", _decimal),
     "spearman": ("Spearman", _decimal),
     "pearson": ("Pearson", _decimal),
@@ -248,9 +286,9 @@ _COSTS = (
     ("peak memory above weights", ("memory/peak_mb",), _plain(1, " MB")),
 )
 _LIKENESS = (
-    ("agreement with teacher", _with_interval("vs_teacher/agreement_pct"), _kept),
-    ("correlation with teacher", _with_interval("vs_teacher/correlation"), _decimal),
-    ("KL to teacher, nats", _with_interval("vs_teacher/kl"), _decimal),
+    ("agreement with {}", _with_interval("vs_teacher/agreement_pct"), _kept),
+    ("correlation with {}", _with_interval("vs_teacher/correlation"), _decimal),
+    ("KL to {}, nats", _with_interval("vs_teacher/kl"), _decimal),
     ("smaller on disk", ("vs_teacher/size_ratio",), _times),
     ("faster (latency p50)", _with_interval("vs_teacher/speedup"), _times),
     ("faster (throughput)", _with_interval("vs_teacher/throughput_ratio"), _times),

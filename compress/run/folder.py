@@ -9,7 +9,7 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,27 +87,30 @@ class RunFolder:
         atomic.write_json(self.path / RECORD, content)
 
 
-def claim(request: Request, options: RunOptions) -> RunFolder:
+def claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[], bool] = lambda: False) -> RunFolder:
     """The folder that this run works in: `--output`, else runs/<recipe>, or the next free runs/<recipe>-2.
 
-    With --resume and no --output: the newest unfinished run of the request. Raises UserError (REFUSED) when the folder
-    is not ours, is in use, holds a run that may not be continued unasked, or another one than was asked for.
+    With --resume and no --output: the newest unfinished run of the request. interrupted_teacher: whether the run was
+    interrupted while its teacher was trained, before it had a folder of its own; it then takes the next free one.
+    Raises UserError (REFUSED) when the folder is not ours, is in use, holds a run that may not be continued unasked, or
+    another one than was asked for.
     """
     name = request.recipe.name
     if options.output is not None:
         return _claim_named(Path(options.output), request, options.resume)
-    taken = [p for p in _numbered(name) if p.exists()]
+    free = next(p for p in _numbered(name, endless=True) if not p.exists())
     if options.resume:
-        open_runs = [p for p in taken if _is_ours(p) and not is_finished(p)]
+        open_runs = [p for p in _numbered(name) if p.exists() and is_unfinished(p)]
+        same = [p for p in open_runs if read_record(p).get("request_sha256") == request.digest()]
+        if not same and interrupted_teacher():
+            return RunFolder(free, request, True)
         if not open_runs:
             raise UserError(
                 f"there is no unfinished run of {name} to resume",
                 where=f"{RUNS}/{name}",
                 do="name its folder with --output, or remove --resume",
             )
-        same = [p for p in open_runs if read_record(p).get("request_sha256") == request.digest()]
         return _claim_named((same or open_runs)[-1], request, True)
-    free = next(p for p in _numbered(name, endless=True) if not p.exists())
     return RunFolder(free, request, True)
 
 
@@ -124,6 +127,11 @@ def new_output(options: RunOptions) -> Path:
 def is_finished(folder: Path) -> bool:
     """Whether a run of ours came to its end there."""
     return _is_ours(folder) and read_record(folder).get("status") == "finished"
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether a run of ours began there and did not come to its end."""
+    return _is_ours(folder) and not is_finished(folder)
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class StageMeasurer:
             device=self.options.device,
             precision="bf16" if self.options.precision == "bf16" else "fp32",
             say=self.console.note,
+            watch=self.console.slow_progress,
         )
         candidates = self._candidates(made, control)
         steps = self._steps(measured)
@@ -102,6 +103,7 @@ class StageMeasurer:
                 more=sentences(candidates, task_choice(table)[0]) if candidates else (),
                 apart=[m.subject.role for m in measured if found and m.subject.role.startswith(STAGE)],
                 more_note=waterfall.note(found) if found else "",
+                reference=self.selection.reference,
             )  # fmt: skip
         if found:
             lines += self._tell_waterfall(log, steps, found)
@@ -114,7 +116,7 @@ class StageMeasurer:
         if candidates:
             model = self.folder / "model"
             modelfolder.duplicate(best_of(candidates).folder, model)
-        return RunReport(self.folder, model, measured, lines, waterfall=found)
+        return RunReport(self.folder, model, measured, lines, waterfall=found, reference=self.selection.reference)
 
     def _child(self, log: TrackedRun, role: str) -> TrackedRun:
         """The tracked run of a measured model that is not the run's own result."""

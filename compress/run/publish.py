@@ -15,6 +15,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import SlicesNote
 from compress.report.rows import (
     SLICES_NOTE,
+    Reference,
     churn_sentence,
     churn_table,
     comparison,
@@ -50,6 +51,7 @@ def log_measured(
     more: Sequence[str] = (),
     apart: Collection[str] = (),
     more_note: str = "",
+    reference: Reference = "teacher",
 ) -> list[str]:
     """Report what was measured; returns the lines under the table.
 
@@ -57,12 +59,15 @@ def log_measured(
     become child runs, so that the page shows them side by side. told: roles of the teachers that a run of ours made.
     child: opens the tracked run of a role.  result: role of the run's own result, if there is one.  more: lines to add.
     apart: roles that another table reports.  more_note: Markdown to add to the run's description.
+    reference: what the model is called that the others are compared with.
     """
     shown = [m for m in measured if m.subject.role not in apart]
-    columns, rows = comparison([m.subject.name for m in shown], [m.measurement for m in shown])
+    found = [m.measurement for m in shown]
+    names = [reference if m.subject.role == m.subject.name == "teacher" else m.subject.name for m in shown]
+    columns, rows = comparison(names, found, reference)
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == result), measured[0])
-    lines = conditions(main.measurement) + churn_sentence(main.churn) + slices_sentence(main.slices)
+    lines = conditions(main.measurement, found) + churn_sentence(main.churn, reference) + slices_sentence(main.slices)
     lines += gain(measured, table) + _storage(main) + [*more]
     if teacher is not None and teacher.subject.ensemble is not None:
         lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
@@ -74,13 +79,14 @@ def log_measured(
         if m is not main and kind_of(m.subject.role) != "teacher":  # a teacher's folder is not ours to write into
             annotate(m, None)
     annotate(main, teacher if teacher is not main else None)
-    _log(log, main, table, method, note)
+    _log(log, main, table, method, note, reference)
     _draw(log, main, measured)
     for m in measured:
         if m is main or m.subject.role in told:
             continue
         with child(m.subject.role) as run:
-            _log(run, m, table, "teacher" if kind_of(m.subject.role) == "teacher" else method, note)
+            own = "teacher" if kind_of(m.subject.role) == "teacher" else method
+            _log(run, m, table, own, note, reference)
     return lines
 
 
@@ -135,7 +141,7 @@ def tell(console: Console, report: Any, log: TrackedRun) -> None:
         console.result(f"see it   {line}")
 
 
-def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str) -> None:
+def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str, reference: Reference) -> None:
     context = m.measurement.context
     info = modelfolder.inspect(m.subject.folder)
     dataset = (context["dataset"], context["dataset_digest"])
@@ -169,7 +175,7 @@ def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str
         run.metrics(m.measurement.values)
     run.tags(build_measurement_tags(m))
     if m.churn:
-        run.table(run.folder / CHURN, *churn_table(m.churn))
+        run.table(run.folder / CHURN, *churn_table(m.churn, reference))
     if m.slices:
         atomic.write_json(run.folder / SLICES, {"metric": m.metric, "slices": [s.as_json() for s in m.slices]})
         run.artifact(run.folder / SLICES)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from compress.contracts import StageResult, StageSpec
 from compress.contracts.traits import TOKENIZER
@@ -58,16 +58,18 @@ class RunReport:
     findings: Sequence[Mapping[str, Any]] = ()
     waterfall: Sequence[Mapping[str, Any]] = ()
     reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    reference: Literal["teacher", "parent"] = "teacher"
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints. stages: the figures that each gave while and after training.  findings: diagnosis.
-        waterfall, reused: of a chain."""
+        waterfall, reused: of a chain.  reference: what the model is called that the others are compared with."""
         chain = {"waterfall": list(self.waterfall)} if self.waterfall else {}
         chain |= {"reused": {name: str(path) for name, path in self.reused.items()}} if self.reused else {}
         return {
             "folder": str(self.folder),
             "model": str(self.model),
             "models": [m.as_json() for m in self.measured],
+            "reference": self.reference,
             "stages": {name: dict(figures) for name, figures in self.stages.items()},
             "findings": list(self.findings),
             "notes": list(self.lines),

@@ -17,7 +17,16 @@ from compress.recipe import Recipe, TeacherRow
 from compress.run import chain
 from compress.run.contexts import Contexts
 from compress.run.deploy import require_writer
-from compress.run.folder import RUNS, Request, RunFolder, claim, is_finished, read_record, resume_command
+from compress.run.folder import (
+    RUNS,
+    Request,
+    RunFolder,
+    claim,
+    is_finished,
+    is_unfinished,
+    read_record,
+    resume_command,
+)
 from compress.run.journal import Journal
 from compress.run.measured import StageMeasurer
 from compress.run.publish import tell
@@ -90,7 +99,8 @@ class Run:
         if self.options.dry_run:
             self._describe()
             return None
-        folder = claim(Request(self.recipe, self.verb, self.inputs, self.selection.begin), self.options)
+        request = Request(self.recipe, self.verb, self.inputs, self.selection.begin)
+        folder = claim(request, self.options, self._has_interrupted_teacher)
         with self.stop:
             try:
                 return self._go(folder)
@@ -207,17 +217,31 @@ class Run:
         general = self.inputs.get("general_teacher")
         planned = run.plan_shape(None, None)
         self.plan_shape(planned, planned if general is None else read_shape(general))
-        folder = RUNS / "teachers" / f"{recipe.name}-{run.sources.content_hash()[:12]}"
+        folder = run.teacher_folder()
         final = folder / "model"
         if is_finished(folder) and not atomic.verify_folder(final):
             self.console.note(f"teacher: {final}, from an earlier run of recipe {recipe.name}")
         else:
-            self.console.note(f"teacher: running recipe {recipe.name} once; later runs reuse the model")
+            once = f"running recipe {recipe.name} once; later runs reuse the model"
+            again = f"resuming the interrupted run of recipe {recipe.name} in {folder}"
+            self.console.note(f"teacher: {again if is_unfinished(folder) else once}")
             options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
             Run(recipe, options, self.console, None, {}, sources=run.sources).go()
         pretrained = [work_folder(folder, i, s.kind) / "model" for i, s in enumerate(recipe.stages) if s.pretrains]
         told = read_record(folder).get("tracked") == self.journal.address() and self.journal.has_store()
         return Teachers(final, general or (pretrained[-1] if pretrained else None), frozenset({0} if told else ()))
+
+    def teacher_folder(self) -> Path:
+        """Where this run works when its model is to teach another: one folder for all runs that make an equal model."""
+        return RUNS / "teachers" / f"{self.recipe.name}-{self.sources.content_hash()[:12]}"
+
+    def _has_interrupted_teacher(self) -> bool:
+        """Whether a teacher recipe of this run was started and is not finished."""
+        if "teacher" not in self.selection.needs:
+            return False
+        recipes = [teacher_recipe(self.recipe, row) for row in teacher_rows(self.recipe)]
+        runs = [Run(recipe, self.options, self.console, None, {}) for recipe in recipes if recipe is not None]
+        return any(is_unfinished(run.teacher_folder()) for run in runs)
 
     # --- dry run ----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from compress.contracts import ChainOptions, StageSpec
 from compress.errors import UserError
@@ -63,6 +64,11 @@ class Selection:
 
     def _read(self) -> frozenset[str]:
         return frozenset[str]().union(*(self.stage(i).needs() for i in self.indices))
+
+    @property
+    def reference(self) -> Literal["teacher", "parent"]:
+        """What the model is called that the result is compared with: the teacher where a stage is taught by it."""
+        return "teacher" if any(self.stage(i).learns for i in self.indices) else "parent"
 
     @property
     def method(self) -> str:

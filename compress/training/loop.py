@@ -141,7 +141,7 @@ class _Run:
     def _tell(self) -> None:
         """Progress; a session that was resumed at the very end has made no step, and knows no loss."""
         loss = {"loss": self.meter.last_loss} if math.isfinite(self.meter.last_loss) else {}
-        self.context.progress.update(self.state.step, **loss, rate=self.meter.tokens_per_second)
+        self.context.progress.update(self.state.step, **loss, **{"tokens/s": self.meter.tokens_per_second})
 
     def _descend(self, batches: Sequence[Batch], rate: float) -> tuple[dict[str, Tensor], int]:
         """Gradients of all micro-batches added exactly, then the optimizer; returns the step's figures and tokens."""

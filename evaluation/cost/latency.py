@@ -111,13 +111,15 @@ def measure_interleaved(
     repeats: int = 50,
     seconds: float = 10.0,
     synchronize: Call | None = None,
+    told: Callable[[int], None] = lambda _: None,
 ) -> list[Latency]:
     """Time several calls in turn (A B A B ...), so that a drifting machine is the same for all of them.
 
     A call may be a list of parts, which are timed one by one: short parts find the machine free where the whole would
     not. Where there are several calls, an untimed one comes before each that is timed: who serves one model has it in
     the caches, and a large one before it would leave a small one none of them. While too few rounds are clean, up to
-    `EXTRA` times the repeats are made within the time. synchronize: as of `measure_latency`.
+    `EXTRA` times the repeats are made within the time. synchronize: as of `measure_latency`.  told: of how many rounds
+    are done, between two of them.
     """
     if repeats <= 0:
         raise ValueError(f"repeats must be positive, not {repeats}")
@@ -134,6 +136,7 @@ def measure_interleaved(
                 break
             for timer in timers:
                 timer.measure(waits)
+            told(done + 1)
     return [timer.latency(repeats) for timer in timers]
 
 

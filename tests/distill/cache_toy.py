@@ -96,7 +96,7 @@ class Filler:
         return answer
 
     @contextlib.contextmanager
-    def progress(self, label: str, total: int | None) -> Iterator[Told]:
+    def progress(self, label: str, total: int | None, unit: str = "steps", /) -> Iterator[Told]:
         yield Told()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,6 +64,20 @@ def test_the_file_of_a_quantized_folder_is_what_is_measured(folder: Path, compre
         file.write(b" ")
     done = compress("predict", "out", "a text")  # it would run the file unasked
     assert (done.code, done.line) == (2, "error: out: model.onnx has changed since the export; export the model again")
+
+
+def test_the_code_of_the_card_computes_with_the_integers(folder: Path, compress: Cli) -> None:
+    pytest.importorskip("transformers")
+    done = compress("export", folder, "--data", "data", "--output", "out", "--threads", "1")
+    assert done.code == 0, done.err
+    found: dict[str, Any] = {}
+    for name in ("small", "out"):
+        text = Path(name, "README.md").read_text(encoding="utf-8")
+        (code,) = re.findall(r"```python\n(.*?)```", text.partition("## How to use")[2], flags=re.DOTALL)
+        exec(code.replace("<this folder>", name).replace("a text", "a good film"), found)
+    label = load_model("out").meta.label_names[int(found["outputs"][0].argmax())]
+    assert found["answers"][0].label == label
+    assert json.loads(compress("predict", "out", "a good film", "--json").out)["label"] == label
 
 
 def test_what_the_writer_cannot_express_is_named_and_nothing_is_written(

@@ -40,7 +40,7 @@ def test_a_kind(
     made = Model(config, {"task": head}).initialize(3)
     meta = FolderMeta(task=kind, label_names=tuple(open_table(data).label_names))
     save_model(work / "mine", made, tokenizer_files=toy_tokenizer_files, meta=meta)
-    monkeypatch.setattr(blocktable, "_least", lambda calls: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+    monkeypatch.setattr(blocktable, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
     asked = ("--max-mb", "0.025", "--uncertified", "--train", "full", "--steps", "2", "--output", "runs/fit", "--json")
     done = compress("fit", "mine", "--data", data, *QUICK, *asked)
     assert done.code == 0, done.err

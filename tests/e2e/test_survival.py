@@ -234,6 +234,31 @@ def test_stopped_while_the_teacher_is_made(here: Path, server: Server) -> None:
     shutil.rmtree(here / "runs/teachers")
 
 
+@pytest.mark.parametrize("step", [2, 8])
+def test_resume_without_output_finds_the_interrupted_teacher(step: int, here: Path, server: Server) -> None:
+    """The run has no folder of its own yet: --resume goes on with the teacher, in its first and its second stage."""
+    request = (*SMOKE, "--quiet", "--set", "seed=5")
+    for name in ("", "-2"):
+        shutil.rmtree(here / f"runs/smoke{name}", ignore_errors=True)
+    shutil.rmtree(here / "runs/teachers", ignore_errors=True)
+    nothing = server.run(here, *request, "--resume")
+    assert nothing.code == ExitCode.INPUT
+    assert "there is no unfinished run of smoke to resume" in nothing.line
+    done = server.run(here, *request, signal_at=(step, "SIGTERM"))
+    assert done.code == ExitCode.STOPPED, done.err
+    assert done.line.endswith(f"continue with: compress {' '.join(request)} --output runs/smoke --resume")
+    assert not (here / "runs/smoke").exists()
+    done = server.run(here, *request, "--max-length", "20", "--resume")
+    assert "there is no unfinished run of smoke to resume" in done.line, "that teacher reads other data"
+    done = server.run(here, *(word for word in request if word != "--quiet"), "--resume")
+    assert done.code == 0, done.err
+    (teacher,) = (here / "runs/teachers").iterdir()
+    assert f"teacher: resuming the interrupted run of recipe smoke-teacher in runs/teachers/{teacher.name}" in done.err
+    assert atomic.verify_folder(here / "runs/smoke/student") == []
+    shutil.rmtree(here / "runs/smoke")
+    shutil.rmtree(here / "runs/teachers")
+
+
 def test_seeds_that_were_stopped_go_on_together(here: Path, server: Server) -> None:
     """The command that continues names the folder of all seeds, given or not, never the one of the seed it was at."""
     for given in ((), ("--output", "runs/many")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def test_evaluate_gives_the_figures_of_the_run(taught: Path, compress: Cli) -> N
 def test_evaluate_against_another_model_compares_row_by_row(taught: Path, compress: Cli) -> None:
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--split", "validation", "--quiet")
     assert (done.code, done.err) == (0, "")
-    line = next(line for line in done.out.splitlines() if line.strip().startswith("agreement with teacher"))
+    line = next(line for line in done.out.splitlines() if line.strip().startswith("agreement with parent"))
     assert "100.0 % [100.0, 100.0]" in line
     assert "quality on 16 rows of data/validation" in done.out
 
@@ -224,6 +225,33 @@ def test_tables_are_read_by_their_column_of_text(taught: Path, compress: Cli, fl
     found = compress("predict", TEACHER, *flags, "--file", "rows.jsonl", "--json")
     assert [json.loads(line)["id"] for line in found.out.splitlines()] == ["r0", "r1", "r2", "r3"]
     assert compress("predict", TEACHER, *flags, "--file", "rows.csv", "--json").out == found.out
+
+
+@pytest.mark.parametrize("flags", [(), ("--embeddings",)])
+def test_predicting_a_file_shows_progress_on_stderr(
+    flags: tuple[str, ...], taught: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compress.console.SLOW_SECONDS", 0.0)
+    (taught / "many.txt").write_text("a good film\n" * 1500, encoding="utf-8")
+    done = compress("predict", TEACHER, *flags, "--file", "many.txt")
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) == 1500
+    assert "rows/s" not in done.out
+    last = done.err.splitlines()[-1]
+    assert re.fullmatch(r"(predict|embed) 1500/1500 100% [\d.,e+]+ rows/s", last), done.err
+    for silent in ("--quiet", "--json"):
+        done = compress("predict", TEACHER, *flags, "--file", "many.txt", silent)
+        assert (done.code, done.err) == (0, "")
+
+
+def test_evaluating_shows_progress_with_units(taught: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compress.console.SLOW_SECONDS", 0.0)
+    done = compress("evaluate", TEACHER, "--data", "data")
+    assert done.code == 0, done.err
+    assert re.search(r"scoring teacher/model 0/\d+ 0%\n", done.err), done.err
+    assert re.search(r"scoring teacher/model (\d+)/\1 100% [\d.,e+]+ rows/s", done.err), done.err
+    assert "timing latency 0 rounds" in done.err
+    assert "scoring" not in done.out
 
 
 @pytest.mark.parametrize("flags", [(), ("--embeddings",)])
@@ -375,9 +403,9 @@ def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compres
 def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data")
     assert done.code == 0, done.err
-    assert "predictions that differ from the teacher" in done.out
-    assert "teacher's confidence:" in done.out
-    assert "KL to teacher, nats" in done.out
+    assert "predictions that differ from the parent" in done.out
+    assert "parent's confidence:" in done.out
+    assert "KL to parent, nats" in done.out
     assert "after temperature scaling" in done.out
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--json")
     groups = json.loads(done.out)["models"][1]["churn"]

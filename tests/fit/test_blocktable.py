@@ -40,7 +40,7 @@ def table_of(head: str, patch: pytest.MonkeyPatch) -> tuple[Blocks, bool]:
 
     patch.setattr(blocktable, "_built", built)
     patch.setattr(blocktable, "_bytes", lambda sample, config, heads, serving, vocabulary: sized(sample, vocabulary))
-    patch.setattr(blocktable, "_least", lambda calls: ([call() for call in calls], False))
+    patch.setattr(blocktable, "_least", lambda calls, *_: ([call() for call in calls], False))
     return blocktable.measure(CONFIG, heads, serving), apart
 
 

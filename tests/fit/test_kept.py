@@ -25,7 +25,7 @@ from compress.storage import atomic, safe
 def timeless() -> Iterator[None]:
     """Blocks take what their place says: nothing is timed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocktable, "_least", lambda calls: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+        patch.setattr(blocktable, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
         yield
 
 

@@ -18,7 +18,9 @@ from compress.encoder.modules.model import Model
 from compress.measure.models import MeasuredModel, Subject
 from compress.modelfolder import card
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
+from compress.modelfolder.language import said_license
 from compress.modelfolder.meta import CERTIFICATE, SlicesNote
+from compress.modelfolder.resolve import model_name
 from compress.run.publish import slices_note
 from evaluation.quality.draws import of_mean
 from evaluation.quality.slices import Answers, by_value, slices
@@ -161,7 +163,7 @@ def failing(broken: float, kinds: str = "ab", rows: int = 100) -> MeasuredModel:
 
 def test_a_model_without_any_measurement_says_only_what_is_known(tiny_model: Model, tmp_path: Path) -> None:
     found = sections(rendered(tmp_path, tiny_model))
-    assert list(found) == ["Intended use", "Limits", "Provenance", "Use"]
+    assert list(found) == ["Intended use", "Limits", "Provenance", "How to use"]
     assert found["Intended use"] == ["- labels: LABEL\\_0, LABEL\\_1, LABEL\\_2"]
     assert found["Limits"] == [
         "- not measured: no quality, size or speed is recorded here",
@@ -185,7 +187,7 @@ def test_intended_use_training_data_and_limits_are_what_the_folder_holds(tiny_mo
     folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=known)
     found = sections((folder / "README.md").read_text())
     assert list(found) == [
-        "Intended use", "Measured", "Limits", "Training data", "Provenance", "Notes", "Use",
+        "Intended use", "Measured", "Limits", "Training data", "Provenance", "Notes", "How to use",
     ]  # fmt: skip
     assert found["Intended use"] == [
         "- task: classification",
@@ -315,3 +317,138 @@ def test_folders_of_this_machine_are_not_published(
     assert f"name: {shown}\n" in text
     assert f"dataset: {of_rows}" in text
     assert f"measured on {of_rows} only" in text
+
+
+# --- what model hubs read -----------------------------------------------------------------------------------------
+
+
+def head(text: str) -> dict[str, Any]:
+    return yaml.safe_load(text.split("---\n")[1])
+
+
+def test_the_head_is_that_of_a_model_hub(tiny_model: Model, tmp_path: Path) -> None:
+    values = {
+        "quality/accuracy": 0.912345678,
+        "quality/f1_macro": 0.9,
+        "quality/majority_baseline": 0.5,
+        "vs_teacher/agreement_pct": 98.0,
+    }
+    meta = FolderMeta(
+        task="classification",
+        method="distilbert",
+        license="apache-2.0",
+        language=("no",),
+        lineage=(
+            Parent(role="teacher", name="google-bert/bert-base-uncased", fingerprint="ab" * 32),
+            Parent(role="start", name="model", fingerprint="cd" * 32),
+        ),
+        data=DataNote(name="hf:stanfordnlp/imdb", fingerprint="ef" * 32),
+    ).measured(Measurement(values, {"dataset": "opinions/test", "rows": "900", "metric": "f1_macro"}))
+    folder = save_model(tmp_path / "small", tiny_model, tokenizer_files={}, meta=meta)
+    text = (folder / "README.md").read_text()
+    found = head(text)
+    assert found == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "language": ["no"],
+        "license": "apache-2.0",
+        "base_model": ["google-bert/bert-base-uncased"],
+        "datasets": ["stanfordnlp/imdb"],
+        "metrics": ["f1", "accuracy"],
+        "tags": ["compress", "distilbert"],
+        "model-index": [
+            {
+                "name": "small",
+                "results": [
+                    {
+                        "task": {"type": "text-classification"},
+                        "dataset": {"name": "opinions", "type": "opinions", "split": "test"},
+                        "metrics": [
+                            {"type": "f1", "name": "f1_macro", "value": 0.9},
+                            {"type": "accuracy", "name": "accuracy", "value": 0.912346},
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+    hub = pytest.importorskip("huggingface_hub")
+    read = hub.ModelCard(text)
+    assert read.data.model_name == "small"
+    assert [result.metric_value for result in read.data.eval_results] == [0.9, 0.912346]
+
+
+@settings(max_examples=scaled(100), deadline=None)
+@given(name=st.text(min_size=1, max_size=40), dataset=st.text(max_size=40), license=st.text(max_size=20))
+def test_foreign_names_leave_the_head_readable(name: str, dataset: str, license: str) -> None:
+    meta = FolderMeta(
+        task="classification",
+        license=license,
+        lineage=(Parent(role="teacher", name=name, fingerprint=""),),
+        data=DataNote(name=name, fingerprint=""),
+    ).measured(Measurement({"quality/accuracy": 0.5}, {"dataset": dataset, "rows": "1"}))
+    facts = card.Facts(name, 1, 1, 1, 1, ("task",), "BertForSequenceClassification", {})
+    found = head(card.render(meta, facts))
+    assert {"library_name", "tags", "model-index", "metrics"} <= set(found)
+    assert set(found) <= {
+        *("library_name", "pipeline_tag", "license", "base_model", "datasets", "metrics", "tags", "model-index"),
+    }
+
+
+def test_a_model_without_figures_has_no_model_index(tiny_model: Model, tmp_path: Path) -> None:
+    found = head(rendered(tmp_path, tiny_model, task="classification"))
+    assert not {"model-index", "metrics", "license", "base_model", "datasets"} & set(found)
+    simulated = FolderMeta().measured(Measurement({f"{FAKE}accuracy": 0.9}, {"dataset": "a/test"})).measurement
+    (tmp_path / "b").mkdir()
+    assert "model-index" not in head(rendered(tmp_path / "b", tiny_model, measurement=simulated))
+
+
+def used(**facts: Any) -> str:
+    told = {"stock_class": "BertForSequenceClassification", "objections": {}, **facts}
+    text = card.render(FolderMeta(task="classification", max_length=24), card.Facts("m", 1, 1, 1, 1, ("task",), **told))
+    return text.partition("## How to use")[2]
+
+
+def test_a_quantized_folder_shows_code_that_computes_with_integers() -> None:
+    file = used(quantized=True, onnx=True)
+    assert 'from_pretrained("<this folder>")\nmodel' not in file
+    assert 'onnxruntime.InferenceSession("<this folder>/model.onnx")' in file
+    assert "BertForSequenceClassification" not in file
+    bare = used(quantized=True)
+    assert "BertForSequenceClassification" not in bare
+    assert 'compress.load("<this folder>", device="cpu", runtime="torch-int8")' in bare
+    assert "compress export <this folder>" in bare
+
+
+def test_transformers_code_is_shown_where_transformers_loads_the_folder() -> None:
+    assert "BertForSequenceClassification.from_pretrained" in used()
+    assert "onnxruntime" not in used()
+    both = used(onnx=True)
+    assert "BertForSequenceClassification.from_pretrained" in both
+    assert "onnxruntime.InferenceSession" in both
+    own = used(stock_class=None, objections={"bert": "it is another"})
+    assert "from transformers" not in own
+    assert 'compress.load("<this folder>")' in own
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("license: mit", "mit"),
+        ("license: 'Apache-2.0'  # as of 2024", "apache-2.0"),
+        ("license:\n- cc-by-4.0", "cc-by-4.0"),
+        ("language: en", None),
+        ("license: <script>", None),
+    ],
+)
+def test_the_license_is_that_of_the_parents_card(said: str, found: str | None, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(f"---\n{said}\ntags: [x]\n---\n\nlicense: gpl\n", encoding="utf-8")
+    assert said_license(tmp_path) == found
+
+
+def test_a_snapshot_of_the_hub_has_the_name_of_its_repository() -> None:
+    assert (
+        model_name(Path("hub/models--google-bert--bert-base-uncased/snapshots/86b5")) == "google-bert/bert-base-uncased"
+    )
+    assert model_name(Path("hub/models--bert/snapshots/86b5")) == "bert"
+    assert model_name(Path("runs/mine/student")) == "student"

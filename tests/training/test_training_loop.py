@@ -307,7 +307,7 @@ def test_what_is_logged(tmp_path: Path) -> None:
     line = lines[5]
     assert line["train/loss"] == pytest.approx(0.5 * line["train/hard_labels"] + line["train/soft_targets"])
     assert [done for done, _ in told.updates] == [*range(1, 13), 12]
-    assert {"loss", "rate"} <= set(told.updates[0][1])
+    assert {"loss", "tokens/s"} <= set(told.updates[0][1])
 
 
 def test_a_run_resumed_at_its_last_step_tells_no_loss_that_it_does_not_know(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
     timing = certificate.latency(bench.evaluator, model)
     measured = _measured(case, path.name, model, runtime, timing)
     log_measured(
-        log, case.console, measured, table=case.table, method="fit", told=(),
+        log, case.console, measured, table=case.table, method="fit", told=(), reference="parent",
         child=lambda role: journal.child(path / "parent", role, "teacher"),
     )  # fmt: skip
     deployed = [model / certificate.ONNX] if bench.serving.writes else sorted(model.glob("*.safetensors"))
@@ -67,6 +67,7 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
         cost=CostPlan(batch=case.wanted.batch, length=case.length, repeats=20, seconds=4.0),
         settings=settings_for(case.recipe, case.table), device=case.options.device,
         held=case.table.splits.get("validation"), say=case.console.note,
+        watch=case.console.slow_progress,
     )  # fmt: skip
     ours = measured[1].measurement
     values: Mapping[str, float] = {

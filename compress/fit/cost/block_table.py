@@ -22,6 +22,7 @@ import numpy as np
 
 import compress
 from compress.console import Console
+from compress.contracts import Progress, Watch, unwatched
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.fit.cost.blocks import Blocks, Curve, LayerCost, TableCost, ranks
@@ -52,7 +53,7 @@ def table(
     if path.is_file():
         return Blocks.from_json(safe.read_json(path).get("blocks"), str(path)), path
     console.note(f"measuring the cost of layers, heads and neurons: {serving}")
-    made = measure(config, heads, serving)
+    made = measure(config, heads, serving, console.slow_progress)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_json(path, {"made_for": _key(config, heads, serving), "blocks": made.as_json()})
     return made, path
@@ -102,7 +103,9 @@ class _Found:
     mb: float
 
 
-def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving) -> Blocks:
+def measure(
+    config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving, watch: Watch = unwatched
+) -> Blocks:
     """Write and time the samples, in turn."""
     most_heads = max(shape.heads for shape in config.layers)
     most_neurons = max(shape.feed_forward for shape in config.layers)
@@ -124,8 +127,12 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Ser
     shapes = [[max(1, round(p * n)) for p, n in zip(part, most, strict=True)] for part in CHECKED]
     checks = [_Sample(depth, h, f, first, words) for depth, h, f in shapes]
     samples += checks
-    made = {sample: _built(sample, config, heads, serving) for sample in dict.fromkeys(samples)}
-    least, busy = _least([call for call, _ in made.values()])
+    made = {}
+    with watch("building small models to time", len(set(samples)), "models") as progress:
+        for sample in dict.fromkeys(samples):
+            made[sample] = _built(sample, config, heads, serving)
+            progress.update(len(made))
+    least, busy = _least([call for call, _ in made.values()], watch)
     found = {s: _Found(ms, size / MB) for (s, (_, size)), ms in zip(made.items(), least, strict=True)}
 
     def of(bits: int, depth: int, shape: tuple[int, int]) -> _Found:
@@ -158,16 +165,23 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Ser
     return Blocks(layer, last, tables, ms, mb - small * rows[words, 0].row_mb, busy, ratios)
 
 
-def _least(calls: Sequence[Callable[[], object]]) -> tuple[list[float], bool]:
+def _least(calls: Sequence[Callable[[], object]], watch: Watch = unwatched) -> tuple[list[float], bool]:
     """The least milliseconds of each call, and whether they came out otherwise now and then."""
-    begin, minima = time.monotonic(), np.zeros((0, len(calls)))
-    while True:
-        found = measure_interleaved(calls, warmup=0 if len(minima) else 2, repeats=ROUNDS)
-        minima = np.sort(np.vstack([minima, [t.minimum for t in found]]), axis=0)
-        if len(minima) > 1:
-            settled = float(np.mean(minima[1] <= (1 + NEAR) * minima[0])) >= 0.9
-            if settled or time.monotonic() - begin > PATIENCE:
-                return minima[0].tolist(), not settled
+    begin, minima, done = time.monotonic(), np.zeros((0, len(calls))), 0
+    with watch(f"timing {len(calls)} small models", None, "rounds") as progress:
+        while True:
+            told = partial(_add, progress, done)
+            found = measure_interleaved(calls, warmup=0 if len(minima) else 2, repeats=ROUNDS, told=told)
+            done += max(t.repeats for t in found)
+            minima = np.sort(np.vstack([minima, [t.minimum for t in found]]), axis=0)
+            if len(minima) > 1:
+                settled = float(np.mean(minima[1] <= (1 + NEAR) * minima[0])) >= 0.9
+                if settled or time.monotonic() - begin > PATIENCE:
+                    return minima[0].tolist(), not settled
+
+
+def _add(progress: Progress, before: int, done: int) -> None:
+    progress.update(before + done)
 
 
 def is_last_layer_apart(heads: Mapping[str, HeadConfig], serving: Serving) -> bool:

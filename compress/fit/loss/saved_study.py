@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from compress.contracts import WidthScores
+from compress.contracts import Watch, WidthScores, unwatched
 from compress.errors import UserError
 from compress.fit.cost.blocks import Blocks
 from compress.fit.loss.study import Student, Study, Vocabulary
@@ -35,7 +35,13 @@ UNREADABLE = (OSError, ValueError, LookupError, TypeError, UserError)  # of anot
 
 
 def load_or_make_study(
-    student: Student, blocks: Blocks, stop: Callable[[], None], say: Callable[[str], None], *, joins: bool = False
+    student: Student,
+    blocks: Blocks,
+    stop: Callable[[], None],
+    say: Callable[[str], None],
+    *,
+    joins: bool = False,
+    watch: Watch = unwatched,
 ) -> tuple[Study, Scales]:
     """What the student's model needs, and how planned losses become measured ones: read, or found now and kept. joins:
     as `Student.study` takes it."""
@@ -44,8 +50,10 @@ def load_or_make_study(
         say(f"loss measurements: reused from an earlier fit, {folder}")
         return found
     say("measuring how much each part of the model matters")
-    study = student.study(joins=joins)
-    scales = Maker(student, Space(study, blocks), stop).scales()
+    with watch("measuring the model's parts", None, "measurements") as student.progress:
+        study = student.study(joins=joins)
+        scales = Maker(student, Space(study, blocks), stop).scales()
+    student.progress = None
     if os.path.lexists(folder) and not atomic.is_ours(folder):
         atomic.set_aside(folder)
     with atomic.new_folder(folder, replace=True) as temp:

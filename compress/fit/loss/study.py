@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from compress.contracts import Batch, EncoderOutput, Needs, Teacher, WidthScores
+from compress.contracts import Batch, EncoderOutput, Needs, Progress, Teacher, WidthScores
 from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.batches.randomness import draw_spread_rows
@@ -115,7 +115,7 @@ class RememberedAnswers:
 
 
 class Student:
-    """Studies one model. device: where.  stop: called between passes.  say: takes a line."""
+    """Studies one model. stop: called between passes.  say: takes a line.  progress: is told of the passes."""
 
     def __init__(
         self,
@@ -130,7 +130,9 @@ class Student:
     ) -> None:
         self.loaded, self.task, self.table, self.serving = loaded, task, table, serving
         self.max_length = min(max_length, loaded.config.max_positions)
-        self.stop, self.say, self.where = stop, say, str(loaded.path)
+        self.say, self.where = say, str(loaded.path)
+        self._stop, self._passes = stop, 0
+        self.progress: Progress | None = None
         self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=self.where)
         train, held = table.split("train"), table.split("validation")
         self.seed = seed
@@ -157,6 +159,13 @@ class Student:
 
     def _batches(self, examples: Examples) -> list[Batch]:
         return [batch.to(self.serving.device) for batch in evaluation_batches(examples, MAX_TOKENS)]
+
+    def stop(self) -> None:
+        """Between two passes: raises Stopped where a signal asked for it, and reports progress."""
+        self._stop()
+        self._passes += 1
+        if self.progress is not None:
+            self.progress.update(self._passes)
 
     def study(self, *, joins: bool = False) -> Study:
         """All of it; no label is read. joins: layers that share too, which saves bytes and no time."""

@@ -60,7 +60,9 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     student = Student(
         case.loaded, case.task, case.table, serving, case.max_length, case.recipe.seed, check, console.note
     )
-    study, scales = load_or_make_study(student, blocks, check, console.note, joins=wanted.saves_bytes)
+    study, scales = load_or_make_study(
+        student, blocks, check, console.note, joins=wanted.saves_bytes, watch=console.slow_progress
+    )
     uncorrected = Space(study, blocks, 1.0, scales)
     check()
     timing = found.timing or _time_whole(case, found, evaluator, student, uncorrected)

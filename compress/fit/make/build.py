@@ -23,6 +23,7 @@ from compress.fit.plan.planner import Shape
 from compress.fit.plan.plans import Plan, Scales, Space
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent
+from compress.modelfolder.resolve import model_name
 from compress.modelfolder.sentence_files import sentence_files
 from compress.onnx.check import ROWS
 from compress.onnx.writer import write_into
@@ -156,13 +157,14 @@ class Maker:
 
     def _parent(self) -> Parent:
         path = self.source.path
-        return Parent(role="parent", name=path.name, fingerprint=modelfolder.fingerprint(path))
+        return Parent(role="parent", name=model_name(path), fingerprint=modelfolder.fingerprint(path))
 
     def _meta(self, plan: Plan, data: DataNote, how: str = "") -> FolderMeta:
         source, table = self.source, self.student.table
         return FolderMeta(
             family=source.family,
             language=source.meta.language,
+            license=source.meta.license,
             task=table.task,
             label_names=tuple(table.label_names),
             task_settings={**source.meta.task_settings, **dict(table.settings)},

@@ -92,7 +92,7 @@ def _candidates(
     model = prepare(loaded.model, context.precision)
     predictions = Predictions(model, words, near, spec.candidates, length, context.device)
     mark = [modelfolder.fingerprint(folder), spec.candidates, length, context.precision, context.device]
-    with context.workshop.progress(f"{context.folder.name}: words expected", len(found)) as progress:
+    with context.workshop.progress(f"{context.folder.name}: words expected", len(found), "texts") as progress:
         how = {"update": progress.update, "stop": context.workshop.stop, "say": context.say}
         rows = iter(load_or_predict(found, predictions, mark, **how).tolist())
     for p in found:

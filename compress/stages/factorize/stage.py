@@ -73,7 +73,7 @@ class Stage:
         known = conversion.candidates(model, found)
         if s.rank is None and s.allocation == "sensitivity":
             on, rows = original.heads, original.batches(BATCH_ROWS)
-            with c.workshop.progress("sensitivity of each matrix", len(known)) as progress:
+            with c.workshop.progress("sensitivity of each matrix", len(known), "matrices") as progress:
                 told = progress.update
                 known = sensitivity.measure_sensitivity(model, found, known, inputs, rows, on, c.workshop.stop, told)
         ranks = self._ranks(known, model)

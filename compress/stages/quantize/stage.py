@@ -135,9 +135,8 @@ class Stage:
 
     def _damage(self, made: Model, few: list[Batch]) -> Damage:
         scan = Scan(made, few, self.context.workshop.stop)
-        with self.context.workshop.progress(
-            "sensitivity of each module", len(list_quantized_modules(made))
-        ) as progress:
+        count = len(list_quantized_modules(made))
+        with self.context.workshop.progress("sensitivity of each module", count, "modules") as progress:
             return scan.damage(lambda done: progress.update(done))
 
     def _cost(

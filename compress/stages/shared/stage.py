@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -17,7 +16,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
-from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, Progress, TrainingPlan
+from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, TrainingPlan, Watch, unwatched
 from compress.data.batches.batches import TaskBatches, evaluation_batches, restore_order
 from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
@@ -35,6 +34,7 @@ from compress.errors import UserError, printable, without_folders
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import Ensemble
 from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, LoadedModel, Parent, RecipeNote
+from compress.modelfolder.resolve import model_name
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe import Recipe
 from compress.tracking import TrackedRun
@@ -71,7 +71,7 @@ class StageContext:
     general_teacher: Path | None = None
     ensemble: Ensemble | None = None
     say: Callable[[str], None] = lambda _: None
-    workshop: StageServices = field(default_factory=lambda: StageServices(_unwatched, lambda: None))
+    workshop: StageServices = field(default_factory=lambda: StageServices(unwatched, lambda: None))
     show: Callable[[str, Sequence[str], Sequence[Sequence[object]]], None] = lambda title, columns, rows: None
 
 
@@ -90,22 +90,13 @@ class StageOutput:
 
 @dataclass(frozen=True)
 class StageServices:
-    """Where a stage works before its first step. progress: (label, how many) → a context that is told of progress.
+    """Where a stage works before its first step. progress: shows how far the work is.
 
     stop: raises Stopped where a signal asked for it.
     """
 
-    progress: Callable[[str, int | None], AbstractContextManager[Progress]]
+    progress: Watch
     stop: Callable[[], None]
-
-
-class _Unwatched:
-    def update(self, done: int, **figures: float | str) -> None:
-        """Nobody looks on."""
-
-
-def _unwatched(label: str, total: int | None) -> AbstractContextManager[Progress]:
-    return nullcontext(_Unwatched())
 
 
 Opening = Callable[[], Mapping[str, float]]
@@ -460,13 +451,14 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
     return FolderMeta(
         family=above[0].family if above else "",
         language=next((one.meta.language for one in above if one.meta.language), ("en",) if generated else ()),
+        license=next((one.meta.license for one in above if one.meta.license), None),
         task=table.task if table is not None else None,
         label_names=tuple(table.label_names) if table is not None else (),
         task_settings=dict(table.settings) if table is not None else {},
         method=recipe.method or None,
         max_length=task_max_length(recipe) if table is not None else None,
         lineage=tuple(
-            Parent(role=role, name=folder.name, fingerprint=modelfolder.fingerprint(folder))
+            Parent(role=role, name=model_name(folder), fingerprint=modelfolder.fingerprint(folder))
             for role, folder in parents.items()
         ),
         recipe=RecipeNote(

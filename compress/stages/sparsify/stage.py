@@ -50,7 +50,7 @@ class Stage:
         method: SparseMethod = registry.build(METHODS, s.method)
         inputs = statistics.inputs(model, original.batches(BATCH_ROWS))
         matrices = sum(len(shape.sizes(1)) for shape in model.config.group_shapes)
-        with c.workshop.progress("matrices", matrices) as progress:
+        with c.workshop.progress("matrices", matrices, "matrices") as progress:
             cuts = conversion.sparsify_matrices(model, method, inputs, c.workshop.stop, progress.update)
         made = conversion.convert(model, cuts).eval()
         dense = conversion.left_dense(model.config)

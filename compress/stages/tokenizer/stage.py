@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
+from compress.contracts import Progress
+from compress.data.reading.corpus import Corpus
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import LONGEST
 from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
@@ -34,18 +37,27 @@ class Stage:
         Raises UserError for a corpus that cannot be read or gives no vocabulary."""
         s = self.spec
         corpus = self.context.corpus()
-        tokenizer = Tokenizer.train(
-            corpus.texts("train"),
-            kind=s.model,
-            vocabulary_size=s.vocabulary_size,
-            lowercase=s.lowercase,
-            min_frequency=s.min_frequency,
-            tokenize_chinese_chars=s.tokenize_chinese_chars,
-        )
+        with self.context.workshop.progress("reading the corpus", None, "texts") as progress:
+            tokenizer = Tokenizer.train(
+                self._read(corpus, progress),
+                kind=s.model,
+                vocabulary_size=s.vocabulary_size,
+                lowercase=s.lowercase,
+                min_frequency=s.min_frequency,
+                tokenize_chinese_chars=s.tokenize_chinese_chars,
+            )
         unknown = _unknown(tokenizer, list(islice(corpus.texts("validation"), SAMPLE)))
         known = f"; {100 * unknown:.2f} % of the held-out text is [UNK] to it" if unknown else ""
         self.context.say(f"tokenizer: {tokenizer.vocabulary_size:,} pieces from {corpus.name}{known}")
         return PreparedStage(finish=lambda: StageOutput(model=None, files=tokenizer.files()))
+
+    def _read(self, corpus: Corpus, progress: Progress) -> Iterator[str]:
+        """The training texts; the trainer reads all before it begins, and does not report how far it is."""
+        count = 0
+        for count, text in enumerate(corpus.texts("train"), 1):
+            yield text
+            progress.update(count)
+        self.context.say(f"learning a vocabulary of {self.spec.vocabulary_size:,} tokens from {count:,} texts")
 
 
 def _unknown(tokenizer: Tokenizer, texts: list[str]) -> float:

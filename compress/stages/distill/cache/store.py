@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from compress.contracts import Progress, Teacher
+from compress.contracts import Progress, Teacher, Watch
 from compress.data.batches.fixed_rows import FixedRows
 from compress.data.batches.ragged import bounds_of, gather
 from compress.encoder.infer.prepare import Precision
@@ -82,7 +82,7 @@ class Work:
     kept: Teacher
     device: str
     say: Callable[[str], None]
-    progress: Callable[[str, int | None], contextlib.AbstractContextManager[Progress]]
+    progress: Watch
     stop: Callable[[], None]
 
 
@@ -154,19 +154,28 @@ class TeacherCache:
                     f"teacher cache {self.path}: {len(missing)} of {len(self.division)} shards are missing and will "
                     f"be computed"
                 )
-            with work.progress("teacher cache", total) as progress:
+            with work.progress("teacher cache", total, "rows") as progress:
                 done = 0
                 progress.update(done)
                 for shard, fields in missing.items():
                     rows = self.division.rows_of(shard)
-                    self._fill_shard(shard, rows, fields, live, work)
-                    done += len(rows)
-                    progress.update(done)
+                    done = self._fill_shard(shard, rows, fields, live, work, progress, done)
         for field, report in fidelity.compare(new, self.rows, live, work.kept, work.device, FILL_TOKENS).items():
             atomic.write_json(self._report(field), dataclasses.asdict(report))
 
-    def _fill_shard(self, shard: int, rows: np.ndarray, fields: Sequence[Field], live: Teacher, work: Work) -> None:
-        """All or nothing of one shard: answers come shortest row first, and are put into the rows' order."""
+    def _fill_shard(
+        self,
+        shard: int,
+        rows: np.ndarray,
+        fields: Sequence[Field],
+        live: Teacher,
+        work: Work,
+        progress: Progress,
+        done: int,
+    ) -> int:
+        """All or nothing of one shard: answers come shortest row first, and are put into the rows' order.
+
+        done: rows of earlier shards; returns that with these rows."""
         needs = live_needs(fields)
         answers: dict[Field, list[dict[str, np.ndarray]]] = {field: [] for field in fields}
         entries: dict[str, list[np.ndarray]] = {field.per: [] for field in fields}
@@ -175,6 +184,8 @@ class TeacherCache:
             work.stop()
             with torch.no_grad():
                 output = live(batch.to(work.device), needs)
+            done += batch.rows
+            progress.update(done)
             asked.append(batch.row_ids.numpy())
             for per, found in entries.items():
                 found.append(counts(per, batch))  # type: ignore[arg-type]
@@ -186,6 +197,7 @@ class TeacherCache:
             items, _ = gather(bounds_of(numbers.tolist()), order)
             arrays = {name: np.concatenate([part[name] for part in parts])[items] for name in field.columns}
             self.fields[field].write(shard, arrays, numbers[order])
+        return done
 
     @contextlib.contextmanager
     def _alone(self, work: Work):

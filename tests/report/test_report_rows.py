@@ -1,0 +1,107 @@
+"""What the tables of measured models call their columns and rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compress.contracts import Measurement
+from compress.recipe import LoadedRecipe
+from compress.report.rows import churn_sentence, churn_table, comparison, conditions, runtime_name, title
+from compress.run.selection import Selection
+from evaluation.quality.churn import Group
+
+VALUES = {
+    "quality/accuracy": 0.9,
+    "vs_teacher/accuracy_difference": 0.01,
+    "vs_teacher/accuracy_difference_low": 0.0,
+    "vs_teacher/accuracy_difference_high": 0.02,
+    "vs_teacher/agreement_pct": 98.0,
+    "vs_teacher/kl": 0.1,
+    "vs_teacher/correlation": 0.9,
+}
+TORCH = {"runtime": "torch 2.5.1, packed", "precision": "fp32"}
+ONNX = {"runtime": "onnxruntime 1.20.0, padded", "precision": "int8"}
+
+
+def measured(context: dict[str, str] | None = None, **values: float) -> Measurement:
+    here = {"device": "AMD EPYC", "threads": "1", "latency_shape": "1 x 128", "repeats": "50", "throughput_mix": "mix"}
+    return Measurement({**VALUES, **values}, {**here, "metric": "accuracy", **TORCH, **(context or {})})
+
+
+def labels(measurements: list[Measurement], *more: Any) -> list[str]:
+    _, rows = comparison([str(i) for i, _ in enumerate(measurements)], measurements, *more)
+    return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "name"),
+    [
+        ("torch 2.5.1, packed", "fp32", "torch fp32"),
+        ("torch 2.5.1, packed", "bf16", "torch bf16"),
+        ("onnxruntime 1.20.0, padded", "int8", "onnxruntime int8"),
+        ("torch 2.5.1, integers, packed", "int8", "torch integers int8"),
+        ("torchao 0.7, torch 2.5.1, compiled, packed", "int8 per-token", "torchao compiled int8 per-token"),
+    ],
+)
+def test_a_runtime_has_a_short_name(runtime: str, precision: str, name: str) -> None:
+    assert runtime_name({"runtime": runtime, "precision": precision}) == name
+
+
+def test_models_of_one_runtime_have_it_below_the_table() -> None:
+    both = [measured(), measured()]
+    assert "runtime" not in labels(both)
+    assert conditions(both[1], both)[0] == "speed on AMD EPYC, 1 thread, torch 2.5.1, packed, fp32"
+
+
+def test_models_of_several_runtimes_have_a_row() -> None:
+    found = [measured(), measured(), measured(ONNX)]
+    _, rows = comparison(["teacher", "student", "int8"], found)
+    assert rows[0] == ("runtime", "torch fp32", "torch fp32", "onnxruntime int8")
+    assert conditions(found[2], found)[0] == "speed on AMD EPYC, 1 thread"
+
+
+def test_the_footer_says_what_all_share() -> None:
+    found = [measured(), measured({"precision": "bf16"})]
+    _, rows = comparison(["a", "b"], found)
+    assert rows[0] == ("runtime", "torch fp32", "torch bf16")
+    assert conditions(found[1], found)[0] == "speed on AMD EPYC, 1 thread, torch 2.5.1, packed"
+
+
+def test_a_model_that_was_not_timed_has_no_runtime() -> None:
+    scored = Measurement({"quality/accuracy": 0.5}, {"metric": "accuracy"})
+    assert "runtime" not in labels([measured(), scored])
+    assert comparison(["a", "b", "c"], [measured(), measured(ONNX), scored])[1][0][-1] == ""
+
+
+@pytest.mark.parametrize("reference", ["teacher", "parent"])
+def test_rows_name_the_model_that_others_are_compared_with(reference: Any) -> None:
+    found = labels([measured()], reference)
+    for label in (f"accuracy against {reference}", f"agreement with {reference}", f"KL to {reference}, nats"):
+        assert label in found
+    assert ("teacher" in " ".join(found)) is (reference == "teacher")
+
+
+def test_changed_rows_name_it_too() -> None:
+    groups = [Group("all", "all rows", 10, 2, 1, 1), Group("teacher's confidence", "high", 5, 1, 1, 0)]
+    columns, rows = churn_table(groups, "parent")
+    assert columns[0] == "predictions that differ from the parent"
+    assert rows[1][0] == "parent's confidence: high"
+    assert churn_sentence(groups, "parent")[0].startswith("predictions differ from the parent's on 2 of 10 rows")
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "reference"),
+    [("q8bert", None, "teacher"), ("q8bert", "quantize", "parent"), ("quantize", None, "parent")],
+)
+def test_only_a_model_that_teaches_is_a_teacher(name: str, verb: str | None, reference: str) -> None:
+    assert Selection.of(LoadedRecipe.read(name).recipe, verb, None).reference == reference
+
+
+def test_the_f1_of_two_labels_names_the_positive_one() -> None:
+    assert title("f1_binary") == "F1 of the positive label"
+    context = {"metric": "f1_binary", "positive_label": "spam\x1b"}
+    found = labels([measured(context, **{"quality/f1_binary": 0.5, "vs_teacher/f1_binary_difference": 0.1})], "parent")
+    assert found[0] == "F1 of 'spam\\x1b'"
+    assert "F1 of 'spam\\x1b' against parent" in found
