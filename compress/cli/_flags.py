@@ -33,10 +33,7 @@ SET = "--set "
 
 def stage_flags(table: Table) -> Callable[[Function], Function]:
     """Give a command the flags of a table; it receives them as `given`, by name."""
-
-    from compress.stages.shared.flags import DEMO
-
-    flags = (*table.flags, DEMO)
+    flags = table.all_flags
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
@@ -66,7 +63,8 @@ def _option(flag: Flag) -> Callable[[Any], Any]:
         return click.option(flag.name, flag.key, is_flag=True, **settings)
     settings |= {"multiple": True} if flag.multiple else {}
     kind = click.Choice(flag.choices) if flag.choices else kinds[flag.kind]
-    return click.option(flag.name, flag.key, type=kind, metavar=flag.metavar, **settings)
+    names = (flag.name, flag.alias) if flag.alias else (flag.name,)
+    return click.option(*names, flag.key, type=kind, metavar=flag.metavar, **settings)
 
 
 # --- flags → recipe ---------------------------------------------------------------------------------------------
@@ -74,7 +72,7 @@ def _option(flag: Flag) -> Callable[[Any], Any]:
 
 def edits(table: Table, loaded: LoadedRecipe, given: Given) -> list[Edit]:
     """What the given flags change in the recipe. loaded: without --set. Raises UserError for flags that do not fit."""
-    from compress.stages.shared.flags import Edit, Keys, is_given
+    from compress.stages.shared.flags import Edit, Keys, is_given, training_edits
 
     if table.every:  # not validated: --set may bring what is missing
         places = [place for place, kind in enumerate(loaded.kinds) if kind == table.kind]
@@ -102,6 +100,7 @@ def edits(table: Table, loaded: LoadedRecipe, given: Given) -> list[Edit]:
             for key, content in keys.items()
             for at in ("*" if flag.within else places)
         ]
+    made += training_edits(table, str(loaded.content.get("name")), loaded.rows, given)
     return made if table.edits is None else [*made, *table.edits(loaded.recipe, places[0], given)]
 
 
@@ -135,16 +134,22 @@ def resolve(
     later: paths that begin so are only legal once the table's flags are applied.
     """
     from compress.recipe import LoadedRecipe
-    from compress.stages.shared.flags import Edit
+    from compress.stages.shared.flags import Edit, length_edits
 
-    first = [one for one in without_set(options.overrides) if not later or not one.path.startswith(later)]
-    base = LoadedRecipe.read(name, first)
+    source = LoadedRecipe.read(name)
+    overrides = _without_length(source, options.overrides)
+    first = [one for one in without_set(overrides) if not later or not one.path.startswith(later)]
+    base = source.with_overrides(first)
     made = edits(table, base, given)
+    length = next((one.value for one in without_set(options.overrides) if one.path == "data.max_length"), None)
+    length = given.get("max_length") if length is None else length
+    if length is not None:
+        made += length_edits(table, base.content, base.rows, given, length)
     if model is not None:
         made.insert(0, Edit("teacher", model, f"MODEL {model}"))
-    changes = with_edits(options.overrides, made)
+    changes = with_edits(overrides, made)
     found = base.with_overrides(changes)
-    if not (given.get("demo") or options.resume or options.dry_run):
+    if table.demo and not (given.get("demo") or options.resume or options.dry_run):
         require_inputs(table, name, found, {one.path for one in changes})
     if table.again is None and table.check is None:
         return found
@@ -152,6 +157,14 @@ def resolve(
     if table.check is not None:
         table.check(found.recipe, place, given)
     return found if table.again is None else and_then(found, table.again(found.recipe, place, given))
+
+
+def _without_length(source: LoadedRecipe, overrides: Sequence[Override]) -> tuple[Override, ...]:
+    """Without --max-length of labelled data, where the recipe reads only a corpus."""
+    changed = {one.path for one in overrides if one.value is not None}
+    if source.content.get("data") is not None or "data.source" in changed or source.content.get("corpus") is None:
+        return tuple(overrides)
+    return tuple(one for one in overrides if one.path != "data.max_length" or one.origin.startswith(SET))
 
 
 def require_inputs(table: Table, name: str, loaded: LoadedRecipe, changed: Collection[str]) -> None:

@@ -64,7 +64,6 @@ RENAMED: Mapping[str, Mapping[str, Renamed]] = {
         "--hidden": Renamed("--hidden-size"),
         "--head-width": Renamed("--head-size"),
         "--uneven": Renamed("--non-uniform"),
-        "--steps": Renamed("--prune-rounds"),
     },
 }
 """Command → old flag → its new name."""

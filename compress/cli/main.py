@@ -16,7 +16,9 @@ from typing import Any
 import click
 
 from compress import __version__, registry
+from compress.cli._model import accept_both
 from compress.cli._renamed import accept_renamed
+from compress.cli._words import command_meant, flag_meant, why_not
 from compress.errors import ExitCode, Stopped, UserError, did_you_mean, nearest, printable
 from compress.import_paths import prefer_installed
 
@@ -62,13 +64,15 @@ class Commands(click.Group):
         module = registry.module("compress.cli", _files()[cmd_name].stem)
         command: click.Command = module.command
         accept_renamed(command, cmd_name)
+        accept_both(command, cmd_name)
         command.help = command.help or module.__doc__
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0]
         if name not in _files() and not name.startswith("-"):
-            raise click.UsageError(f"no such command '{printable(name, 60)}'; {did_you_mean(name, _files())}", ctx)
+            hint = command_meant(name) or did_you_mean(name, _files())
+            raise click.UsageError(f"no such command '{printable(name, 60)}'; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -181,8 +185,12 @@ def _usage(error: click.ClickException) -> str:
     """click's own complaint in our style."""
     message = " ".join(error.format_message().split()).rstrip(".")
     if isinstance(error, click.NoSuchOption):
-        near = nearest(error.option_name, _options(error.ctx))
+        known = _options(error.ctx)
         message = f"no such option '{printable(error.option_name, 60)}'"
+        why = why_not(error.option_name, error.ctx.info_name if error.ctx else None)
+        if why is not None:
+            return printable(f"{message}; {why}")
+        near = flag_meant(error.option_name, known) or nearest(error.option_name, known)
         if near:
             return f"{message}; did you mean '{near}'?"
     context = getattr(error, "ctx", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compress.errors import ExitCode, UserError, did_you_mean, printable
+from compress.errors import ExitCode, UserError, did_you_mean, nearest, printable
 
 PATTERNS = (
     *(
@@ -45,8 +45,9 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
         return path  # the loader says better than we could what is wrong with one that has no safetensors
     if not path.exists():
         siblings = [str(p) for p in path.parent.glob("*") if p.is_dir()] if path.parent.is_dir() else []
-        hint = did_you_mean(str(path), siblings) if siblings else None
-        if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        near = nearest(str(path), siblings)
+        hint = f"did you mean '{near}'?" if near else did_you_mean(str(path), siblings) if siblings else None
+        if (name.count("/") == 1 or (near is None and "/" not in name)) and not name.startswith((".", "/", "~")):
             hint = f"for a model of the hub write hf:{name}"
         raise UserError(f"model folder '{printable(name, 200)}' not found", do=hint)
     inner = [p for p in (path / "student", path / "model") if is_model_folder(p)]

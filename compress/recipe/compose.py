@@ -55,10 +55,20 @@ class LoadedRecipe:
             raise explain(error, root) from None
 
     @property
+    def content(self) -> dict[str, Any]:
+        """With the overrides applied, before anything is validated."""
+        return self._root.plain()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The stages, with the overrides applied, before anything is validated."""
+        rows = self.content.get("stages")
+        return [row if isinstance(row, dict) else {} for row in rows] if isinstance(rows, list) else []
+
+    @property
     def kinds(self) -> list[str]:
         """Of the stages, with the overrides applied, before anything is validated."""
-        rows = self._root.plain().get("stages")
-        return [str(row.get("kind")) if isinstance(row, dict) else "" for row in rows] if isinstance(rows, list) else []
+        return [str(row.get("kind", "")) for row in self.rows]
 
     @cached_property
     def _root(self) -> Value:

@@ -17,6 +17,7 @@ from compress.recipe import LoadedRecipe, load_recipe, parse_override
 from compress.stages.distill.flags import TABLE as DISTILL
 from compress.stages.factorize.flags import TABLE as FACTORIZE
 from compress.stages.finetune.flags import TABLE as FINETUNE
+from compress.stages.pretrain.flags import TABLE as PRETRAIN
 from compress.stages.prune_layers.flags import TABLE as PRUNE_LAYERS
 from compress.stages.prune_layers.flags import check_comparison, repeat_stages
 from compress.stages.prune_vocab.flags import TABLE as PRUNE_VOCAB
@@ -75,6 +76,54 @@ def test_flags_are_edits_of_the_recipe(table: Table, given: dict[str, Any], expe
     assert changes(table, **given) == {f"stages.0.{key}": value for key, value in expected.items()}
 
 
+TRAINED: list[tuple[Table, str | None, dict[str, Any], dict[str, Any]]] = [
+    (FINETUNE, None, {"epochs": 3.0}, {"0.training.steps": None, "0.training.epochs": 3.0}),
+    (PRUNE_LAYERS, None, {"steps": 9}, {"1.training.epochs": None, "1.training.steps": 9}),
+    (SPARSIFY, None, {"learning_rate": 1e-3, "batch_size": 8},
+     {"1.training.learning_rate": 1e-3, "1.training.batch_rows": 8}),
+    (DISTILL, None, {"temperature": 4.0}, {"0.objectives.0.temperature": 4.0, "1.objectives.0.temperature": 4.0}),
+    (QUANTIZE, "qat", {"steps": 9}, {"1.training.epochs": None, "1.training.steps": 9}),
+    (FINETUNE, "teacher", {"batch_size": 8}, {"2.training.batch_rows": 8}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "recipe", "given", "expected"), TRAINED)
+def test_training_flags_change_the_stages_that_train_and_run(
+    table: Table, recipe: str | None, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert changes(table, recipe, **given) == {f"stages.{key}": value for key, value in expected.items()}
+
+
+def test_the_maximum_length_is_also_that_of_the_corpus() -> None:
+    options = RunOptions(overrides=(Override("data.max_length", 32, "--max-length 32"),))
+    made = resolve(DISTILL, "distilbert", None, {**DISTILL.none_given(), "demo": True}, options).recipe
+    assert (made.data.max_length, made.corpus.max_length) == (32, 32)  # type: ignore[union-attr]
+    given = {**PRETRAIN.none_given(), "max_length": 32}
+    made = resolve(PRETRAIN, "teacher", None, given, RunOptions()).recipe
+    assert (made.data.max_length, made.corpus.max_length) == (64, 32)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["train"], "no such command 'train'; did you mean 'finetune'?"),
+        (["prune"], "did you mean 'prune-layers', 'prune-width' or 'prune-vocab'?"),
+        (["distill", "--batch_size", "3"], "no such option '--batch_size'; did you mean '--batch-size'?"),
+        (["finetune", "--num_train_epochs", "3"], "did you mean '--epochs'?"),
+        (["finetune", "--temperature", "3"], "finetune trains without a teacher"),
+        (["prune-vocab", "m", "--steps", "3"], "prune-vocab trains no model; remove --steps"),
+        (["finetune", "m", "--model", "n"], "MODEL and --model together"),
+        (["prune-layers", "m", "--model", "n"], "MODEL and --model together"),
+        (["evaluate"], "missing argument 'MODEL'"),
+        (["prune-layers", "--lr", "0", "--demo"], "--learning-rate 0: stages.1.training.learning_rate: found 0"),
+        (["finetune", "bert-base-uncased", "--data", "opinions"], "write hf:bert-base-uncased"),
+    ],
+)
+def test_errors_name_the_flag_that_was_meant(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert frame.main(words) == 2
+    assert line in capsys.readouterr().err
+
+
 EVERY: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"no_control": True}, {"0.control": False, "1.control": False}),
     ({"teacher_cache": "c"}, {"0.cache.path": "c", "1.cache.path": "c"}),
@@ -127,6 +176,9 @@ def test_widths_go_along_with_counts() -> None:
 
 
 WRONG: list[tuple[Table, dict[str, Any], str]] = [
+    (FINETUNE, {"epochs": 2.0, "steps": 3}, "--epochs and --steps together"),
+    (SHARE, {"steps": 3, "no_recover": True}, "--steps: nothing is trained with --no-recover"),
+    (QUANTIZE, {"steps": 3}, "--steps: recipe quantize trains nothing; use --mode qat, or remove --steps"),
     (PRUNE_WIDTH, {"keep": 1.5}, "--keep: 1.5 is not possible; give a share between 0 and 1"),
     (PRUNE_WIDTH, {"keep": 0.5, "num_heads": "6"}, "--keep and --num-heads together"),
     (PRUNE_WIDTH, {"target_latency": 5.0, "target_params": 0.5}, "--target-params and --target-latency together"),

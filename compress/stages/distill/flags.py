@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.errors import UserError
-from compress.stages.shared.flags import Flag, Keys, Table
+from compress.stages.shared.flags import RECOVERY, Flag, Keys, Table
 
 
 def _checkpoint(model: str, flag: str) -> Keys:
@@ -80,5 +80,6 @@ TABLE = Table(
             "--init", "student.init", "Initialization of the student's weights.",
             choices=("teacher", "selection", "svd", "projection", "random"), within=True,
         ),
+        *RECOVERY,
     ),
 )  # fmt: skip

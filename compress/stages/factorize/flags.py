@@ -6,7 +6,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from compress.errors import UserError
-from compress.stages.shared.flags import NO_RECOVER, SEEDS, Edit, Family, Flag, Given, Table, above_zero, part, share
+from compress.stages.shared.flags import (
+    NO_RECOVER,
+    RECOVERY,
+    SEEDS,
+    Edit,
+    Family,
+    Flag,
+    Given,
+    Table,
+    above_zero,
+    part,
+    share,
+)
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -50,6 +62,7 @@ TABLE = Table(
             "--only-faster", "only_faster", "Factorize only matrices whose low-rank factors are faster here.",
             kind="switch",
         ),
+        *RECOVERY,
         NO_RECOVER,
         SEEDS,
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compress.stages.shared.flags import Flag, Table
+from compress.stages.shared.flags import TRAINING, Flag, Table
 
 TABLE = Table(
     kind="finetune",
@@ -12,5 +12,6 @@ TABLE = Table(
         Flag(
             "--new-head", "new_head", "Replace a task head that has other labels with a new one.", kind="switch",
         ),
+        *TRAINING,
     ),
 )  # fmt: skip

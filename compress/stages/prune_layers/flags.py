@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from compress.errors import UserError
 from compress.stages.shared.flags import (
     NO_RECOVER,
+    RECOVERY,
     SEEDS,
     Family,
     Flag,
@@ -106,6 +107,7 @@ TABLE = Table(
             ROUND, "", "Remove K layers per round, with recovery training after each round.", "training", "int", "K",
             low=1, high=511,
         ),
+        *RECOVERY,
         NO_RECOVER,
         SEEDS,
         Flag(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from compress.errors import UserError
 from compress.stages.shared.flags import (
     NO_RECOVER,
+    RECOVERY,
     SEEDS,
     Edit,
     Family,
@@ -118,6 +119,7 @@ TABLE = Table(
             ROUNDS, "", "Prune in N rounds, the largest first, with recovery training after each.", "training", "int",
             "N", low=1, high=64,
         ),
+        *RECOVERY,
         NO_RECOVER,
         SEEDS,
     ),

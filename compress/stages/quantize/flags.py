@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
 from compress.errors import UserError, did_you_mean
-from compress.stages.shared.flags import SEEDS, Edit, Flag, Given, Table
+from compress.stages.shared.flags import RECOVERY, SEEDS, Edit, Flag, Given, Table
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -68,6 +68,7 @@ TABLE = Table(
             "--no-sensitivity", "sensitivity", "Skip the sensitivity analysis, which measures the loss of quality from "
             "each module alone.", kind="switch", constant=False,
         ),
+        *RECOVERY,
         SEEDS,
     ),
     edits=_edits,

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from compress import registry
 from compress.errors import UserError, did_you_mean
-from compress.stages.shared.flags import NO_RECOVER, SEEDS, Edit, Family, Flag, Given, Table, part, require_recovery
+from compress.stages.shared.flags import (
+    NO_RECOVER,
+    RECOVERY,
+    SEEDS,
+    Edit,
+    Family,
+    Flag,
+    Given,
+    Table,
+    part,
+    require_recovery,
+)
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -130,6 +141,7 @@ TABLE = Table(
             "--general-teacher", "", "Pretrained encoder that MODEL was fine-tuned from; for recipes that train on a "
             "corpus first (share-general).", "input", "folder", "FOLDER",
         ),
+        *RECOVERY,
         NO_RECOVER,
         SEEDS,
     ),

@@ -6,7 +6,7 @@ overrides of the recipe from them. Read by `--help`: imports nothing heavy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +35,7 @@ class Flag:
     convert: the value, and the flag's name for messages → the value in the recipe, or `Keys`. Raises UserError.
     constant: what a switch writes.  family: flags that say the same thing in several ways; see `Family`.
     within: only stages that have the block of the path are changed, of any kind; False: the block is made.
+    alias: a second name.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Flag:
     constant: Any = True
     family: str = ""
     within: bool = False
+    alias: str = ""
 
     @property
     def key(self) -> str:
@@ -90,6 +92,7 @@ class Table:
     edits: recipe without --set, place of the stage, flags → what one row of the table cannot say. Raises UserError.
     again: recipe with all flags and --set, place, flags → edits that repeat its stages. Raises UserError.
     check: recipe as it will run, place, flags: raises UserError for flags that have no effect there.
+    demo: whether the command requires a model or data, and has --demo.
     """
 
     kind: str
@@ -100,12 +103,16 @@ class Table:
     again: Callable[[Recipe, int, Given], Iterable[Edit]] | None = None
     check: Callable[[Recipe, int, Given], None] | None = None
     every: bool = False
+    demo: bool = True
 
     def none_given(self) -> dict[str, Any]:
         """Every flag, none of them given."""
-        return {
-            flag.key: () if flag.multiple else False if flag.kind == "switch" else None for flag in (*self.flags, DEMO)
-        }
+        return {flag.key: () if flag.multiple else False if flag.kind == "switch" else None for flag in self.all_flags}
+
+    @property
+    def all_flags(self) -> tuple[Flag, ...]:
+        """Its own flags, and --demo."""
+        return (*self.flags, DEMO) if self.demo else self.flags
 
 
 DEMO = Flag(
@@ -116,6 +123,25 @@ DEMO = Flag(
 SEEDS = Flag(
     "--seeds", "", "Repeat the run with N seeds; report mean and spread.", "training", "int", "N", low=2, high=100
 )
+TRAINING = (
+    Flag("--epochs", "", "Passes over the training data; replaces the recipe's epochs or steps.", "training", "float",
+         "N"),
+    Flag("--steps", "", "Optimizer steps of each stage that trains; replaces the recipe's epochs or steps.", "training",
+         "int", "N"),
+    Flag("--learning-rate", "", "Peak learning rate.", "training", "float", "RATE", alias="--lr"),
+    Flag("--batch-size", "", "Sequences per optimizer step.", "training", "int", "N"),
+)  # fmt: skip
+"""Flags of every command that trains: they change the `training:` block of all stages that train and run."""
+TEMPERATURE = Flag(
+    "--temperature", "", "Temperature of the distillation objectives; higher: softer teacher probabilities.",
+    "training", "float", "T",
+)  # fmt: skip
+RECOVERY = (*TRAINING, TEMPERATURE)
+"""Flags of every command that distils, or whose recovery training does."""
+TRAINING_KEYS = {"epochs": "epochs", "steps": "steps", "learning_rate": "learning_rate", "batch_size": "batch_rows"}
+"""Flag of `TRAINING` → its key in a `training:` block."""
+NOT_SOFTENED = ("contrastive",)
+"""Objectives whose temperature divides cosines, not logits."""
 NO_RECOVER = Flag("--no-recover", "", "Skip recovery training: convert and measure only.", "training", "switch")
 
 
@@ -194,6 +220,80 @@ def require_recovery(given: Given, flag: str, why: str) -> None:
     """Raises UserError for a flag that needs recovery training beside --no-recover."""
     if given.get("no_recover"):
         raise UserError(why, where=flag, do=f"remove --no-recover, or {flag}")
+
+
+def running(table: Table, rows: Sequence[Mapping[str, Any]], given: Given) -> dict[int, Mapping[str, Any]]:
+    """The stages that run and train, by their places. rows: all stages, not validated."""
+    only = table.every or given.get("no_recover") or given.get("mode") == "ptq"
+    return {
+        place: row
+        for place, row in enumerate(rows)
+        if "training" in row and (not only or row.get("kind") == table.kind)
+    }
+
+
+def training_edits(table: Table, name: str, rows: Sequence[Mapping[str, Any]], given: Given) -> Iterator[Edit]:
+    """What the flags of `RECOVERY` change. name, rows: the recipe and its stages, not validated. Raises UserError for
+    flags that have no effect."""
+    said = {flag: given[flag.key] for flag in table.flags if flag in RECOVERY and is_given(given.get(flag.key))}
+    if not said:
+        return
+    first = next(iter(said)).name
+    if is_given(given.get("epochs")) and is_given(given.get("steps")):
+        raise UserError("--epochs and --steps together", why="each sets the length of training", do="give one of them")
+    stages = running(table, rows, given)
+    if not stages and given.get("no_recover"):
+        raise UserError("nothing is trained with --no-recover", where=first, do=f"remove --no-recover, or {first}")
+    if not stages:
+        do = "use --mode qat" if table.kind == "quantize" else "use a recipe that trains"
+        raise UserError(f"recipe {name} trains nothing", where=first, do=f"{do}, or remove {first}")
+    for flag, value in said.items():
+        key, origin = TRAINING_KEYS.get(flag.key), flag.origin(value)
+        if key is None:
+            yield from _temperature(name, stages, value, origin)
+            continue
+        for place in stages:
+            if key in ("epochs", "steps"):
+                yield Edit(f"stages.{place}.training.{'steps' if key == 'epochs' else 'epochs'}", None, origin)
+            yield Edit(f"stages.{place}.training.{key}", value, origin)
+
+
+def _temperature(name: str, stages: Mapping[int, Mapping[str, Any]], value: float, origin: str) -> Iterator[Edit]:
+    found = [
+        f"stages.{place}.objectives.{at}.temperature"
+        for place, row in stages.items()
+        for at, objective in enumerate(row.get("objectives") or ())
+        if _is_softened(objective)
+    ]
+    if not found:
+        do = "use a recipe with a soft_targets objective, or remove --temperature"
+        raise UserError(f"recipe {name} has no objective with a temperature", where=origin, do=do)
+    yield from (Edit(path, value, origin) for path in found)
+
+
+def _is_softened(objective: Mapping[str, Any]) -> bool:
+    kind = objective.get("kind")
+    if kind in NOT_SOFTENED or kind not in registry.parts("compress.objectives"):
+        return False
+    return "temperature" in registry.schema("compress.objectives", kind).model_fields
+
+
+def length_edits(
+    table: Table, content: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], given: Given, value: int
+) -> Iterator[Edit]:
+    """What --max-length changes where a stage trains on the corpus. content, rows: the recipe, not validated."""
+    origin = f"--max-length {value}"
+    read = {p: r for p, r in running(table, rows, given).items() if is_on_corpus(r)}
+    if read and content.get("corpus") is not None:
+        yield Edit("corpus.max_length", value, origin)
+        for place, row in read.items():
+            if row.get("block_length") is not None:
+                yield Edit(f"stages.{place}.block_length", value, origin)
+
+
+def is_on_corpus(row: Mapping[str, Any]) -> bool:
+    """Whether a stage that trains, not validated, reads the corpus."""
+    return row.get("kind") == "pretrain" or row.get("level") == "general"
 
 
 def repeatable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
