@@ -273,11 +273,11 @@ class Run:
             recipe, lead = teacher_recipe(self.recipe, row), place == self.recipe.lead
             if recipe is None:
                 there.append(find_teachers(self.recipe, row.model, self.inputs, lead=lead))
-                outlines = there[-1].outlines()
+                shapes = there[-1].read_shapes()
             else:
-                outlines = (Run(recipe, self.options, self.console, None, {}).plan_shape(None, None),) * 2
+                shapes = (Run(recipe, self.options, self.console, None, {}).plan_shape(None, None),) * 2
             if lead:
-                self.plan_shape(*outlines)
+                self.plan_shape(*shapes)
             seed = "" if row.seed is None else f", seed {row.seed}"
             lines.append(f"teacher: {'' if recipe is None else 'recipe '}{row.model}{seed}")
         if len(there) == len(lines) and (ensemble := join_teachers(self.recipe, there).ensemble) is not None:

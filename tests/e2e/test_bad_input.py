@@ -308,7 +308,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "too long for the teacher to be made": (
         (*SMOKE, "--max-length", "100"),
-        "data.max_length: a maximum length of 100 tokens is above the model's 64 positions; give 64 or less",
+        "corpus.max_length: a maximum length of 100 tokens is above the model's 64 positions; give 64 or less",
     ),
     "corpus too long for the teacher to be made": (
         (*SMOKE, "--set", "corpus.max_length=100"),

@@ -343,7 +343,7 @@ def test_the_head_is_that_of_a_model_hub(tiny_model: Model, tmp_path: Path) -> N
             Parent(role="start", name="model", fingerprint="cd" * 32),
         ),
         data=DataNote(name="hf:stanfordnlp/imdb", fingerprint="ef" * 32),
-    ).measured(Measurement(values, {"dataset": "opinions/test", "rows": "900", "metric": "f1_macro"}))
+    ).with_measurement(Measurement(values, {"dataset": "opinions/test", "rows": "900", "metric": "f1_macro"}))
     folder = save_model(tmp_path / "small", tiny_model, tokenizer_files={}, meta=meta)
     text = (folder / "README.md").read_text()
     found = head(text)
@@ -386,7 +386,7 @@ def test_foreign_names_leave_the_head_readable(name: str, dataset: str, license:
         license=license,
         lineage=(Parent(role="teacher", name=name, fingerprint=""),),
         data=DataNote(name=name, fingerprint=""),
-    ).measured(Measurement({"quality/accuracy": 0.5}, {"dataset": dataset, "rows": "1"}))
+    ).with_measurement(Measurement({"quality/accuracy": 0.5}, {"dataset": dataset, "rows": "1"}))
     facts = card.Facts(name, 1, 1, 1, 1, ("task",), "BertForSequenceClassification", {})
     found = head(card.render(meta, facts))
     assert {"library_name", "tags", "model-index", "metrics"} <= set(found)
@@ -398,7 +398,7 @@ def test_foreign_names_leave_the_head_readable(name: str, dataset: str, license:
 def test_a_model_without_figures_has_no_model_index(tiny_model: Model, tmp_path: Path) -> None:
     found = head(rendered(tmp_path, tiny_model, task="classification"))
     assert not {"model-index", "metrics", "license", "base_model", "datasets"} & set(found)
-    simulated = FolderMeta().measured(Measurement({f"{FAKE}accuracy": 0.9}, {"dataset": "a/test"})).measurement
+    simulated = FolderMeta().with_measurement(Measurement({f"{FAKE}accuracy": 0.9}, {"dataset": "a/test"})).measurement
     (tmp_path / "b").mkdir()
     assert "model-index" not in head(rendered(tmp_path / "b", tiny_model, measurement=simulated))
 

@@ -278,7 +278,7 @@ def test_quantizers_keep_zeros() -> None:
     [
         ({"sparsity": "4:8"}, r"--sparsity: sparsity '4:8' is not supported: GPUs only accelerate 2:4; use 2:4"),
         ({"method": "magnitud"}, "unknown method 'magnitud'; did you mean 'magnitude'"),
-        ({"steps": 3, "no_recover": True}, "needs recovery training"),
+        ({"steps": 3, "no_recover": True}, "nothing is trained with --no-recover"),
     ],
 )
 def test_flags_that_do_not_fit(wanted: dict[str, Any], message: str) -> None:
@@ -288,7 +288,7 @@ def test_flags_that_do_not_fit(wanted: dict[str, Any], message: str) -> None:
 
 
 def test_flags_are_overrides() -> None:
-    given = {"sparsity": "2:4", "method": "activation", "steps": 7}
+    given = {"sparsity": "2:4", "method": "activation", "steps": 7, "demo": True}
     options = resolve(TABLE, "sparsify", "m", {**TABLE.none_given(), **given}, RunOptions())
     said = {one.path: one.value for one in options.overrides}
     assert said["stages.0.method"] == {"kind": "activation"}
