@@ -40,7 +40,7 @@ BLOCKS = 5
 QUIET = 0.8
 """Share of clean rounds below which a machine is busy."""
 BUSY_RERUN = 0.10
-"""`RERUN` of a busy machine: against a ratio that is known, 3 % on average and 8 % at most (benchmarks/RESULTS.md)."""
+"""`RERUN` of a busy machine: what neighbours do to caches differs from minute to minute (benchmarks/RESULTS.md)."""
 
 Clock = Literal["wall time", "processor time", "unknown"]
 Call = Callable[[], Any]
