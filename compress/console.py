@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
-from compress.contracts import Progress
 from compress.errors import printable
 
 if TYPE_CHECKING:
     import rich.console
     import rich.progress
+
+    from compress.contracts import Progress
 
 PLAIN_SECONDS = 5.0
 """Between two progress lines where there is no terminal."""
@@ -139,7 +140,7 @@ class Console:
     @contextmanager
     def slow_progress(self, label: str, total: int | None, unit: str = "steps") -> Iterator[Progress]:
         """Progress from 0 that is shown once the work took `SLOW_SECONDS`, and not under --json."""
-        if self.json:
+        if not self.shows_progress:
             yield _Silent()
             return
         with self._progress(label, total, unit, SLOW_SECONDS) as progress:
@@ -159,6 +160,11 @@ class Console:
                 bar.close()
         else:
             yield _Lines(self._say, label, rate, delay)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether `slow_progress` ever shows anything."""
+        return not (self.quiet or self.json)
 
     @property
     def live(self) -> bool:

@@ -88,8 +88,14 @@ class Page:
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._call("Emulation.setEmulatedMedia", media="print" if paper else "", features=scheme)
 
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
+    def screenshot(self, path: Path, selector: str | None = None) -> None:
+        """What is in sight, or the first element that the selector finds."""
+        what = {}
+        if selector is not None:
+            box = f"(e => [e.x + scrollX, e.y + scrollY, e.width, e.height])(document.querySelector({selector!r})"
+            sides = self.evaluate(f"{box}.getBoundingClientRect())")
+            what["clip"] = {**dict(zip(("x", "y", "width", "height"), sides, strict=True)), "scale": 1}
+        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png", **what)["data"]))
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 
 from compress.storage import signals
+from compress.tracking import names
 
 if TYPE_CHECKING:
     from compress.encoder.config.encoder import EncoderConfig
@@ -88,6 +89,12 @@ def no_stop_flag_is_left() -> Iterator[None]:
     """A flag that a test leaves up would see the next test's signal as the second one, and end the whole worker."""
     yield
     assert signals._active is None
+
+
+@pytest.fixture(autouse=True)
+def no_address_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The password of one test's address is a word of another one's message."""
+    monkeypatch.setattr(names, "_of_addresses", set())
 
 
 def _guarded(real: Any) -> Any:

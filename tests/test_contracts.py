@@ -68,7 +68,7 @@ def test_an_objective_explains_every_option_and_offers_the_protocol(kind: str) -
     assert [name for name in options if name not in text] == []
     built = registry.build("compress.objectives", row.model_validate({"kind": kind}))
     asked = {*Objective.__annotations__, *(name for name in vars(Objective) if not name.startswith("_"))}
-    assert asked == {"student_needs", "teacher_needs", "coupled", "bind", "count"}
+    assert asked == {"student_needs", "teacher_needs", "coupled", "softens", "bind", "count"}
     assert [name for name in sorted(asked) if not hasattr(built, name)] == []
     assert callable(built)
 

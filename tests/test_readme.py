@@ -25,7 +25,7 @@ INDEX = page("docs/README.md")
 OURS = sorted({(one.name, line) for one in WRITTEN for line in one.ours()})
 MENTIONED = sorted({(one.name, words[0]) for one in WRITTEN for words in one.mentioned()})
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-FOREIGN_FLAGS = {"--env-manager", "--help", "--version", "--index-url", "--nproc-per-node"}
+FOREIGN_FLAGS = {"--env-manager", "--help", "--help-all", "--version", "--torch-backend", "--nproc-per-node"}
 FOREIGN_FLAGS |= {"--backend-store-uri", "--artifacts-destination"}
 """pip's, torchrun's and mlflow's own among them."""
 
@@ -111,7 +111,8 @@ def test_a_page_about_parts_links_to_the_list_of_all(where: str, lists: tuple[st
 
 def test_the_installation_names_files_and_extras_that_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    installs = [shlex.split(line) for one in WRITTEN for line in one.lines() if line.startswith("pip install")]
+    installs = [shlex.split(line) for one in WRITTEN for line in one.lines() if "pip install" in line]
+    assert sum("--torch-backend=auto" in words for words in installs) == 1, "an installation without CUDA"
     for words in installs:
         for flag, value in itertools.pairwise(words):
             if flag == "-c":

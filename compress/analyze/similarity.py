@@ -33,14 +33,22 @@ def measure_similarity(one: Subject, other: Subject | None, examples: Examples, 
     if other is None:
         return
     _matrix("cka-against", f"rows: {other.name}; columns: {one.name}", across, other.layers, names, found)
-    matrix = across.matrix().filled(-2.0)
-    rows = []
-    for place, name in enumerate(other.layers):
-        best = int(matrix[place].argmax())
-        rows.append((name, names[best], f"{matrix[place, best]:.3f}"))
+    matches = find_most_similar(across.matrix())
+    rows = [
+        (name, "" if best is None else names[best], _figure(cka))
+        for name, (best, cka) in zip(other.layers, matches, strict=True)
+    ]
     found.tables["lost"] = ("most similar layer", ((f"layer of {other.name}", f"layer of {one.name}", "CKA"), rows))
-    weakest = min(rows, key=lambda row: float(row[2]))
-    found.lines.append(f"layer {weakest[0]} is preserved least: CKA {weakest[2]} with layer {weakest[1]}")
+    weakest = min((row for row in rows if row[1]), key=lambda row: float(row[2]), default=None)
+    if weakest is not None:
+        found.lines.append(f"layer {weakest[0]} is preserved least: CKA {weakest[2]} with layer {weakest[1]}")
+
+
+def find_most_similar(cka: np.ma.MaskedArray) -> list[tuple[int | None, Any]]:
+    """Of each row the column with the largest CKA, and that CKA; None and masked where it is undefined for all."""
+    undefined = np.ma.getmaskarray(cka)
+    best = [int(row.argmax()) for row in cka.filled(-np.inf)]
+    return [(None, np.ma.masked) if undefined[i].all() else (j, cka[i, j]) for i, j in enumerate(best)]
 
 
 def _matrix(key: str, title: str, cka: LayerCKA, rows: Sequence[str], columns: Sequence[str], found: Analysis) -> None:

@@ -100,10 +100,11 @@ class Model:
 
     def save(self, path: str | Path) -> Model:
         """The same model folder at `path`, which must not exist; returns that. Raises UserError where it does."""
+        from compress.modelfolder.push import list_files
         from compress.storage import atomic
 
         target = Path(path).expanduser()
-        files = atomic.read_manifest(self.path) if atomic.is_ours(self.path) else _files(self.path)
+        files = atomic.read_manifest(self.path) if atomic.is_ours(self.path) else list_files(self.path)
         with atomic.new_folder(target) as temp:
             for name in files:
                 atomic.write_bytes(temp / name, (self.path / name).read_bytes())
@@ -129,6 +130,13 @@ class Model:
             told["data"] = data_name(data, "test")
         call("export", told, str(self.path), quiet=quiet)
         return self._at(target)
+
+    def push(self, repository: str, *, private: bool = False, quiet: bool = False, **options: Any) -> Result:
+        """Upload the folder to a repository of the Hugging Face Hub: `compress push`. Returns its address and commit.
+
+        repository: `hf:org/name`; made where there is none.  Raises UserError without a token that may write there.
+        """
+        return call_for(Result, "push", {"private": private, **options}, str(self.path), repository, quiet=quiet)
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
@@ -198,9 +206,3 @@ def load(
 
     name = model_name(model if tokenizer is None else (model, tokenizer))  # type: ignore[arg-type]
     return Model(resolve(name), device=device, runtime=runtime, precision=precision)
-
-
-def _files(folder: Path) -> list[str]:
-    """Of a model folder that another tool wrote."""
-    found = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
-    return [str(path) for path in found if not any(part.startswith(".") for part in path.parts)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compress.compare.frontier import Judged
+    from compress.compare.frontier import RankedRow
     from compress.compare.rows import Row
 
 STYLE = """
@@ -104,10 +104,10 @@ class Result:
         heaviest = max(one.row.values[SIZE] for one in shown)
         return trade_off(shown, [f"row-{i}" for i in range(len(shown))], WIDE, methods(shown), heaviest)
 
-    def _judged(self) -> list[Judged]:
-        from compress.compare.frontier import judge
+    def _judged(self) -> list[RankedRow]:
+        from compress.compare.frontier import rank_rows
 
-        return judge(self._rows())[0]
+        return rank_rows(self._rows())[0]
 
     def _rows(self) -> list[Row]:
         """A row of the comparison for each model that was measured."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from compress.cli.options import AMOUNT, MILLISECONDS, ModelName, Option
+from compress.cli.options import AMOUNT, MILLISECONDS, ModelName, Names, Option
 from compress.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,14 +41,50 @@ def stage_flags(table: Table) -> Callable[[Function], Function]:
             given = {flag.key: values.pop(flag.key) for flag in flags}
             return function(*args, given=given, **values)
 
+        vars(run).update(before=functools.partial(check_given, table), table=table)
         for flag in reversed(flags):
-            run = _option(flag)(run)
+            run = _option(flag, table)(run)
         return run  # type: ignore[return-value]
 
     return decorate
 
 
-def _option(flag: Flag) -> Callable[[Any], Any]:
+def recipe_default(table: Table, flag: Flag) -> str:
+    """What the recipe of a command says where the flag is not given; empty where it says nothing that fits a line.
+
+    Reads the file without checking it, which imports nothing heavy.
+    """
+    from compress.stages.shared.flags import TEMPERATURE, TRAINING_KEYS, running
+
+    rows = _rows(table.recipe) if table.recipe else []
+    if flag.key in TRAINING_KEYS and not flag.path:
+        found = [row["training"].get(TRAINING_KEYS[flag.key]) for row in running(table, rows, {}).values()]
+    elif flag is TEMPERATURE:
+        objectives = [one for row in running(table, rows, {}).values() for one in row.get("objectives") or ()]
+        found = [one.get("temperature") for one in objectives if one.get("kind") == "soft_targets"]
+    elif flag.path and flag.kind != "switch":
+        own = [row for row in rows if flag.within or row.get("kind") == table.kind]
+        found = [_at(row, flag.path.split(".")) for row in (own if table.every or flag.within else own[:1])]
+    else:
+        return ""
+    shown = list(dict.fromkeys(text for value in found if (text := flag.shown(value))))
+    return f"{', '.join(shown)} by stage" if len(shown) > 1 else "".join(shown)
+
+
+@functools.cache
+def _rows(recipe: str) -> list[dict[str, Any]]:
+    from compress.recipe import LoadedRecipe
+
+    return LoadedRecipe.read(recipe).rows
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _option(flag: Flag, table: Table) -> Callable[[Any], Any]:
     kinds: dict[str, Any] = {
         "text": click.STRING,
         "int": click.INT if flag.low is None else click.IntRange(flag.low, flag.high),
@@ -58,13 +94,43 @@ def _option(flag: Flag) -> Callable[[Any], Any]:
         "folder": click.Path(path_type=Path),
         "model": ModelName(),
     }
-    settings: dict[str, Any] = {"cls": Option, "help": flag.help, "section": flag.group}
+    settings: dict[str, Any] = {"cls": Option, "help": flag.text, "section": flag.group}
     if flag.kind == "switch":
         return click.option(flag.name, flag.key, is_flag=True, **settings)
+    settings["usual"] = functools.partial(recipe_default, table, flag)
     settings |= {"multiple": True} if flag.multiple else {}
     kind = click.Choice(flag.choices) if flag.choices else kinds[flag.kind]
+    kind = kind if flag.known is None else Names(flag.known, several=flag.several)
     names = (flag.name, flag.alias) if flag.alias else (flag.name,)
     return click.option(*names, flag.key, type=kind, metavar=flag.metavar, **settings)
+
+
+def check_given(table: Table, values: Mapping[str, Any]) -> None:
+    """Raise UserError for what the flags alone say is wrong, before anything heavy is imported.
+
+    values: of the whole command line, by name; those of the table's flags are converted again when they are applied.
+    """
+    from compress.stages.shared.flags import is_given
+
+    for flag in table.all_flags:
+        value: Any = values.get(flag.key)
+        for one in (value if flag.multiple else [value]) if is_given(value) else ():
+            flag.check(one)
+    if table.demo and not any(values.get(name) for name in ("demo", "resume", "dry_run", "print_recipe")):
+        _check_inputs(table, values)
+
+
+def _check_inputs(table: Table, values: Mapping[str, Any]) -> None:
+    """`require_inputs` from the command line alone: what it does not name, --set may."""
+    model = values.get("teacher") or values.get("model") or values.get("model_again")
+    data = values.get("data") or values.get("corpus")
+    if (model and data) or values.get("set_"):
+        return
+    from compress.recipe import LoadedRecipe
+
+    name = values.get("recipe") or table.recipe
+    changed = {key for key, value in {"teacher": model, "data.source": data}.items() if value}
+    require_inputs(table, name, LoadedRecipe.read(name), changed, model if isinstance(model, str) else None)
 
 
 # --- flags → recipe ---------------------------------------------------------------------------------------------
@@ -149,7 +215,7 @@ def resolve(
         made.insert(0, Edit("teacher", model, f"MODEL {model}"))
     changes = with_edits(overrides, made)
     found = base.with_overrides(changes)
-    if table.demo and not (given.get("demo") or options.resume or options.dry_run):
+    if table.demo and not (given.get("demo") or options.resume or options.dry_run or options.print_recipe):
         require_inputs(table, name, found, {one.path for one in changes})
     if table.again is None and table.check is None:
         return found
@@ -167,38 +233,42 @@ def _without_length(source: LoadedRecipe, overrides: Sequence[Override]) -> tupl
     return tuple(one for one in overrides if one.path != "data.max_length" or one.origin.startswith(SET))
 
 
-def require_inputs(table: Table, name: str, loaded: LoadedRecipe, changed: Collection[str]) -> None:
+def require_inputs(
+    table: Table, name: str, loaded: LoadedRecipe, changed: Collection[str], model: str | None = None
+) -> None:
     """Raise UserError where a shipped recipe would use its own teacher or data, but for those that are made to be run
     as they are: it would train a teacher for a quarter of an hour, or measure on data that nobody chose.
 
-    changed: keys that the command line sets.
+    changed: keys that the command line sets.  model: MODEL, where it is not in the recipe yet.
     """
     from compress.recipe.library import names as recipe_names
 
     if name in COMPLETE or name not in recipe_names():
         return
-    recipe, command = loaded.recipe, table.kind.replace("_", "-")
+    content, command = loaded.content, table.kind.replace("_", "-")
     named = {path.partition(".")[0] for path in changed}
     flag = "--teacher" if table.kind == "distill" else "MODEL"
     what = "--model FOLDER" if table.kind == "finetune" else "--teacher FOLDER" if flag == "--teacher" else "FOLDER"
     recipe_flag = "" if name == table.recipe else f"--recipe {name} "
     example = f"compress {command} {recipe_flag}{what} --data DATA"
-    if recipe.teacher is not None and not named & {"teacher", "teachers"}:
+    if content.get("teacher") is not None and not named & {"teacher", "teachers"}:
         raise UserError("a model is required", where=flag, do=f"{example}; to try it without one, add --demo")
-    if recipe.data is not None and "data.source" not in changed and "corpus.source" not in changed:
-        raise UserError("labelled data is required", where="--data", do=_which_data(recipe, example))
+    if content.get("data") is not None and "data.source" not in changed and "corpus.source" not in changed:
+        parent = model or content.get("teacher") or content.get("model")
+        raise UserError("labelled data is required", where="--data", do=_which_data(parent, example))
 
 
-def _which_data(recipe: Recipe, example: str) -> str:
-    """The data that the model was made from, where its folder says so."""
-    from compress.modelfolder import folder as modelfolder
-
-    name = recipe.teacher or recipe.model
+def _which_data(name: str | None, example: str) -> str:
+    """The data that the model called `name` was made from, where its folder says so."""
     other = "to use built-in data, add --demo"
     if name is None or not (Path(name) / "config.json").is_file():
         return f"{example}; {other}"
-    made_from = modelfolder.inspect(Path(name)).meta.data
-    return f"{example}; {other}" if made_from is None else f"the model was made from {made_from.name}; {other}"
+    from compress.modelfolder import meta
+
+    found = meta.read(Path(name))
+    if found is None or found.data is None:
+        return f"{example}; {other}"
+    return f"the model was made from {found.data.name}; {other}"
 
 
 def and_then(loaded: LoadedRecipe, made: Iterable[Edit]) -> LoadedRecipe:
@@ -237,6 +307,15 @@ def listening(options: RunOptions) -> Console:
     return console
 
 
+def prints_recipe(loaded: LoadedRecipe, options: RunOptions, console: Console) -> bool:
+    """Print the recipe where that, and no plan, was requested; whether it was."""
+    if not options.print_recipe or options.dry_run:
+        return False
+    console.result(loaded.recipe.dump_yaml().rstrip())
+    console.document(loaded.recipe.model_dump(mode="json"))
+    return True
+
+
 def run(
     loaded: LoadedRecipe,
     options: RunOptions,
@@ -247,10 +326,20 @@ def run(
     inputs: Mapping[str, Path] | None = None,
 ) -> RunReport | None:
     """The recipe's stages of this kind (None: all of them), once or with so many seeds; None without a report."""
+    if prints_recipe(loaded, options, console):
+        return None
     from compress.experiments.seeds import run_seeds
     from compress.run import run_recipe
 
     if seeds is not None:
+        require_no_push(options, "--seeds makes several models")
         run_seeds(loaded, options, console, seeds, verb=verb, inputs=inputs or {})
         return None
     return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs)
+
+
+def require_no_push(options: RunOptions, why: str) -> None:
+    """Raise UserError where --push is given to a command that does not make exactly one model."""
+    if options.push is not None:
+        do = "remove --push and push one model with compress push"
+        raise UserError("needs a command that makes one model", where="--push", why=why, do=do)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -28,15 +29,16 @@ _GROUP_OF: Mapping[str, str] = {
     **dict.fromkeys(("--seed", "--precision", "--resume", "--train", "--steps", "--check", "--trials"), "training"),
     **dict.fromkeys(
         (
-            "--output", "--experiment", "--tracking-uri", "--json", "--dry-run", "--onnx", "--quiet", "--markdown",
-            "--csv", "--html", "--log", "--columns", "--save-embedder", "--explain",
+            "--output", "--experiment", "--tracking-uri", "--json", "--dry-run", "--print-recipe", "--onnx", "--quiet",
+            "--markdown", "--csv", "--html", "--log", "--columns", "--save-embedder", "--explain", "--push",
+            "--push-private", "--private", "--message",
         ),
         "output",
     ),
     **dict.fromkeys(
         (
             "--set", "--bad-tags", "--bad-rows", "--no-answer-threshold", "--long-text", "--stride", "--pooling",
-            "--metric", "--device", "--threads", "--debug", "--help", "--study", "--uncertified",
+            "--metric", "--device", "--threads", "--debug", "--help", "--help-all", "--study", "--uncertified",
         ),
         "other",
     ),
@@ -44,27 +46,149 @@ _GROUP_OF: Mapping[str, str] = {
 """Flag → its group, of those that several commands have or that set no recipe key; the others are `method`."""
 
 
-class Option(click.Option):
-    """An option in a group of `SECTIONS`."""
+_RECOVERY = ("--no-recover", "--epochs", "--learning-rate", "--seeds", "--output", "--dry-run")
 
-    def __init__(self, *args: Any, section: str, **settings: Any) -> None:
+MAIN: Mapping[str, tuple[str, ...]] = {
+    "distill": (
+        "--recipe", "--teacher", "--data", "--layers", "--hidden-size", "--epochs", "--steps", "--learning-rate",
+        "--batch-size", "--temperature", "--output", "--dry-run",
+    ),
+    "finetune": (
+        "--model", "--data", "--max-length", "--epochs", "--learning-rate", "--batch-size", "--seed", "--output",
+        "--resume", "--dry-run",
+    ),
+    "pretrain": (
+        "--recipe", "--corpus", "--tokenizer", "--max-length", "--steps", "--learning-rate", "--batch-size", "--output",
+        "--resume", "--dry-run",
+    ),
+    "tokenizer": ("--recipe", "--corpus", "--set", "--output", "--dry-run"),
+    "prune-layers": ("--data", "--keep", "--max-drop", "--target-latency", "--criterion", *_RECOVERY),
+    "prune-width": (
+        "--data", "--keep", "--num-heads", "--intermediate-size", "--target-latency", "--importance", *_RECOVERY,
+    ),
+    "prune-vocab": (
+        "--data", "--corpus", "--coverage", "--min-count", "--size", "--characters", "--pretrained", "--output",
+        "--dry-run",
+    ),
+    "quantize": (
+        "--data", "--mode", "--scheme", "--max-drop", "--epochs", "--learning-rate", "--onnx", "--output", "--dry-run",
+    ),
+    "share": ("--data", "--groups", "--pattern", "--init", "--embedding-size", "--residual-rank", *_RECOVERY),
+    "factorize": ("--data", "--keep", "--max-mb", "--method", "--allocation", *_RECOVERY),
+    "sparsify": ("--data", "--sparsity", "--method", *_RECOVERY),
+    "run": (
+        "--model", "--teacher", "--data", "--until", "--from", "--epochs", "--learning-rate", "--batch-size", "--set",
+        "--output", "--resume", "--dry-run",
+    ),
+    "fit": (
+        "--data", "--max-mb", "--max-ms", "--max-drop", "--objective", "--train", "--time", "--plan-only", "--family",
+        "--threads", "--output",
+    ),
+    "evaluate": (
+        "--data", "--against", "--split", "--slices", "--robustness", "--runtime", "--threads", "--json",
+    ),
+    "compare": (
+        "--data", "--experiment", "--against", "--sort", "--filter", "--columns", "--slices", "--csv", "--html",
+    ),
+    "analyze": (
+        "--data", "--against", "--probe", "--quantization", "--rows", "--save-embedder", "--output",
+    ),
+    "calibrate": ("--data", "--split", "--output"),
+    "export": ("--to", "--output", "--data", "--head", "--opset", "--portable"),
+    "promote": (
+        "--as", "--name", "--against", "--data", "--max-drop", "--max-mb", "--max-ms", "--replace", "--dry-run",
+    ),
+    "verify": ("--data", "--threads", "--json"),
+}  # fmt: skip
+"""Command → the options that `--help` shows; --help-all shows the others too. Commands that are not here show all."""
+
+ALL = "compress.help_all"
+"""The key of a context by which --help-all asks for every option."""
+
+
+class Option(click.Option):
+    """An option in a group of `SECTIONS`. usual: what the recipe says where it is not given, for the help."""
+
+    def __init__(self, *args: Any, section: str, usual: Callable[[], str] = lambda: "", **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.section = section
+        self.section, self.usual = section, usual
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Its names and its help, with the value of the recipe as the default."""
+        record, usual = super().get_help_record(ctx), self.usual()
+        return (record[0], f"{record[1]}  [default: {usual}]") if record and usual else record
 
 
 class Command(click.Command):
-    """A command whose options are printed by group."""
+    """A command whose options are printed by group: with --help those of `MAIN`, with --help-all all of them.
+
+    After it has finished runs, it renews MLflow's first page.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Those of the command, with --help-all where --help leaves any out."""
+        found = super().get_params(ctx)
+        if any(True for _ in self._left_out(ctx)):
+            settings: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _help_all}
+            text = f"Show all {len(list(self._shown(self.params)))} options, of which these matter most, and exit."
+            found = [*found, click.Option(["--help-all"], help=text, **settings)]
+        return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        result = super().invoke(ctx)
+        finished = sys.modules.get("compress.tracking.finished")  # not imported: no run was made
+        if finished is not None and finished.has_any():
+            from compress.compare.firstpage import renew_finished
+
+            renew_finished()
+        return result
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        left_out = () if ctx.meta.get(ALL) else {id(one) for one in self._left_out(ctx)}
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in SECTIONS}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
-            if record is not None:
+            if record is not None and id(parameter) not in left_out:
                 groups[_group(parameter)].append(record)
         for name, records in groups.items():
             if records:
                 with formatter.section(SECTIONS[name]):
                     formatter.write_dl(records)
+        table = getattr(self.callback, "table", None)
+        if table is not None and table.recipe:
+            formatter.write_paragraph()
+            formatter.write(f"Defaults are those of the recipe {table.recipe}; other recipes have their own.\n")
+
+    def _shown(self, parameters: Iterable[click.Parameter]) -> Iterator[click.Option]:
+        yield from (one for one in parameters if isinstance(one, click.Option) and not one.hidden)
+
+    def _left_out(self, ctx: click.Context) -> Iterator[click.Option]:
+        """The options that --help does not show."""
+        main = MAIN.get((ctx.info_name or "").rpartition(" ")[2])
+        if main is not None:
+            yield from (one for one in self._shown(self.params) if not {*one.opts, *one.secondary_opts} & {*main})
+
+
+def check_values(command: click.Command, values: Mapping[str, Any]) -> None:
+    """What the command line alone says is wrong: `check` of the types, then `before` of the command's table.
+
+    Neither imports anything heavy. values: by name. Raises UserError.
+    """
+    for parameter in command.params:
+        check, value = getattr(parameter.type, "check", None), values.get(parameter.name or "")
+        if check is not None and value is not None:
+            for one in value if isinstance(value, tuple) else (value,):
+                check(one, parameter.opts[0])
+    before = getattr(command.callback, "before", None)
+    if before is not None:
+        before(values)
+
+
+def _help_all(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        context.meta[ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
 
 
 def _group(parameter: click.Parameter) -> str:

@@ -20,8 +20,8 @@ def accept_both(command: click.Command, name: str) -> None:
     if len(models) != 1 or any(one.name == OTHER for one in command.params):
         return
     (known,) = models
-    if name == "run" or known.nargs != 1 or known.multiple:
-        return  # the first argument of `compress run` is a recipe
+    if name in ("run", "push") or known.nargs != 1 or known.multiple:
+        return  # the first argument of `compress run` is a recipe; `compress push` has a second one
     required, known.required = known.required, False
     if isinstance(known, click.Argument):
         added: click.Parameter = Option(

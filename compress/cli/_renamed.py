@@ -14,7 +14,7 @@ from compress.stages.shared.flags import is_given
 
 
 @dataclass(frozen=True)
-class Renamed:
+class NewName:
     """The new name of a flag. convert: the old flag's value → the new one's; note: what else changed."""
 
     to: str
@@ -32,38 +32,38 @@ class RenamedChoice(click.Choice):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value by its new name."""
         if value in self._old:
-            _warn(f"{param.opts[0] if param else ''} {value}".strip(), Renamed(self._old[value]), "")
+            _warn(f"{param.opts[0] if param else ''} {value}".strip(), NewName(self._old[value]), "")
             value = self._old[value]
         return super().convert(value, param, ctx)
 
 
-RENAMED: Mapping[str, Mapping[str, Renamed]] = {
+RENAMED: Mapping[str, Mapping[str, NewName]] = {
     "distill": {
-        "--start": Renamed("--init"),
-        "--hidden": Renamed("--hidden-size"),
-        "--heads": Renamed("--num-heads"),
-        "--feed-forward": Renamed("--intermediate-size"),
+        "--start": NewName("--init"),
+        "--hidden": NewName("--hidden-size"),
+        "--heads": NewName("--num-heads"),
+        "--feed-forward": NewName("--intermediate-size"),
     },
     "share": {
-        "--start": Renamed("--init"),
-        "--shared-vectors": Renamed("--share-norms-and-biases"),
-        "--embedding-mb": Renamed("--embedding-max-mb"),
-        "--no-heal": Renamed("--no-recover"),
+        "--start": NewName("--init"),
+        "--shared-vectors": NewName("--share-norms-and-biases"),
+        "--embedding-mb": NewName("--embedding-max-mb"),
+        "--no-heal": NewName("--no-recover"),
     },
     "factorize": {
-        "--ratio": Renamed("--keep"),
-        "--mb": Renamed("--max-mb"),
-        "--no-heal": Renamed("--no-recover"),
+        "--ratio": NewName("--keep"),
+        "--mb": NewName("--max-mb"),
+        "--no-heal": NewName("--no-recover"),
     },
-    "sparsify": {"--pattern": Renamed("--sparsity")},
-    "prune-layers": {"--draws": Renamed("--random-subsets"), "--step": Renamed("--layers-per-round")},
+    "sparsify": {"--pattern": NewName("--sparsity")},
+    "prune-layers": {"--draws": NewName("--random-subsets"), "--step": NewName("--layers-per-round")},
     "prune-width": {
-        "--ratio": Renamed("--keep", lambda share: round(1 - share, 12), ", the share that stays"),
-        "--keep-heads": Renamed("--num-heads"),
-        "--keep-ffn": Renamed("--intermediate-size"),
-        "--hidden": Renamed("--hidden-size"),
-        "--head-width": Renamed("--head-size"),
-        "--uneven": Renamed("--non-uniform"),
+        "--ratio": NewName("--keep", lambda share: round(1 - share, 12), ", the share that stays"),
+        "--keep-heads": NewName("--num-heads"),
+        "--keep-ffn": NewName("--intermediate-size"),
+        "--hidden": NewName("--hidden-size"),
+        "--head-width": NewName("--head-size"),
+        "--uneven": NewName("--non-uniform"),
     },
 }
 """Command → old flag → its new name."""
@@ -103,7 +103,7 @@ def _hidden(flag: str) -> str:
     return f"renamed_{flag[2:].replace('-', '_')}"
 
 
-def _warn(flag: str, new: Renamed, value: str) -> None:
+def _warn(flag: str, new: NewName, value: str) -> None:
     from compress.training.ranks import ranks
 
     if ranks().leads:

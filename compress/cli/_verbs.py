@@ -43,6 +43,7 @@ def _lead(
     check: bool,
     inputs: Mapping[str, Path | None],
 ) -> None:
+    from compress.cli._flags import prints_recipe, require_no_push
     from compress.console import Console
     from compress.run import run_recipe
 
@@ -50,6 +51,7 @@ def _lead(
     console.listen()
     given = {name: path for name, path in inputs.items() if path is not None}
     if check:
+        require_no_push(options, "--check saves no model")
         from compress.errors import UserError
         from compress.experiments.overfit import check_recipe
 
@@ -58,6 +60,8 @@ def _lead(
         check_recipe(load(), options, console, verb=verb, inputs=given)
         return
     loaded = load()
+    if prints_recipe(loaded, options, console):
+        return
     if loaded.recipe.sweep is not None:
         from compress.errors import UserError
         from compress.experiments.sweep import run_sweep
@@ -66,11 +70,13 @@ def _lead(
             raise UserError(
                 "a sweep already consists of several runs", where="--seeds", do="remove --seeds, or sweep over seed"
             )
+        require_no_push(options, "a sweep makes several models")
         run_sweep(loaded, options, console, verb=verb, inputs=given)
         return
     if seeds is not None:
         from compress.experiments.seeds import run_seeds
 
+        require_no_push(options, "--seeds makes several models")
         run_seeds(loaded, options, console, seeds, verb=verb, inputs=given)
         return
     run_recipe(loaded.recipe, options, console, verb=verb, inputs=given)

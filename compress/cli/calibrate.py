@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("model", type=ModelName())
 @split_option("Split to fit the temperature on.", ("validation", "train"))
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
-@shared("data", "device")
+@shared("data", "device", "push")
 def command(options: RunOptions, model: str, split: str, output: Path | None) -> None:
     """Fit a softmax temperature on labelled data (temperature scaling; Guo et al., arXiv 1706.04599).
 

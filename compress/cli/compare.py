@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, ModelName, bootstrap_option, shared, slice_options, split_option
+from compress.cli.options import Command, ModelName, RunOrModel, bootstrap_option, shared, slice_options, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
 @click.command(cls=Command)
-@click.argument("names", metavar="[RUN|MODEL]...", nargs=-1, type=ModelName())
+@click.argument("names", metavar="[RUN|MODEL]...", nargs=-1, type=RunOrModel())
 @click.option(
     "--experiment", "compared", metavar="NAME", help="Compare all runs of this experiment that measured a model."
 )
@@ -95,12 +95,12 @@ def command(
 
     from compress.cli.options import resolve_device
     from compress.compare.gather import is_model
-    from compress.compare.run import Asked, compare
+    from compress.compare.run import CompareRequest, compare
 
     if any(is_model(name) for name in names):
         options = replace(options, device=resolve_device(device or "auto", threads), threads=threads)
     keys = [key.strip() for key in (columns or "").split(",") if key.strip()]
-    asked = Asked(
+    asked = CompareRequest(
         names, compared, against, split, bootstrap, sort, filters, keys, mixed, slices, list(sliced) or None,
         markdown, csv_file, page, log,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Print the shell code that completes commands, options and recipe names."""
+"""Print the shell code that completes commands, options and their values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compress.errors import UserError
 @debug_option
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print the shell code that completes commands, options and recipe names.
+    """Print the shell code that completes commands, options and their values: recipes, criteria, schemes, data sets.
 
     \b
       compress completion fish > ~/.config/fish/completions/compress.fish

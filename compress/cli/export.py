@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 )
 @split_option("Split of --data to check on.")
 @click.option("--threads", type=click.IntRange(1, 4096), help="Number of CPU threads for timing (default: torch's).")
-@shared("data")
+@shared("data", "push")
 def command(
     options: RunOptions,
     model: str,
@@ -89,6 +89,9 @@ def command(
     ):
         if asked:
             raise UserError("only applies to ONNX export", where=flag, do="remove it or use --to onnx")
+    if kind == "pyfunc" and options.push:
+        why = "an MLflow model is not a model folder"
+        raise UserError("cannot be combined with --to pyfunc", where="--push", why=why, do="remove one of the two")
     if kind == "hf":
         export_stock(model, split, options)
     else:

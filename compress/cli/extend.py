@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
 @click.option("--dry-run", is_flag=True, help="Print the planned changes; write nothing.")
-@shared()
+@shared("push")
 def command(
     options: RunOptions,
     model: str,

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from compress import __version__, registry
+from compress.cli._loading import Announcer
 from compress.cli._model import accept_both
 from compress.cli._renamed import accept_renamed
 from compress.cli._words import command_meant, flag_meant, why_not
@@ -111,13 +112,27 @@ def main(args: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
     state = State()
+    announcer = Announcer(_announce)
     try:
+        announcer.install()
         prefer_installed()
         result = _run(sys.argv[1:] if args is None else list(args), state)
         sys.stdout.flush()
         return result if isinstance(result, int) else ExitCode.OK
     except BaseException as error:  # native code raises outside Exception too (tokenizers' PanicException)
         return _leave(error, state)
+    finally:
+        announcer.remove()
+
+
+def _announce(text: str) -> None:
+    """A line about the program itself on stderr: not with --quiet, and of the first process only."""
+    from compress.training.ranks import ranks
+
+    context = click.get_current_context(silent=True)
+    quiet = context is None or context.resilient_parsing or context.params.get("quiet")
+    if not quiet and ranks().leads:
+        click.echo(text, err=True)
 
 
 def _run(args: list[str], state: State) -> Any:
@@ -150,6 +165,8 @@ def _leave(error: BaseException, state: State) -> int:
     from compress.training.ranks import ranks
 
     line, code = _told(error, state)
+    if (names := sys.modules.get("compress.tracking.names")) is not None:  # else no address was read: an import is slow
+        line = names.redact(line)
     if not ranks().leads and code != ExitCode.BUG:  # the first process says the same
         return code
     with contextlib.suppress(OSError, ValueError):

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from compress import registry
 from compress.cli._help import Command as Command
 from compress.cli._help import Option as Option
+from compress.cli._help import check_values
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
@@ -33,10 +35,72 @@ DATA_ANSWERS = (
 """Keys of `data:` that describe one source and say nothing about another."""
 
 
+class Names(click.ParamType):
+    """A name out of a list, which the shell completes. several: a list of them with commas between."""
+
+    name = "name"
+
+    def __init__(self, known: Callable[[], Sequence[str]], *, several: bool = False) -> None:
+        self.known, self.several = known, several
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",") if self.several else ("", "", incomplete)
+        return [CompletionItem(f"{before}{comma}{name}") for name in self.known() if name.startswith(last)]
+
+
+class TaskName(Names):
+    """The kind of a task."""
+
+    def check(self, value: str, flag: str) -> None:
+        """Raises UserError for a name that no task has."""
+        from compress.errors import UserError, did_you_mean
+
+        if value not in self.known():
+            raise UserError(f"unknown task '{value}'", where=flag, do=did_you_mean(value, self.known()))
+
+
+class DataName(click.ParamType):
+    """Data: an embedded set, a file, a folder, or hf:name."""
+
+    name = "data"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from compress.data.reading.names import list_embedded_names
+
+        found = [CompletionItem(name) for name in list_embedded_names() if incomplete and name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+    def check(self, value: str, flag: str) -> None:
+        """Raises UserError for a path where nothing is."""
+        from compress.data.reading.names import require_there
+
+        require_there(value)
+
+
+class InputFile(click.Path):
+    """A file to read; - is standard input."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def check(self, value: Path, flag: str) -> None:
+        """Raises UserError where there is no such file."""
+        from compress.data.reading.names import make_missing_error
+
+        if str(value) != "-" and not value.exists():
+            raise make_missing_error(value)
+
+
 class RecipeName(click.ParamType):
     """A shipped recipe's name, or the path of a recipe file."""
 
     name = "recipe"
+
+    def check(self, value: str, flag: str) -> None:
+        """Raises UserError where there is no such recipe."""
+        from compress.recipe.library import find_recipe
+
+        find_recipe(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from compress.recipe.library import is_path, names
@@ -53,6 +117,30 @@ class ModelName(click.ParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="dir")]
+
+    def check(self, value: str, flag: str) -> None:
+        """Raises UserError for a path where nothing is."""
+        from compress.modelfolder.resolve import require_there
+
+        require_there(value)
+
+
+class RunOrModel(ModelName):
+    """A run of the store or a model: only the store says whether it is there."""
+
+    def check(self, value: str, flag: str) -> None:
+        """Nothing is wrong with it yet."""
+
+
+class HubName(click.ParamType):
+    """A repository of the Hugging Face Hub to write to: `hf:org/name`."""
+
+    name = "hf:org/name"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from compress.modelfolder.push import parse_repository
+
+        return parse_repository(str(value))
 
 
 class Milliseconds(click.ParamType):
@@ -94,6 +182,17 @@ class TeacherName(ModelName):
         recipes = [CompletionItem(name) for name in names() if incomplete and name.startswith(incomplete)]
         return recipes or super().shell_complete(ctx, param, incomplete)
 
+    def check(self, value: str, flag: str) -> None:
+        """Raises UserError for a name that is neither a recipe nor a path where something is."""
+        from compress.modelfolder.resolve import require_teacher
+
+        require_teacher(value)
+
+
+def list_tasks() -> list[str]:
+    """The kinds of tasks, as --task names them."""
+    return [kind.replace("_", "-") for kind in registry.parts("compress.data.tasks")]
+
 
 _OVERRIDES = (
     click.option(
@@ -101,7 +200,8 @@ _OVERRIDES = (
         "set_",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Set a value of the recipe, e.g. stages.0.training.epochs=1; repeatable.",
+        help="Set a value of the recipe, e.g. stages.0.training.epochs=1; repeatable. Stages count from 0, as in "
+        "--dry-run and progress; their names work too: stages.1-distill, or stages.distill where it is the only one.",
     ),
     click.option("--seed", type=int, help="Random seed of data order, masking and new weights."),
 )
@@ -136,25 +236,45 @@ def _runtime(choices: Sequence[str], more: str) -> Any:
     return click.option("--runtime", type=click.Choice(choices), help=f"{text}{more}. {usual}")
 
 
+_PRINT_RECIPE = click.option(
+    "--print-recipe",
+    is_flag=True,
+    help="Print the recipe with all flags applied as YAML, to save and edit; run nothing. With --dry-run: below "
+    "the plan.",
+)
+
 GROUPS: Mapping[str, tuple[Any, ...]] = {
     "recipe": (
         click.option("--recipe", type=RecipeName(), help="A recipe's name, or the path of your own recipe file."),
         *_OVERRIDES,
+        _PRINT_RECIPE,
     ),
+    "print_recipe": (_PRINT_RECIPE,),
     "overrides": _OVERRIDES,
     "corpus": (
-        click.option("--corpus", metavar="TEXT", help="Plain text: a file or folder, a built-in corpus, or hf:name."),
+        click.option(
+            "--corpus",
+            type=DataName(),
+            metavar="TEXT",
+            help="Plain text: a file or folder, a built-in corpus, or hf:name.",
+        ),
     ),
     "data": (
         click.option(
             "--data",
+            type=DataName(),
             metavar="DATA",
             help="Dataset: a built-in one, a file or folder (jsonl, csv, parquet, arrow), or hf:name.",
         ),
         click.option("--text-column", metavar="NAME", help="Column of the text (default: inferred)."),
         click.option("--text-pair-column", metavar="NAME", help="Column of the second text of a pair."),
         click.option("--label-column", metavar="NAME", help="Column of the label (default: inferred)."),
-        click.option("--task", metavar="KIND", help="Task of the data, e.g. regression (default: inferred)."),
+        click.option(
+            "--task",
+            type=TaskName(list_tasks),
+            metavar="KIND",
+            help=f"Task of the data (default: inferred). Values: {', '.join(list_tasks())}.",
+        ),
         click.option(
             "--bad-tags",
             type=click.Choice(["refuse", "repair"]),
@@ -214,7 +334,16 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
     "output": (
         click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder."),
         click.option("--resume", is_flag=True, help="Resume the run in the output folder."),
-        click.option("--dry-run", is_flag=True, help="Print the resolved recipe, the sizes and the plan; run nothing."),
+        click.option("--dry-run", is_flag=True, help="Print the data's sizes and the plan of each stage; run nothing."),
+    ),
+    "push": (
+        click.option(
+            "--push",
+            type=HubName(),
+            metavar="hf:ORG/NAME",
+            help="Also upload the model folder to this repository of the Hugging Face Hub.",
+        ),
+        click.option("--push-private", is_flag=True, help="--push: create the repository as a private one."),
     ),
     "store": (
         click.option(
@@ -272,6 +401,9 @@ def shared(*groups: str) -> Callable[[Function], Function]:
             if "output" not in groups and ranks().world > 1:
                 do = "run it without torchrun"
                 raise UserError("this command does not support several processes", where="torchrun", do=do)
+            context = click.get_current_context(silent=True)
+            if context is not None:
+                check_values(context.command, values)
             own = {name: values.pop(name) for name in list(values) if name not in names}
             return function(*args, options=run_options(values), **own)
 
@@ -291,6 +423,10 @@ def run_options(values: Mapping[str, Any]) -> RunOptions:
     plain = {name: values[name] for name in _PLAIN if values.get(name) is not None}
     if "device" in plain:
         plain["device"] = resolve_device(plain["device"], values.get("threads"))
+    if plain.get("push_private") and "push" not in plain:
+        from compress.errors import UserError
+
+        raise UserError("has no effect without --push", where="--push-private", do="add --push hf:org/name")
     return RunOptions(overrides=tuple(_overrides(values)), debug=debug, **plain)
 
 
@@ -321,10 +457,13 @@ _PLAIN = (
     "output",
     "resume",
     "dry_run",
+    "print_recipe",
     "json",
     "quiet",
     "tracking_uri",
     "experiment",
+    "push",
+    "push_private",
 )
 _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "data": "data.source", "text_column": "data.text_column",

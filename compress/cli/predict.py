@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, ModelName, shared
+from compress.cli.options import Command, InputFile, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=InputFile(),
     metavar="FILE",
     help="File with one text per line, or .jsonl or .csv with a column text (and text_pair); for questions, JSON "
     "objects; - reads stdin.",

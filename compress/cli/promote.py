@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 )
 @split_option("Split of --data to measure on.")
 @click.option("--replace", is_flag=True, help="Move the alias from the version that has it.")
-@click.option("--pyfunc", is_flag=True, help="Register as a pyfunc model, for `mlflow models serve`.")
+@click.option(
+    "--pyfunc/--no-pyfunc",
+    default=None,
+    help="Let `mlflow.pyfunc.load_model` and `mlflow models serve` open the version (default: yes, where the model "
+    "answers a task).",
+)
 @click.option("--dry-run", is_flag=True, help="Check everything and print what would be done; change nothing.")
 @click.option("--experiment", metavar="NAME", help="MLflow experiment for a model without a run in the store.")
 @shared("data", "compute", "runtime", "store")
@@ -50,7 +55,7 @@ def command(
     against: str | None,
     split: str,
     replace: bool,
-    pyfunc: bool,
+    pyfunc: bool | None,
     dry_run: bool,
     experiment: str | None,
 ) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@shared("recipe", "data", "compute", "output", "store", "experiment")
+@shared("recipe", "data", "compute", "output", "push", "store", "experiment")
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Remove layers of MODEL.
@@ -57,7 +57,7 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
     loaded = _resolve(name, model, given, options, console)
     report = run(loaded, options, console, verb=_verb(given), seeds=given["seeds"])
     if report is not None and given["explain"]:
-        for line in explained(loaded.recipe, report):
+        for line in list_reasons(loaded.recipe, report):
             console.result(line)
 
 
@@ -68,17 +68,20 @@ def _verb(given: dict[str, Any]) -> str | None:
 def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOptions, console: Console) -> None:
     """Compare criteria at one or several numbers of layers."""
     from compress import registry
-    from compress.cli._flags import first_stage
+    from compress.cli._flags import first_stage, prints_recipe, require_no_push
     from compress.experiments.criteria import compare_criteria
     from compress.stages.shared.flags import parse_numbers, part_kind
 
     check_comparison(given)
+    require_no_push(options, "a criterion comparison makes several models")
     names = [one.strip() for one in given["criterion"].split(",")]
     kinds = registry.parts(PACKAGE)
     if given["criterion"] != ALL:
         kinds = dict.fromkeys(part_kind(PACKAGE, one, "--criterion", [ALL]) for one in names)
     depths = () if given["keep"] is None else parse_numbers(given["keep"], "--keep", "0,5")
     loaded = _resolve(name, model, {**given, "keep": None, "criterion": None}, options, console)
+    if prints_recipe(loaded, options, console):
+        return
     place = first_stage(loaded.recipe, TABLE.kind)
     compare_criteria(
         loaded, place, depths, given["seeds"] or 1, list(kinds), given["random_subsets"] or 0, _verb(given),
@@ -120,7 +123,7 @@ def _depth(recipe: Recipe, options: RunOptions, console: Console) -> int:
     return planned.depth
 
 
-def explained(recipe: Recipe, report: RunReport) -> list[str]:
+def list_reasons(recipe: Recipe, report: RunReport) -> list[str]:
     """Why each layer was removed, in order, from what the stages wrote."""
     from compress.run import work_folder
     from compress.stages.prune_layers.report import FATE, LAYERS

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from compress.cli._flags import stage_flags
 from compress.cli._verbs import run_stages
 from compress.cli.options import Command, RecipeName, shared
+from compress.stages.shared.flags import RECOVERY, Table
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
     from compress.recipe import LoadedRecipe
+
+
+TABLE = Table(kind="", recipe="", flags=RECOVERY, demo=False)
+"""Flags that every recipe has a meaning for: they change all of its stages that train."""
 
 
 @click.command(cls=Command)
@@ -19,8 +25,14 @@ if TYPE_CHECKING:
 @click.option("--until", metavar="STAGE", help="Last stage to run: its name, kind or number; --resume continues.")
 @click.option("--from", "begin", metavar="STAGE", help="Rerun this stage and those after it; reuse the others.")
 @click.option("--no-cache", is_flag=True, help="Rerun every stage; use no result of earlier runs.")
-@shared("overrides", "model", "teacher", "data", "corpus", "compute", "onnx", "output", "store", "experiment")
-def command(options: RunOptions, name: str, until: str | None, begin: str | None, no_cache: bool) -> None:
+@shared(
+    "overrides", "print_recipe", "model", "teacher", "data", "corpus", "compute", "onnx", "output", "push", "store",
+    "experiment",
+)  # fmt: skip
+@stage_flags(TABLE)
+def command(
+    options: RunOptions, name: str, until: str | None, begin: str | None, no_cache: bool, given: dict[str, Any]
+) -> None:
     """Run all stages of RECIPE in order, and report the cost and gain of each.
 
     \b
@@ -31,6 +43,12 @@ def command(options: RunOptions, name: str, until: str | None, begin: str | None
     Each stage is an MLflow run below one parent run. A stage is reused from an earlier run with the same input, data,
     settings and seed, in any folder; so after a change of the last stage only that stage runs. --model is the
     model that the first stage starts from, and the teacher unless --teacher is given.
+
+    --epochs, --steps, --learning-rate, --batch-size and --temperature change every stage that trains. To change one
+    of them, name it:
+
+    \b
+      compress run tiny-cpu --model FOLDER --data DATA --set stages.distill.training.epochs=2
     """
     import dataclasses
 
@@ -41,7 +59,18 @@ def command(options: RunOptions, name: str, until: str | None, begin: str | None
         why = "--from reuses the stages before it"
         raise UserError("does not work with --from", where="--no-cache", why=why, do="remove one of the two")
     options = dataclasses.replace(options, chain=ChainOptions(until, begin, not no_cache))
-    run_stages(options, lambda: _with_teacher(name, options), None)
+    run_stages(options, lambda: _resolved(name, options, given), None)
+
+
+def _resolved(name: str, options: RunOptions, given: dict[str, Any]) -> LoadedRecipe:
+    """The recipe with all flags. Raises UserError for training flags of a recipe that trains nothing."""
+    from compress.cli._flags import with_edits, without_set
+    from compress.stages.shared.flags import training_edits
+
+    loaded = _with_teacher(name, options)
+    plain = loaded.with_overrides(without_set(loaded.overrides))
+    made = list(training_edits(TABLE, name, plain.rows, given))
+    return loaded.with_overrides(with_edits(loaded.overrides, made)) if made else loaded
 
 
 def _with_teacher(name: str, options: RunOptions) -> LoadedRecipe:

@@ -64,6 +64,11 @@ def command(
     store = resolve_store(tracking_uri)
     console = Console()
     page = find_view(store, view, run, experiment)
+    if page is not None and view == "tradeoffs":
+        from compress.compare.firstpage import renew
+
+        renew(store, page.experiment)  # runs of earlier versions, and of processes that were killed
+        page = find_view(store, view, run, page.experiment)
     if page is None:
         console.note(f"no run in {store.shown} yet; start one with: compress distill --recipe distilbert")
     if store.is_server:

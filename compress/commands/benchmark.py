@@ -10,8 +10,8 @@ from compress.data.tables.random_rows import draw_mixed_rows
 from compress.measure.labelled import model_label, print_measured
 from compress.measure.models import CostPlan, MeasuredModel, Subject, cost_ratios, measure_cost
 from compress.modelfolder.resolve import resolve
-from compress.predict.fastest import fastest, get_requested_runtime, short_rows
-from compress.predict.predictor import Predictor, build_fixed_batch
+from compress.predict.fastest import fastest_for_shape, get_requested_runtime
+from compress.predict.predictor import Predictor
 from compress.stages.shared.timing import choose_length
 
 
@@ -32,7 +32,7 @@ def benchmark(
     ]
     length = choose_length(zip(models, (p.max_length for p in predictors), strict=True), length)
     if options.runtime == "auto":
-        predictors = [_fastest(p, batch, length, console) for p in predictors]
+        predictors = [fastest_for_shape(p, model_label(p.folder), batch, length, console) for p in predictors]
     console.note(f"timing {', '.join(model_label(f) for f in folders)}, {length} tokens")
     samples = [draw_mixed_rows(p.config.vocabulary, length) for p in predictors]
     plan = CostPlan(batch=batch, length=length, repeats=repeats)
@@ -46,10 +46,3 @@ def benchmark(
         )
     print_measured(console, measured)
     return measured
-
-
-def _fastest(predictor: Predictor, batch: int, length: int, console: Console) -> Predictor:
-    """In the runtime that answers sequences of this length soonest."""
-    console.note(f"timing each runtime with {model_label(predictor.folder)}")
-    timed = build_fixed_batch(predictor.config, batch, length)
-    return fastest(predictor, short_rows(predictor), [timed], f"{batch} x {length} tokens", console)

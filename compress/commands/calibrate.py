@@ -11,6 +11,7 @@ from compress.errors import UserError
 from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import model_name, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.predict.predictor import Predictor
@@ -30,6 +31,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     """
     output = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
+    repository = HubRepository.requested(options)
     folder = resolve(model)
     info = modelfolder.inspect(folder)
     carried = sentence_files(folder, info.config)
@@ -82,7 +84,8 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     atomic.write_text(plot, chart(title, {folder.name: found}, scaled=folder.name))
     console.result(f"wrote {output}; predictions are unchanged; only the probabilities change")
     console.result(f"plot     {plot}")
-    console.document({"folder": str(output), "plot": str(plot), "fitted_on": split, **told})
+    document = {"folder": str(output), "plot": str(plot), "fitted_on": split, **told}
+    push_and_print(console, document, output, repository)
     return temperature
 
 

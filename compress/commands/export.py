@@ -23,6 +23,7 @@ from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.family import QUANTIZED, choose
 from compress.modelfolder.folder import LoadedModel, Parent
+from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import model_name, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
@@ -67,6 +68,7 @@ def export_folder(
     """
     target = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
+    repository = HubRepository.requested(options)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
     chosen = choose_head(loaded, head)
@@ -91,7 +93,9 @@ def export_folder(
     console.result(f"wrote {target / FILE}, {len(written.content) / 1e6:.1f} MB")
     if openvino:
         console.result(f"wrote {target / OPENVINO[0]}")
-    console.document({"folder": str(target), **written.record, "bytes": len(written.content)})
+    push_and_print(
+        console, {"folder": str(target), **written.record, "bytes": len(written.content)}, target, repository
+    )
     return written.check
 
 
@@ -103,6 +107,7 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
     """
     target = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
+    repository = HubRepository.requested(options)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
     _, objections = choose(loaded.config, loaded.heads, loaded.family)
@@ -125,7 +130,7 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
         reads=read_max_length(folder),
     )
     console.result(f"wrote {target}; transformers loads it as {kind}")
-    console.document({"folder": str(target), "class": kind, "check": checked})
+    push_and_print(console, {"folder": str(target), "class": kind, "check": checked}, target, repository)
 
 
 def _stock_checked(

@@ -12,6 +12,7 @@ from compress.encoder.reshape.extend import extend, extend_config
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta, Parent
+from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import model_name, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.run.folder import new_output
@@ -28,6 +29,7 @@ def extend_folder(
     Raises UserError for what `extend_config` refuses, and when there is no output or it exists already.
     """
     console = Console(quiet=options.quiet, json=options.json)
+    repository = HubRepository.requested(options)
     folder = resolve(name)
     old = modelfolder.inspect(folder)
     config = extend_config(old.config, max_positions, window, global_tokens)
@@ -57,15 +59,14 @@ def extend_folder(
         console.note(
             "the weights are not trained for the new positions or the window yet: train the model on long texts"
         )
-    console.document(
-        {
-            "folder": None if options.dry_run else str(options.output),
-            "max_positions": {"before": old.config.max_positions, "after": config.max_positions},
-            "windows": config.windows,
-            "global_tokens": config.global_tokens,
-            "new_parameters": config.count_parameters() - old.config.count_parameters(),
-        }
-    )
+    document = {
+        "folder": None if options.dry_run else str(options.output),
+        "max_positions": {"before": old.config.max_positions, "after": config.max_positions},
+        "windows": config.windows,
+        "global_tokens": config.global_tokens,
+        "new_parameters": config.count_parameters() - old.config.count_parameters(),
+    }
+    push_and_print(console, document, options.output, repository)
     return config
 
 

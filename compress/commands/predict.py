@@ -15,8 +15,8 @@ import click
 
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.data.reading import text_files
 from compress.data.reading.files import SUFFIXES
-from compress.data.reading.text_files import read_csv
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.resolve import resolve
@@ -79,7 +79,7 @@ def predict_texts(
             else:
                 click.echo(answer.line(one.text))
 
-    _in_chunks(source, answer, "predict", len(given) if file is None else _count(file), options)
+    _in_chunks(source, answer, "predict", file or len(given), options)
 
 
 def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: RunOptions) -> None:
@@ -102,18 +102,22 @@ def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: Ru
             else:
                 click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200))
 
-    _in_chunks(source, embed, "embed", len(given) if file is None else _count(file), options)
+    _in_chunks(source, embed, "embed", file or len(given), options)
 
 
 def _in_chunks(
     source: Iterator[PredictionInput],
     work: Callable[[Sequence[PredictionInput], Callable[[int], None]], None],
     label: str,
-    total: int | None,
+    rows: int | Path,
     options: RunOptions,
 ) -> None:
-    """Give `work` the rows of `source`, AT_ONCE at a time, and show progress, but not between answers on a terminal."""
+    """Give `work` the rows of `source`, AT_ONCE at a time, and show progress, but not between answers on a terminal.
+
+    rows: how many, or the file that holds them, which is only counted where progress is shown.
+    """
     console = Console(quiet=options.quiet or sys.stdout.isatty(), json=options.json)
+    total = rows if isinstance(rows, int) else _count(rows) if console.shows_progress else None
     done = 0
     with console.slow_progress(label, total, "rows") as progress:
         while chunk := list(islice(source, AT_ONCE)):
@@ -199,7 +203,7 @@ def _table(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         if not file.stat().st_size:
             return
-        frame = read_csv(file, [])
+        frame = text_files.read_csv(file, [])
     except OSError as error:
         raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
     for number, cells in enumerate(zip(*frame.columns.values(), strict=True), 1):
@@ -242,7 +246,8 @@ def _lines(file: Path) -> Iterator[str]:
             stream = sys.stdin.buffer if str(file) == "-" else stack.enter_context(open(file, "rb"))
         except OSError as error:
             raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b""), 1):
+            text_files.require_short_line(line, f"{file}:{number}", "text")
             try:
                 yield line.decode().rstrip("\r\n")
             except UnicodeDecodeError as error:

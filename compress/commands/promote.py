@@ -14,15 +14,14 @@ from compress.contracts import FAKE, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import model_label, resolve
 from compress.modelfolder.sentence_files import identity
 from compress.predict.service import columns_of
 from compress.report.rows import title
 from compress.tracking import experiment, registering, resolve_store
-from compress.tracking.pyfunc import write_pyfunc
+from compress.tracking.pyfunc import write_loader
 from evaluation.cost.device import describe
 
-PYFUNC = "pyfunc"
 BOOTSTRAP = 1000
 
 
@@ -64,7 +63,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Judged:
+class CheckedModel:
     """A model with its figures at the gates. name: as the command line says it."""
 
     name: str
@@ -74,11 +73,11 @@ class Judged:
     figures: Sequence[Figure]
 
     @property
-    def missed(self) -> list[Figure]:
+    def failing(self) -> list[Figure]:
         return [f for f in self.figures if not f.met]
 
     def sentence(self) -> str:
-        return f"{self.name}: {'; '.join(f.sentence() for f in (*self.missed, *(f for f in self.figures if f.met)))}"
+        return f"{self.name}: {'; '.join(f.sentence() for f in (*self.failing, *(f for f in self.figures if f.met)))}"
 
 
 def promote(
@@ -91,7 +90,7 @@ def promote(
     against: str | None = None,
     split: str = "test",
     replace: bool = False,
-    pyfunc: bool = False,
+    pyfunc: bool | None = None,
 ) -> registering.Version | None:
     """Give `alias` to the one of `models` that meets the gates, of several to the best by its main metric.
 
@@ -103,21 +102,21 @@ def promote(
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
     fresh = any(o.path == "data.source" for o in options.overrides)
-    judged = [_judge(model, gates, against, split, options, fresh) for model in models]
+    judged = [_check_gates(model, gates, against, split, options, fresh) for model in models]
     chosen = _choose(judged, gates)
     if chosen.figures:
         console.result(f"gates passed by {chosen.sentence()}")
     name = registering.format_registered_name(name or _usual_name(chosen))
     store = resolve_store(options.tracking_uri)
     fingerprint = identity(chosen.folder)
-    flavour = PYFUNC if pyfunc else ""
     held = registering.holder(store, name, alias)
     told = {"name": name, "alias": alias, "model": str(chosen.folder), "fingerprint": fingerprint}
-    if held is not None and (held.fingerprint, held.flavour) == (fingerprint, flavour):
+    same = held is not None and held.fingerprint == fingerprint
+    if held is not None and same and (held.flavour or pyfunc is False):
         console.result(f"{chosen.name} is already version {held.number} of '{name}' with alias {alias}")
         console.document({**told, "version": held.number, "changed": False})
         return held
-    if held is not None and not replace:
+    if held is not None and not same and not replace:
         raise UserError(
             f"version {held.number} of '{name}' already has this alias",
             where=f"--as {alias}",
@@ -125,28 +124,40 @@ def promote(
             do="add --replace to move it, or choose another alias or --name",
             code=ExitCode.REFUSED,
         )
-    moved = f", instead of version {held.number}" if held is not None else ""
+    moved = f", instead of version {held.number}" if held is not None and not same else ""
     if options.dry_run:
         console.result(f"would register {chosen.name} as '{name}' with alias {alias}{moved}")
         console.document({**told, "version": None, "changed": False})
         return None
     with tempfile.TemporaryDirectory() as scratch:
-        files = chosen.folder
-        if pyfunc:
-            files = write_pyfunc(chosen.folder, Path(scratch) / chosen.folder.name, columns_of(chosen.folder))
-        candidate = _candidate(chosen, files, fingerprint, flavour)
+        loader = None if pyfunc is False else _loader(chosen.folder, Path(scratch), console, required=pyfunc is True)
+        candidate = _candidate(chosen, loader, fingerprint)
         version = registering.promote(store, name, alias, candidate, experiment(options), console.warn)
     console.result(f"{chosen.name} is version {version.number} of '{name}' with alias {alias}{moved}")
     named = f"MLFLOW_TRACKING_URI={store.shown} "
     there = "" if options.tracking_uri is None else named
     console.result(f"use it   {there}compress predict models:/{name}@{alias} --file texts.txt --json")
-    if pyfunc:
+    if version.flavour:
+        console.result(f"load it  mlflow.pyfunc.load_model('models:/{name}@{alias}')")
         console.result(f"serve it {named}mlflow models serve -m models:/{name}@{alias} --env-manager local")
     console.document({**told, "version": version.number, "changed": True})
     return version
 
 
-def _judge(model: str, gates: Gates, against: str | None, split: str, options: RunOptions, fresh: bool) -> Judged:
+def _loader(folder: Path, scratch: Path, console: Console, *, required: bool) -> Path | None:
+    """The files by which MLflow loads the model; None, with a note, for one that no service answers with."""
+    try:
+        return write_loader(scratch / "loader", folder, columns_of(folder))
+    except UserError as error:
+        if required:
+            raise
+        console.note(f"mlflow.pyfunc will not load this version: {error.line()}")
+        return None
+
+
+def _check_gates(
+    model: str, gates: Gates, against: str | None, split: str, options: RunOptions, fresh: bool
+) -> CheckedModel:
     folder = resolve(model, options.tracking_uri)
     meta = modelfolder.inspect(folder).meta
     measured = meta.measurement
@@ -155,7 +166,7 @@ def _judge(model: str, gates: Gates, against: str | None, split: str, options: R
         parent = None if against is None else str(resolve(against, options.tracking_uri))
         found = evaluate(str(folder), parent, split, BOOTSTRAP, plain)[-1].measurement
         measured = meta.with_measurement(found).measurement
-    return Judged(model, folder, meta, measured, _figures(model, folder, gates, measured, fresh))
+    return CheckedModel(model, folder, meta, measured, _figures(model, folder, gates, measured, fresh))
 
 
 def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote | None, fresh: bool) -> list[Figure]:
@@ -202,9 +213,9 @@ def _unknown(model: str, flag: str, what: str, do: str) -> UserError:
     return UserError(f"{what} has not been measured", where=f"{flag}, {model}", do=f"measure it: add {do}")
 
 
-def _choose(judged: Sequence[Judged], gates: Gates) -> Judged:
+def _choose(judged: Sequence[CheckedModel], gates: Gates) -> CheckedModel:
     """The best of those that meet all gates."""
-    able = [j for j in judged if not j.missed]
+    able = [j for j in judged if not j.failing]
     if not able:
         nearest = min(judged, key=lambda j: sum(f.excess for f in j.figures))
         what = (
@@ -223,7 +234,7 @@ def _choose(judged: Sequence[Judged], gates: Gates) -> Judged:
     return max(able, key=lambda j: (_quality(j.measured), -modelfolder.inspect(j.folder).disk_mb))
 
 
-def _ground(judged: Judged) -> tuple[str, str] | None:
+def _ground(judged: CheckedModel) -> tuple[str, str] | None:
     context = judged.measured.context if judged.measured else {}
     metric = _metric(judged.measured)
     return (context["dataset_digest"], metric) if "dataset_digest" in context and metric else None
@@ -244,15 +255,14 @@ def _metric(measured: MeasurementNote | None) -> str:
     return measured.context.get("metric") or (compared[0] if len(set(compared)) == 1 else "")
 
 
-def _usual_name(chosen: Judged) -> str:
+def _usual_name(chosen: CheckedModel) -> str:
     """What the model is for: the data that it was trained on; else the folder's name."""
     if chosen.meta.data is not None and chosen.meta.data.name:
         return Path(chosen.meta.data.name.rpartition(":")[2]).stem
-    folder = chosen.folder.resolve()
-    return folder.parent.name if folder.name in ("model", "student") else folder.name
+    return model_label(chosen.folder)
 
 
-def _candidate(chosen: Judged, files: Path, fingerprint: str, flavour: str) -> registering.Candidate:
+def _candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str) -> registering.Candidate:
     measured = chosen.measured
     context = measured.context if measured else {}
     dataset = (
@@ -266,24 +276,13 @@ def _candidate(chosen: Judged, files: Path, fingerprint: str, flavour: str) -> r
         facts["compress.gates"] = "; ".join(f.sentence() for f in chosen.figures)
     return registering.Candidate(
         folder=chosen.folder,
-        files=files,
+        loader=loader,
         fingerprint=fingerprint,
-        flavour=flavour,
         method=chosen.meta.method or "model",
         figures=values,
         dataset=dataset,
-        card=_card(chosen.folder),
         facts=facts,
     )
-
-
-def _card(folder: Path) -> str:
-    """The model card without the head that model hubs read."""
-    file = folder / "README.md"
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    if text.startswith("---\n"):
-        text = text.partition("\n---\n")[2]
-    return text.strip()
 
 
 def _told_of(held: registering.Version) -> str:

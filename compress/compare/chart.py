@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from compress.compare.frontier import DOMINATED, ON, OPEN, UNJUDGED, Judged
+from compress.compare.frontier import DOMINATED, ON, OPEN, UNRANKED, RankedRow
 from compress.compare.rows import LATENCY, SIZE
 from compress.compare.table import quality_cell
 from compress.errors import columns, printable
@@ -35,12 +35,12 @@ class Shape:
 WIDE, NARROW = Shape("wide", 860, 460, 6, 20.0, 28), Shape("narrow", 350, 360, 3, 13.0, 18)
 
 
-def drawable(judged: Sequence[Judged]) -> list[Judged]:
+def drawable(judged: Sequence[RankedRow]) -> list[RankedRow]:
     """Those with quality, latency and size."""
     return [j for j in judged if not j.row.missing]
 
 
-def methods(judged: Sequence[Judged]) -> dict[str, str]:
+def methods(judged: Sequence[RankedRow]) -> dict[str, str]:
     """Method → its colour, the same in every drawing; the most frequent ones have one of their own."""
     counts: dict[str, int] = {}
     for j in judged:
@@ -49,14 +49,14 @@ def methods(judged: Sequence[Judged]) -> dict[str, str]:
     return {name: COLOURS[i] if i < len(COLOURS) else "#767676" for i, name in enumerate(order)}
 
 
-def method(j: Judged) -> str:
+def method(j: RankedRow) -> str:
     """What made the model; teachers and controls are told apart."""
     role = j.row.facts.get("role", "").partition("-")[0]
     return role if role in ("teacher", "control") else j.row.facts.get("method") or role or "model"
 
 
 def trade_off(
-    judged: Sequence[Judged], anchors: Sequence[str], shape: Shape, colours: dict[str, str], heaviest: float
+    judged: Sequence[RankedRow], anchors: Sequence[str], shape: Shape, colours: dict[str, str], heaviest: float
 ) -> str:
     """One drawing of rows that `drawable` gave. anchors: for each, the id of its line in the table.
 
@@ -116,7 +116,7 @@ def trade_off(
     return "\n".join([*out, *labels, "</svg>"])
 
 
-def spoken(j: Judged) -> str:
+def spoken(j: RankedRow) -> str:
     """A row in one sentence: its recipe and its figures."""
     row = j.row
     recipe = ", ".join(
@@ -128,7 +128,7 @@ def spoken(j: Judged) -> str:
         ON: "on the Pareto frontier",
         OPEN: f"possibly dominated by {j.by}",
         DOMINATED: f"dominated by {j.by}",
-        UNJUDGED: "not ranked",
+        UNRANKED: "not ranked",
     }
     figures = f"{quality_cell(row)}, {row.values[LATENCY]:.2f} ms, {row.values[SIZE]:.2f} MB"
     return printable(f"{row.name}: {figures}; {places.get(j.place, j.place)}" + (f"; {recipe}" if recipe else ""), 400)

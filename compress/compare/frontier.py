@@ -10,13 +10,13 @@ from compress.compare.rows import CONDITIONS, Row
 from compress.errors import ExitCode, UserError, printable
 from evaluation.frontier import TOLERANCE, frontier
 
-ON, OPEN, DOMINATED, UNJUDGED = "on it", "undecided", "dominated", "not judged"
+ON, OPEN, DOMINATED, UNRANKED = "on it", "undecided", "dominated", "not ranked"
 """Places. OPEN: another has figures that are no worse, but the interval of quality does not settle it."""
 SHOWN = 6  # names in a note
 
 
 @dataclass(frozen=True)
-class Judged:
+class RankedRow:
     """A row with its place. by: the name of a row that dominates it, or might.  paired: the paired interval says so."""
 
     row: Row
@@ -25,7 +25,7 @@ class Judged:
     paired: bool = False
 
 
-def judge(rows: Sequence[Row]) -> tuple[list[Judged], list[str]]:
+def rank_rows(rows: Sequence[Row]) -> tuple[list[RankedRow], list[str]]:
     """Every row with its place, in their order, and what must be said beside the table."""
     able = [(row, c) for row in rows if (c := row.candidate) is not None]
     verdicts = frontier([c for _, c in able])
@@ -33,10 +33,10 @@ def judge(rows: Sequence[Row]) -> tuple[list[Judged], list[str]]:
     for (row, _), verdict in zip(able, verdicts, strict=True):
         other = verdict.rival if verdict.by is None else verdict.by
         place = DOMINATED if verdict.by is not None else OPEN if other is not None else ON
-        found[id(row)] = Judged(row, place, None if other is None else able[other][0].name, verdict.paired)
+        found[id(row)] = RankedRow(row, place, None if other is None else able[other][0].name, verdict.paired)
         if verdict.unpaired or (place == DOMINATED and not verdict.paired):
             single.append(row.name)
-    judged = [found.get(id(row), Judged(row, UNJUDGED)) for row in rows]
+    judged = [found.get(id(row), RankedRow(row, UNRANKED)) for row in rows]
     return judged, _notes(rows, [row for row, _ in able], single)
 
 

@@ -23,7 +23,7 @@ FROM_SERVER = 40  # files fetched from a server before the table is shown: each 
 
 
 @dataclass(frozen=True)
-class Gathered:
+class ComparedRows:
     """What is compared. measured: name of a row → the model that was measured for it."""
 
     rows: Sequence[Row]
@@ -43,7 +43,8 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     Raises UserError for an unknown or deleted run and an unknown experiment.
     """
     listed, notes = reader.list_runs(), []
-    chosen = [_meant(reader, listed, name) for name in names]
+    chosen = {run.run_id: run for run in (_meant(reader, listed, name) for name in names)}
+    named = frozenset(chosen)
     if experiment is None and not names:
         newest = next((run for run in listed if not run.deleted), None)
         if newest is None:
@@ -52,20 +53,18 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
         experiment = newest.experiment
         notes.append(f"no runs were named: showing experiment {experiment}, which has the newest run")
     if experiment is not None:
-        chosen += in_experiment(listed, experiment)
-    chosen = list({run.run_id: run for run in chosen}.values())
-    named_ones = len(names)
-    found = reader.runs(chosen)
-    gone = {run.run_id for run in chosen} - {run.run_id for run in found}
+        chosen |= {run.run_id: run for run in in_experiment(listed, experiment) if run.run_id not in named}
+    found = reader.runs(list(chosen.values()))
+    gone = chosen.keys() - {run.run_id for run in found}
     if gone:
-        notes.append(f"{counted(len(gone))} deleted while the store was read")
-    told = [run for place, run in enumerate(found) if place < named_ones or _tells(run)]
+        notes.append(f"{format_run_count(len(gone))} deleted while the store was read")
+    told = [run for run in found if run.run_id in named or holds_model(run)]
     if experiment is not None and len(told) < len(found):
-        notes.append(f"not shown: {counted(len(found) - len(told))} of {experiment} that measured no model")
-    twice = _twice({run.run_id for run in told[:named_ones]}, told)
+        notes.append(f"not shown: {format_run_count(len(found) - len(told))} of {experiment} that measured no model")
+    twice = _twice(named, told)
     if twice:
         told = [run for run in told if run.run_id not in twice]
-        notes.append(f"not shown: {counted(len(twice))} of a last stage; the run above has the same figures")
+        notes.append(f"not shown: {format_run_count(len(twice))} of a last stage; the run above has the same figures")
     if not told:
         raise UserError(
             "no run of this experiment measured a model",
@@ -73,7 +72,7 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
             do="name another experiment",
         )
     shown = unique([run.name for run in told], [run.run_id for run in told])
-    figures = _resampled(reader, told, notes)
+    figures = read_resampled(reader, told, notes)
     return [of_run(run, name, figures.get(run.run_id)) for run, name in zip(told, shown, strict=True)], notes
 
 
@@ -90,8 +89,8 @@ def _meant(reader: Reader, listed: Sequence[ListedRun], name: str) -> ListedRun:
     return find_listed_run(listed, name, reader.store.shown)
 
 
-def _tells(run: StoredRun) -> bool:
-    """Whether it says anything of a model."""
+def holds_model(run: StoredRun) -> bool:
+    """Whether a run has figures of a model."""
     if run.tags.get("compress.role") in ROLES:
         return False
     return bool(_figures(run))
@@ -112,7 +111,7 @@ def _figures(run: StoredRun) -> dict[str, float]:
     return {key: value for key, value in run.metrics.items() if key.startswith(MEASURED)}
 
 
-def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> dict[str, ResampledMetric]:
+def read_resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> dict[str, ResampledMetric]:
     """Run id → its quality on resamples, of those that left it; whose files are gone is said."""
     left = [(run, run.tags["compress.resampled"]) for run in runs if "compress.resampled" in run.tags]
     remote = [pair for pair in left if local_artifacts(pair[0].artifacts) is None]
@@ -132,7 +131,7 @@ def _resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) -> d
     if lost:
         where = lost[0].artifacts
         notes.append(
-            f"the artifacts of {counted(len(lost))} are missing, e.g. of {lost[0].name}: {where}; "
+            f"the artifacts of {format_run_count(len(lost))} are missing, e.g. of {lost[0].name}: {where}; "
             "if the files were moved, run `compress runs relocate`"
         )
     return found
@@ -148,7 +147,7 @@ def models_of(measured: Sequence[MeasuredModel]) -> Iterator[Row]:
         info = modelfolder.inspect(m.subject.folder)
         facts = {"role": m.subject.role, "folder": str(m.subject.folder), "student.layers": str(info.config.depth)}
         facts["student.hidden"] = str(info.config.hidden)
-        facts["fingerprint"] = modelfolder.fingerprint(m.subject.folder)
+        facts["fingerprint"] = m.subject.fingerprint
         if info.meta.method:
             facts["method"] = info.meta.method
         yield Row(name, m.measurement.values, m.measurement.context, facts, None, m.resampled)
@@ -163,7 +162,7 @@ def one_row_each(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     """
     kept: dict[object, Row] = {}
     for row in rows:
-        model = row.facts.get("fingerprint") or row.facts.get("compress.fingerprint")
+        model = row.facts.get("fingerprint")
         if model is None and row.facts.get("role") == "teacher":
             model = f"{row.values.get(SIZE)} MB, {row.quality}"
         kept.setdefault((model, row.data) if model else id(row), row)
@@ -173,6 +172,6 @@ def one_row_each(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     return [row for row in rows if id(row) in chosen], notes
 
 
-def counted(runs: int) -> str:
+def format_run_count(runs: int) -> str:
     """`1 run`, `1,234 runs`."""
     return f"{runs:,} run{'' if runs == 1 else 's'}"

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from compress.compare import chart, table
-from compress.compare.frontier import ON, Judged, in_words
+from compress.compare.frontier import ON, RankedRow, in_words
 from compress.compare.query import NAME, PARETO, less_is_better
 from compress.compare.rows import MISSING, SIZE
 from compress.errors import printable, without_folders
@@ -40,7 +40,7 @@ class Detail:
 
 
 def page(
-    title: str, judged: Sequence[Judged], keys: Sequence[str], notes: Sequence[str], details: Sequence[Detail]
+    title: str, judged: Sequence[RankedRow], keys: Sequence[str], notes: Sequence[str], details: Sequence[Detail]
 ) -> str:
     """The whole page. keys: the columns of its table.  details: in their order, of some of the rows."""
     script = (HERE / "page.js").read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def page(
 """
 
 
-def _charts(judged: Sequence[Judged], anchors: Sequence[str]) -> str:
+def _charts(judged: Sequence[RankedRow], anchors: Sequence[str]) -> str:
     """A drawing for each group of rows that may be compared: the same data and the same conditions."""
     able = {id(j) for j in chart.drawable(judged)}
     groups: dict[tuple, list[int]] = {}
@@ -115,7 +115,7 @@ def _charts(judged: Sequence[Judged], anchors: Sequence[str]) -> str:
     return f'<ul class="legend">{legend}</ul>{"".join(out)}{told}{more}'
 
 
-def _table(judged: Sequence[Judged], anchors: Sequence[str], keys: Sequence[str]) -> str:
+def _table(judged: Sequence[RankedRow], anchors: Sequence[str], keys: Sequence[str]) -> str:
     names = table.heads(keys, [j.row for j in judged])
     heads, numeric = [], []
     for key, name in zip(keys, names, strict=True):

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.compare.frontier import ON, OPEN, Judged
-from compress.compare.gather import Gathered
+from compress.compare.frontier import ON, OPEN, RankedRow
+from compress.compare.gather import ComparedRows
 from compress.compare.page import Detail, Picture, page
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.report.slice_table import slices_from_json
 from compress.storage import atomic
 from compress.tracking import open_requested_run
 from compress.tracking.reading import Reader, StoredRun
-from evaluation.quality.slices import Slice
 
 if TYPE_CHECKING:
     from compress.measure.models import MeasuredModel
@@ -33,7 +33,7 @@ PICTURES = (
 
 
 def page_of(
-    judged: Sequence[Judged], keys: Sequence[str], notes: Sequence[str], gathered: Gathered, reader: Reader
+    judged: Sequence[RankedRow], keys: Sequence[str], notes: Sequence[str], gathered: ComparedRows, reader: Reader
 ) -> str:
     """The page of these rows, with what their runs left and what was measured now."""
     order = sorted(judged, key=lambda j: (j.place != ON, j.place != OPEN))[:DETAILED]
@@ -51,13 +51,13 @@ def page_of(
     return page(_title(judged, gathered), judged, keys, notes, details)
 
 
-def _title(judged: Sequence[Judged], gathered: Gathered) -> str:
+def _title(judged: Sequence[RankedRow], gathered: ComparedRows) -> str:
     names = {j.row.facts["experiment"] for j in judged if "experiment" in j.row.facts}
     what = f", experiment {next(iter(names))}" if len(names) == 1 and not gathered.measured else ""
     return f"{len(judged):,} model{'s' * (len(judged) != 1)} compared{what}"
 
 
-def _below(order: Sequence[Judged], reader: Reader) -> Mapping[str, list[StoredRun]]:
+def _below(order: Sequence[RankedRow], reader: Reader) -> Mapping[str, list[StoredRun]]:
     """Run id → the runs below it: stages leave their pictures there."""
     found: dict[str, list[StoredRun]] = {}
     for run in reader.children([j.row.run.run_id for j in order if j.row.run is not None]):
@@ -88,7 +88,7 @@ def _of_run(name: str, run: StoredRun, children: Sequence[StoredRun], reader: Re
             if text is not None and len(text) <= LARGEST_PICTURE:
                 pictures.append((kind, Picture(PICTURES[kind][1] + (f", {one.name}" if place else ""), text)))
     pictures.sort(key=lambda pair: pair[0])
-    metric, slices = _slices(reader.text(run, "slices.json"))
+    metric, slices = slices_from_json(reader.text(run, "slices.json"))
     return Detail(name, [p for _, p in pictures], _churn(reader.text(run, "churn.json")), slices, metric)
 
 
@@ -100,14 +100,6 @@ def _churn(text: str | None) -> tuple[list[str], list[list[str]]] | None:
     except (ValueError, KeyError, TypeError):
         return None
     return (columns, rows) if rows and all(len(row) == len(columns) for row in rows) else None
-
-
-def _slices(text: str | None) -> tuple[str, list[Slice]]:
-    try:
-        said = json.loads(text or "")
-        return str(said["metric"]), [Slice.from_json(one) for one in said["slices"]]
-    except (ValueError, KeyError, TypeError):
-        return "", []
 
 
 def log(

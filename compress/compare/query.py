@@ -53,7 +53,7 @@ def check_key(key: str, rows: Sequence[Row], flag: str) -> str:
     raise UserError(f"no row has a '{printable(key, 60)}'", where=flag, do=do)
 
 
-def kept(rows: Sequence[Row], filters: Sequence[str]) -> list[Row]:
+def filter_rows(rows: Sequence[Row], filters: Sequence[str]) -> list[Row]:
     """The rows that meet all of the filters; one without the value asked for meets none.
 
     Raises UserError for what is no filter, and when no row is left.

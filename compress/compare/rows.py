@@ -13,14 +13,14 @@ from compress.tracking.reading import StoredRun
 from evaluation.frontier import Candidate
 from evaluation.quality.pairing import ResampledMetric
 
-SIZE, LATENCY = "size/disk_mb", "speed/latency_p50_ms"
+SIZE, LATENCY, SPEEDUP = "size/disk_mb", "speed/latency_p50_ms", "vs_teacher/speedup"
 MISSING = "—"
 CONDITIONS = ("device", "threads", "latency_shape")
 """What two latencies must share before one is called the lower. The runtime is part of the model as it is deployed."""
 RUNTIME, DATA = "runtime", "data"
 _PARAMS = {"latency_shape": "latency.shape"}
 _MEASURED = "measured."
-_TIMED = ("speed/latency", "speed/throughput", "vs_teacher/speedup", "vs_teacher/throughput")
+_TIMED = ("speed/latency", "speed/throughput", SPEEDUP, "vs_teacher/throughput")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Row:
         return Candidate(exact, low, high, size, self.values.get(LATENCY), self.data, self.conditions, figures)
 
 
-def known(values: Mapping[str, float], context: Mapping[str, str]) -> dict[str, float]:
+def drop_busy_speeds(values: Mapping[str, float], context: Mapping[str, str]) -> dict[str, float]:
     """Without the speeds that were measured on a busy machine: earlier versions logged them."""
     busy = context.get("contaminated") == "yes"
     return {k: v for k, v in values.items() if not (busy and k.startswith(_TIMED))}
@@ -114,7 +114,7 @@ def of_run(run: StoredRun, name: str, resampled: ResampledMetric | None) -> Row:
     context = {k.removeprefix(_MEASURED): v for k, v in run.tags.items() if k.startswith(_MEASURED)}
     own = {k.removeprefix("compress."): v for k, v in run.tags.items() if k in _OWN}
     facts = {**run.params, **own, "experiment": run.experiment, "run": run.run_id, "run_name": run.name}
-    values = known({k: float(v) for k, v in run.metrics.items() if math.isfinite(v)}, context)
+    values = drop_busy_speeds({k: float(v) for k, v in run.metrics.items() if math.isfinite(v)}, context)
     return Row(name, values, context, facts, run, resampled)
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compress.compare import table
-from compress.compare.frontier import Judged, judge, require_like
-from compress.compare.gather import Gathered, is_model, models_of, one_row_each, runs_of
-from compress.compare.query import QUALITY, check_key, kept, ordered
+from compress.compare.frontier import RankedRow, rank_rows, require_like
+from compress.compare.gather import ComparedRows, is_model, models_of, one_row_each, runs_of
+from compress.compare.query import QUALITY, check_key, filter_rows, ordered
 from compress.compare.verdict import decide
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import UserError
 from compress.report.rows import markdown
 from compress.storage import atomic
+from compress.tracking import finished
 from compress.tracking.reading import Reader
 from compress.tracking.store import resolve_store
 
@@ -27,7 +28,7 @@ PAGE, TABLE, DOCUMENT = "comparison.html", "comparison.csv", "comparison.json"
 
 
 @dataclass(frozen=True)
-class Asked:
+class CompareRequest:
     """What a person asked for. names: runs and models.  mixed: rows timed under unlike conditions are shown together.
 
     csv, html: files to write.  log: also a run of the store with both.  against, split, bootstrap, sliced: of models
@@ -51,7 +52,7 @@ class Asked:
     log: bool = False
 
 
-def compare(asked: Asked, options: RunOptions) -> list[Judged]:
+def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     """Compare runs and models, tell the table, and write what was asked for; returns its rows in their order.
 
     Raises UserError as `gathering` and `asking` do, and (refused) when latencies were measured under unlike conditions
@@ -61,13 +62,13 @@ def compare(asked: Asked, options: RunOptions) -> list[Judged]:
     reader = Reader(resolve_store(options.tracking_uri))
     gathered = gather(asked, options, reader, console)
     once, left_out = one_row_each(gathered.rows)
-    rows = kept(once, asked.filters)
+    rows = filter_rows(once, asked.filters)
     if not asked.mixed:
         require_like(rows)
     rows = ordered(rows, asked.sort)
     keys = table.columns(rows, [key if key == table.DIFFERENCE else check_key(key, gathered.rows, "--columns")
                                 for key in asked.columns])  # fmt: skip
-    judged, notes = judge(rows)
+    judged, notes = rank_rows(rows)
     notes = [*notes, *gathered.notes, *left_out]
     verdict = decide(judged)
     heads, cells = table.heads(keys, rows), [table.cells(j, keys) for j in judged]
@@ -103,11 +104,13 @@ def compare(asked: Asked, options: RunOptions) -> list[Judged]:
             files = {PAGE: text, TABLE: table.as_csv(judged, keys)}
             note = markdown(tuple(heads), [tuple(line) for line in cells[:50]])
             log(replace(options, experiment=where), files, note, notes, [row.name for row in rows], console)
+    for name in dict.fromkeys(row.run.experiment for row in rows if row.run is not None):
+        finished.remember(reader.store, name)  # its first page is renewed when the command ends
     console.document(document)
     return judged
 
 
-def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) -> Gathered:
+def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: Console) -> ComparedRows:
     """The rows that are meant. Raises UserError as `gathering` does."""
     models = [name for name in asked.names if is_model(name)]
     others = [name for name in asked.names if not is_model(name)]
@@ -118,7 +121,7 @@ def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) 
         for flag, given in (("--against", asked.against), ("--slice", asked.sliced)):
             if given:
                 raise UserError("only applies to model folders", where=flag, do="name model folders and --data")
-        return Gathered(rows, notes)
+        return ComparedRows(rows, notes)
     from compress.measure.labelled import measure_models
 
     sliced = list(asked.sliced) if asked.sliced else None
@@ -126,10 +129,10 @@ def gather(asked: Asked, options: RunOptions, reader: Reader, console: Console) 
         models, asked.against, asked.split, asked.bootstrap, options, console, sliced, as_deployed=True
     )
     made = list(models_of(measured))
-    return Gathered([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
+    return ComparedRows([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
 
 
-def _tell_slices(console: Console, measured: Mapping[str, MeasuredModel], asked: Asked) -> None:
+def _tell_slices(console: Console, measured: Mapping[str, MeasuredModel], asked: CompareRequest) -> None:
     from compress.report.rows import SLICES_NOTE, slices_sentence, slices_table
 
     told = False

@@ -7,14 +7,14 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from compress.compare.frontier import DOMINATED, ON, OPEN, UNJUDGED, Judged
+from compress.compare.frontier import DOMINATED, ON, OPEN, UNRANKED, RankedRow
 from compress.compare.query import NAME, PARETO, QUALITY, value_of
-from compress.compare.rows import DATA, LATENCY, MISSING, RUNTIME, SIZE, Row
+from compress.compare.rows import DATA, LATENCY, MISSING, RUNTIME, SIZE, SPEEDUP, Row
 from compress.compare.verdict import Verdict
 from compress.errors import printable
 from compress.report.rows import METRICS, figures, title
 
-DIFFERENCE, FASTER = "difference", "vs_teacher/speedup"
+DIFFERENCE = "difference"
 USUAL = (
     PARETO,
     NAME,
@@ -24,12 +24,12 @@ USUAL = (
     "size/params_m",
     LATENCY,
     "speed/throughput_sps",
-    FASTER,
+    SPEEDUP,
     RUNTIME,
     DATA,
 )
 """Columns where none are named; one that no row has is left out."""
-SPARED = ("size/params_m", "speed/throughput_sps", DIFFERENCE, RUNTIME, DATA, FASTER)
+SPARED = ("size/params_m", "speed/throughput_sps", DIFFERENCE, RUNTIME, DATA, SPEEDUP)
 """Columns that a narrow terminal does without, the first one first."""
 GAP = 3  # characters between two columns
 
@@ -41,7 +41,7 @@ _TITLES = {
     "size/params_m": "parameters, M",
     LATENCY: "p50, ms",
     "speed/throughput_sps": "rows/s",
-    FASTER: "faster",
+    SPEEDUP: "faster",
 }
 
 
@@ -54,7 +54,7 @@ def columns(rows: Sequence[Row], asked: Sequence[str]) -> list[str]:
     return [key for key in USUAL if key == PARETO or len(found[key]) > (key in (RUNTIME, DATA))]
 
 
-def fitting(judged: Sequence[Judged], keys: Sequence[str], width: int) -> list[str]:
+def fitting(judged: Sequence[RankedRow], keys: Sequence[str], width: int) -> list[str]:
     """The keys of a table that is at most so many characters wide, as far as `SPARED` columns help."""
     rows, left = [j.row for j in judged], list(keys)
     for spared in (None, *SPARED):
@@ -72,12 +72,12 @@ def heads(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     return [quality if key == QUALITY else _TITLES.get(key) or _called(key) for key in keys]
 
 
-def cells(judged: Judged, keys: Sequence[str]) -> list[str]:
+def cells(judged: RankedRow, keys: Sequence[str]) -> list[str]:
     """A row as text; what it lacks is a dash."""
     return [cell(judged, key) for key in keys]
 
 
-def cell(judged: Judged, key: str) -> str:
+def cell(judged: RankedRow, key: str) -> str:
     """One figure as text."""
     row = judged.row
     if key == PARETO:
@@ -95,10 +95,10 @@ def cell(judged: Judged, key: str) -> str:
     return printable(value, 200) if isinstance(value, str) else _form(key, value)
 
 
-def sortable(judged: Judged, key: str) -> float | str | None:
+def sortable(judged: RankedRow, key: str) -> float | str | None:
     """What a cell is sorted by."""
     if key == PARETO:
-        return float((ON, OPEN, DOMINATED, UNJUDGED).index(judged.place))
+        return float((ON, OPEN, DOMINATED, UNRANKED).index(judged.place))
     found = _difference(judged.row) if key == DIFFERENCE else None
     return found[0] if found else value_of(judged.row, key)
 
@@ -113,7 +113,7 @@ def quality_cell(row: Row) -> str:
     return text + (" (simulated)" if row.simulated else "")
 
 
-def document(judged: Sequence[Judged], notes: Sequence[str], verdict: Verdict | None = None) -> dict[str, Any]:
+def document(judged: Sequence[RankedRow], notes: Sequence[str], verdict: Verdict | None = None) -> dict[str, Any]:
     """What --json prints."""
     rows = []
     for j in judged:
@@ -127,7 +127,7 @@ def document(judged: Sequence[Judged], notes: Sequence[str], verdict: Verdict | 
     return {"rows": rows, "notes": list(notes), "verdict": None if verdict is None else verdict.as_json()}
 
 
-def as_csv(judged: Sequence[Judged], keys: Sequence[str]) -> str:
+def as_csv(judged: Sequence[RankedRow], keys: Sequence[str]) -> str:
     """Numbers as numbers, an interval as two more columns; what is missing is empty."""
     names: list[str] = []
     for key in keys:
@@ -184,7 +184,7 @@ def _form(key: str, value: float) -> str:
     if key in (SIZE, LATENCY):
         return f"{value:,.2f}"
     if key in _TITLES:
-        return f"{value:.2f}x" if key == FASTER else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+        return f"{value:.2f}x" if key == SPEEDUP else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
     for _, keys, form in figures(None):
         if keys[0] == key:
             return form(value)

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compress.compare.frontier import Judged
-from compress.compare.rows import LATENCY, SIZE, Row
+from compress.compare.frontier import RankedRow
+from compress.compare.rows import LATENCY, SIZE, SPEEDUP, Row
 from compress.report.rows import in_percent, title
 from evaluation.frontier import TOLERANCE
 from evaluation.quality.intervals import Interval
 
-SPEEDUP = "vs_teacher/speedup"
 SHOWN = 5  # models whose reasons are given
 
 
@@ -40,7 +39,7 @@ class Verdict:
         return {"ship": self.ship, "against": self.against, "sentence": self.sentence, "why_not": self.reasons}
 
 
-def decide(judged: Sequence[Judged]) -> Verdict | None:
+def decide(judged: Sequence[RankedRow]) -> Verdict | None:
     """The smallest and fastest model without a measurable loss of quality; None with fewer than two that compare.
 
     The reference is the teacher, else the model of the highest quality. A loss is measurable where the interval of the

@@ -47,13 +47,25 @@ from compress.contracts.recipe import (
     StageSpec,
     TrainingPlan,
 )
-from compress.contracts.results import FAKE, Measurement, Progress, RunLog, StageResult, Watch, unwatched
+from compress.contracts.results import (
+    BASELINE,
+    BASELINES,
+    FAKE,
+    Measurement,
+    Progress,
+    RunLog,
+    StageResult,
+    Watch,
+    unwatched,
+)
 
 __all__ = [
     "Batch",
     "BatchSource",
     "ChainOptions",
     "EncoderOutput",
+    "BASELINE",
+    "BASELINES",
     "FAKE",
     "FactorMethod",
     "Factors",

@@ -30,6 +30,9 @@ class Objective(Protocol):
     coupled: ClassVar[bool]
     """Whether the value of a row depends on the other rows of its batch."""
 
+    softens: ClassVar[bool]
+    """Whether its temperature, if it has one, divides the logits of student and teacher: `--temperature` sets it."""
+
     def bind(self, pair: Any) -> None:
         """Make what depends on the two models (`encoder.config.layer_maps.ModelPair`). Raises UserError for models
         that this objective cannot compare."""

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from compress.contracts.traits import Form, Rejection, Start
@@ -186,8 +194,9 @@ class RunOptions:
     recipe: a name or a path, None when the command has its own default.  overrides: in the order given; they hold
     --set and every flag that is a recipe value (--seed, --data, --teacher ...).  device: "cpu" or "cuda", present.
     runtime: what computes a finished model's answers; None: as its folder is meant to be run.  onnx: whether quantized
-    results get their file; None: where it can be written.  chain: of a run of all stages, each of them measured; None:
-    of other commands.
+    results get their file; None: where it can be written.  push: the hub repository that the model is uploaded to, as
+    org/name.  chain: of a run of all stages, each of them measured; None: of other commands.  print_recipe: the
+    resolved recipe is printed and nothing runs.
     """
 
     recipe: str | None = None
@@ -203,11 +212,14 @@ class RunOptions:
     output: Path | None = None
     resume: bool = False
     dry_run: bool = False
+    print_recipe: bool = False
     json: bool = False
     quiet: bool = False
     debug: bool = False
     tracking_uri: str | None = None
     experiment: str | None = None
+    push: str | None = None
+    push_private: bool = False
     chain: ChainOptions | None = None
 
 
@@ -215,16 +227,21 @@ class TrainingPlan(Frozen):
     """How long and how to train: the `training:` block of every stage, and what the loop is given."""
 
     epochs: float | None = Field(default=None, gt=0, le=10_000)
-    """Passes over the training data. Set this or `steps`."""
+    """Passes over the training data. Default: neither this nor `steps`: training ends when the validation metric stops
+    rising."""
     steps: int | None = Field(default=None, gt=0)
-    """Number of optimizer steps. Set this or `epochs`."""
+    """Number of optimizer steps. Set this, or `epochs`, or neither."""
+    min_steps: int | None = Field(default=None, gt=0)
+    """Without `epochs` and `steps`: minimum number of optimizer steps. Default: by the size of the training data."""
+    max_steps: int | None = Field(default=None, gt=0)
+    """Without `epochs` and `steps`: maximum number of optimizer steps. Default: by the size of the training data."""
     batch_rows: int = Field(default=32, gt=0)
     """Sequences per optimizer step."""
     max_tokens: int = Field(default=8192, gt=0)
     """Maximum number of tokens (without padding) in one micro-batch. A larger step is split with exact gradient
     accumulation."""
-    learning_rate: float = Field(default=5e-5, gt=0, lt=1)
-    """Peak learning rate, reached after the warm-up."""
+    learning_rate: float | None = Field(default=None, gt=0, lt=1)
+    """Peak learning rate, reached after the warm-up. Default (null or auto): by the hidden size of the encoder."""
     optimizer: Literal["adamw", "lamb"] = "adamw"
     """adamw: arXiv 1711.05101.  lamb: the update of each matrix scales with its norm (arXiv 1904.00962), for large
     batches."""
@@ -235,16 +252,19 @@ class TrainingPlan(Frozen):
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay; not applied to biases and norms."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
-    """Fraction of the steps in which the learning rate rises linearly."""
+    """Fraction of the steps in which the learning rate rises linearly; without `epochs` and `steps`, of the minimum
+    number of steps."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Learning-rate schedule after the warm-up."""
+    """Learning-rate schedule after the warm-up. Without `epochs` and `steps` the rate is constant at first, and follows
+    this schedule down to 0 once the validation metric has stopped rising."""
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Maximum norm of the whole gradient. null: no clipping."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of the matrix products; weights and optimizer states stay fp32. auto: bf16 if the device supports it,
     else fp32."""
     validate_every: int | None = Field(default=None, gt=0)
-    """Steps between validations. Default: once at the end of every epoch."""
+    """Steps between validations. Default: once at the end of every epoch; without `epochs` and `steps`, after a number
+    of steps that grows with the steps done."""
     validate_start: bool = False
     """Also validate before the first step, so that training from good weights cannot return worse ones."""
     keep_best: bool = True
@@ -258,16 +278,42 @@ class TrainingPlan(Frozen):
     max_bad_steps: int = Field(default=3, ge=0)
     """Maximum number of steps with a non-finite loss or gradient to skip; the run stops at the next one."""
 
+    @field_validator("learning_rate", mode="before")
+    @classmethod
+    def _auto(cls, rate: Any) -> Any:
+        """`auto` is another way to write null."""
+        return None if rate == "auto" else rate
+
     @model_validator(mode="after")
     def _one_length(self) -> TrainingPlan:
-        if (self.epochs is None) == (self.steps is None):
-            raise ValueError("set exactly one of epochs and steps")
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("epochs and steps both set the length of training; remove one of them")
+        if self.min_steps is not None and self.max_steps is not None and self.min_steps > self.max_steps:
+            raise ValueError(f"min_steps {self.min_steps:,} is more than max_steps {self.max_steps:,}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_unset_limits(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The limits are newer than many a recipe: hashes of those without them stay as they were."""
+        return {k: v for k, v in handler(self).items() if v is not None or k not in ("min_steps", "max_steps")}
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether training ends when the validation metric stops rising."""
+        return self.epochs is None and self.steps is None
 
     @property
     def length(self) -> str:
-        """`500 steps` or `3 epochs`, for people."""
+        """`500 steps`, `3 epochs` or `automatic length`, for people."""
+        if self.is_automatic:
+            return "automatic length"
         return f"{self.steps:,} steps" if self.steps else f"{self.epochs:g} epochs"
+
+    @property
+    def rate(self) -> float:
+        """The peak learning rate of a plan in which it is known."""
+        assert self.learning_rate is not None
+        return self.learning_rate
 
 
 class MaskingSpec(Frozen):

@@ -26,6 +26,16 @@ class StageResult:
     """The folder of the earlier run that it was taken from, where it was."""
 
 
+BASELINE = "baseline/"
+"""Begins the name of a figure of the main metric that needs no encoder: one of BASELINES."""
+BASELINES = {
+    "tfidf_logistic_regression": "TF-IDF + logistic regression",
+    "naive_bayes": "naive Bayes over words",
+    "tfidf_ridge": "TF-IDF + ridge regression",
+    "commonest_tag": "most common tag of each word",
+    "nearest_sentence": "sentence nearest to the question",
+}
+"""Baseline → what people call it."""
 FAKE = "fake_quantized/"
 """Begins the name of what a model answers whose integers are computed in floats: no figure of a deployed file."""
 

@@ -264,6 +264,13 @@ class Task(ABC):
     ) -> Fidelity:
         """The outputs of two models for the same rows."""
 
+    def answer_by_baseline(
+        self, train: Rows, rows: Rows, label_names: Sequence[str]
+    ) -> tuple[str, ScoredAnswers] | None:
+        """(a baseline of `data.text.baselines`, its answers to labelled rows), learned from the training rows, all of
+        which have labels; None where this kind has none."""
+        return None
+
     def churn(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Sequence[Group]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations, count
 from math import comb
 
@@ -114,25 +114,11 @@ class CriterionComparison:
 
     def list_sets(self, depth: int) -> list[Layers]:
         """All sets of so many layers that hold the protected ones; none where they are too many to try."""
-        free = [i for i in self.whole if i not in self.protected]
-        size = depth - len(self.protected)
-        if comb(len(free), size) > LIMIT:
-            return []
-        return [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
+        return list_layer_sets(self.whole, self.protected, depth, LIMIT) or []
 
     def draw_random_sets(self, depth: int) -> list[Layers]:
         """The sets that the coin drew, or all where there are no more; the same for all seeds."""
-        free = [i for i in self.whole if i not in self.protected]
-        size = depth - len(self.protected)
-        if comb(len(free), size) <= self.draws:
-            return [tuple(sorted({*self.protected, *some})) for some in combinations(free, size)]
-        found: dict[Layers, None] = {}
-        for number in count():
-            if len(found) == self.draws:
-                break
-            some = order(len(free), "contest-draws", self.recipe.seed, depth, number)[:size]
-            found[tuple(sorted({*self.protected, *(free[place] for place in some)}))] = None
-        return list(found)
+        return draw_layer_sets(self.whole, self.protected, depth, self.draws, self.recipe.seed)
 
     def _before_recovery(self, kind: str, depth: int, layers: tuple[Layers, ...]) -> Entry:
         lost = [self.subject.points_lost(kept) for kept in layers]
@@ -236,6 +222,30 @@ class CriterionComparison:
         scored = self._measured[layers, seed].scored
         assert scored is not None
         return scored.metrics[self.metric]
+
+
+def list_layer_sets(whole: Layers, protected: Collection[int], depth: int, most: int) -> list[Layers] | None:
+    """All sets of `depth` layers of `whole` that hold the protected ones; None where they are more than `most`."""
+    free = [i for i in whole if i not in protected]
+    size = depth - len(protected)
+    if comb(len(free), size) > most:
+        return None
+    return [tuple(sorted({*protected, *some})) for some in combinations(free, size)]
+
+
+def draw_layer_sets(whole: Layers, protected: Collection[int], depth: int, draws: int, seed: int) -> list[Layers]:
+    """`draws` different ones of these sets, drawn by the seed; all of them where there are no more."""
+    every = list_layer_sets(whole, protected, depth, draws)
+    if every is not None:
+        return every
+    free = [i for i in whole if i not in protected]
+    found: dict[Layers, None] = {}
+    for number in count():
+        if len(found) == draws:
+            break
+        some = order(len(free), "contest-draws", seed, depth, number)[: depth - len(protected)]
+        found[tuple(sorted({*protected, *(free[place] for place in some)}))] = None
+    return list(found)
 
 
 def _mean(figures: Sequence[Weighted]) -> Weighted:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from compress.console import Console
-from compress.contracts import Batch, Needs, Objective, Progress, RunOptions
+from compress.contracts import Batch, Needs, Objective, Progress, RunOptions, TrainingPlan
 from compress.data.reading.corpus import Corpus
 from compress.data.tables.table import UNLABELLED, Rows, Table
 from compress.errors import ExitCode, Stopped, UserError
@@ -34,6 +34,7 @@ from compress.stages.distill.diagnosis import Diagnosis
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.storage.signals import StopFlag
 from compress.training.context import NullLog
+from compress.training.length import choose_length
 from compress.training.module import StageModule
 
 EXAMPLES = 64
@@ -105,6 +106,7 @@ def check_recipe(
 
 def _refuse(options: RunOptions) -> None:
     flags = {"--output": options.output, "--resume": options.resume, "--dry-run": options.dry_run}
+    flags["--print-recipe"] = options.print_recipe
     for flag, value in flags.items():
         if value:
             raise UserError("--check saves no model", where=flag, do="remove it, or remove --check")
@@ -173,15 +175,20 @@ class _Rehearsal:
             watch.run(prepared, context, _Timed(progress, watch), self.run.stop)
         total = plan.steps
         if total is None and spec.level == "task_specific":
-            total = -(-int(counts["task"] * plan.epochs) // plan.batch_rows)
+            total = count_steps(counts["task"], plan)
         elif total is None:
             assert prepared.source is not None
-            blocks = (
-                prepared.source.steps(0) * rows / max(1, len(self.sources.corpus.splits["train"])) * counts["corpus"]
-            )
-            total = -(-int(blocks * plan.epochs) // plan.batch_rows)
+            blocks = prepared.source.steps(0) * rows / max(1, len(self.sources.corpus.splits["train"]))
+            total = count_steps(blocks * counts["corpus"], plan)
         outcome = watch.outcome(context.folder.name, spec, total, plan.batch_rows / rows)
         return outcome, prepared.finish()
+
+
+def count_steps(rows: float, plan: TrainingPlan) -> int:
+    """Optimizer steps of a run over so many rows whose plan names no steps; the most, where its length is automatic."""
+    if plan.epochs is None:
+        return choose_length(plan, max(1, -(-int(rows) // plan.batch_rows))).most
+    return -(-int(rows * plan.epochs) // plan.batch_rows)
 
 
 def _few(table: Table) -> Table:
@@ -287,7 +294,7 @@ class _Watch:
             reasons.append(
                 f"{score} with the teacher is {self.last[score]:.3f} on rows that it was trained on repeatedly"
             )
-        rows, rate = min(spec.training.batch_rows, EXAMPLES), spec.training.learning_rate
+        rows, rate = min(spec.training.batch_rows, EXAMPLES), start.plan.rate
         return Outcome(
             name=name,
             plan=f"{steps} steps of {rows} rows, learning rate {rate:g}",

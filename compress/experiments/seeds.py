@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compress.console import Console
-from compress.contracts import Override, RunOptions
+from compress.contracts import FAKE, Override, RunOptions
 from compress.errors import Stopped, UserError
 from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
@@ -70,6 +70,7 @@ class Summary:
                 by_role.setdefault(m.subject.role, []).append(m)
         self.metric = measured[0][0].metric or ""
         self.scores = {role: [self._score(m) for m in models] for role, models in by_role.items()}
+        self.simulated = {role for role, models in by_role.items() if any(m.is_simulated for m in models)}
         self.gains = [
             s.scored.difference(c.scored, self.metric, resamples=RESAMPLES)
             for s, c in zip(by_role.get("student", ()), by_role.get("control", ()), strict=False)
@@ -78,16 +79,15 @@ class Summary:
         self.gain = mean_interval([g.value for g in self.gains]) if len(self.gains) > 1 else None
         self.values: dict[str, float] = {"seeds/count": float(len(self.seeds))}
         for role, scores in self.scores.items():
-            self.values[f"seeds/{role}_{self.metric}_mean"] = statistics.mean(scores)
-            self.values[f"seeds/{role}_{self.metric}_sd"] = _spread(scores)
+            name = f"{FAKE if role in self.simulated else ''}seeds/{role}_{self.metric}"
+            self.values |= {f"{name}_mean": statistics.mean(scores), f"{name}_sd": _spread(scores)}
         if self.gain is not None:
             self.values |= {f"seeds/gain{part}": getattr(self.gain, field) for part, field in _PARTS}
 
     def _score(self, m: MeasuredModel) -> float:
-        value = m.measurement.values.get(f"quality/{self.metric}", math.nan)
-        if not math.isfinite(value):
+        if m.quality is None or not math.isfinite(m.quality[0]):
             raise UserError(f"{m.subject.name} has no {title(self.metric)} on these rows", where="--seeds")
-        return value
+        return m.quality[0]
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Columns and rows: a model a row; a seed a column, then mean and standard deviation, in hundredths."""
@@ -95,7 +95,7 @@ class Summary:
         rows = []
         for role, scores in self.scores.items():
             shown = [f"{100 * x:.2f}" for x in (*scores, statistics.mean(scores), _spread(scores))]
-            rows.append((role, *shown))
+            rows.append((f"{role}, simulated" if role in self.simulated else role, *shown))
         if self.gain is not None:
             values = [g.value for g in self.gains]
             shown = [f"{100 * x:+.2f}" for x in (*values, self.gain.value)]

@@ -13,7 +13,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import Stopped, UserError
 from compress.measure.models import MeasuredModel
-from compress.recipe import LoadedRecipe, Recipe
+from compress.recipe import LoadedRecipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
@@ -42,12 +42,6 @@ class Point:
     @property
     def megabytes(self) -> float:
         return self.measured.measurement.values["size/disk_mb"]
-
-    @property
-    def quality(self) -> tuple[float, float, float]:
-        """Of the main metric: value, and the ends of its 95 % interval."""
-        key, values = f"quality/{self.measured.metric}", self.measured.measurement.values
-        return values[key], values[f"{key}_low"], values[f"{key}_high"]
 
 
 def format_point_name(values: Mapping[str, Any]) -> str:
@@ -100,15 +94,16 @@ def run_sweep(
                 raise UserError("this recipe measures nothing to compare", where="sweep")
             found.append(Point(values, _result(report.measured)))
         columns, rows = table(found)
-        lines = _lines(found)
+        lines = conclude(found)
         console.table(f"{len(found)} runs", columns, rows)
         for line in lines:
             console.result(line)
-        picture = base / "summary" / PICTURE
-        atomic.write_text(picture, draw_plot(recipe, found))
-        log.artifact(picture)
+        if (plot := draw_plot(recipe.name, found)) is not None:
+            picture = base / "summary" / PICTURE
+            atomic.write_text(picture, plot)
+            log.artifact(picture)
+            console.result(f"picture  {picture}")
         log.note(description(columns, rows, lines))
-        console.result(f"picture  {picture}")
     console.document({"runs": [{"values": p.values, **p.measured.as_json()} for p in found], "notes": lines})
 
 
@@ -130,18 +125,25 @@ def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...
     )
     rows = []
     for point in points:
-        values, (value, low, high) = point.measured.measurement.values, point.quality
-        kept = values.get("vs_teacher/quality_kept_pct")
+        values, kept = point.measured.measurement.values, point.measured.quality_kept
         rows.append((
-            *(str(point.values[path]) for path in paths), f"{100 * value:.2f} [{100 * low:.2f}, {100 * high:.2f}]",
+            *(str(point.values[path]) for path in paths), _quality_cell(point.measured),
             "" if kept is None else f"{kept:.1f} %", f"{point.megabytes:.2f}", f"{values['size/params_m']:.2f} M",
             f"{values[LATENCY]:.2f} ms" if LATENCY in values else "",
         ))  # fmt: skip
     return columns, rows
 
 
-def _lines(points: Sequence[Point]) -> list[str]:
-    enough = [p for p in points if p.measured.measurement.values.get("vs_teacher/quality_kept_pct", 0.0) >= KEPT]
+def _quality_cell(measured: MeasuredModel) -> str:
+    if measured.quality is None:
+        return "undefined"
+    value, low, high = (f"{100 * x:.2f}" for x in measured.quality)
+    return f"{value} [{low}, {high}]" + (", simulated" if measured.is_simulated else "")
+
+
+def conclude(points: Sequence[Point]) -> list[str]:
+    """The line under the table: the smallest model that keeps KEPT percent of the teacher's quality."""
+    enough = [p for p in points if (p.measured.quality_kept or 0.0) >= KEPT]
     if not enough:
         return [f"no run kept {KEPT:g} % of the teacher's quality"]
     best = min(enough, key=lambda p: p.megabytes)
@@ -149,11 +151,14 @@ def _lines(points: Sequence[Point]) -> list[str]:
     return [f"the smallest that keeps {KEPT:g} % of the teacher's quality: {best.name}, {ratio:.2f}x smaller on disk"]
 
 
-def draw_plot(recipe: Recipe, points: Sequence[Point]) -> str:
-    """The picture as SVG: quality against MB, a line for each value of the sweep's first path."""
+def draw_plot(name: str, points: Sequence[Point]) -> str | None:
+    """The picture as SVG: quality against MB, a line for each value of the sweep's first path. None where the metric is
+    undefined for every model."""
     first = next(iter(points[0].values))
-    curves: dict[str, Curve] = {}
-    for value in dict.fromkeys(str(p.values[first]) for p in points):
-        members = sorted((p for p in points if str(p.values[first]) == value), key=lambda p: p.megabytes)
-        curves[f"{first.rpartition('.')[2]} {value}"] = [(p.megabytes, *p.quality) for p in members]
-    return line_chart(recipe.name, "MB on disk", title(points[0].measured.metric or ""), curves)
+    curves: dict[str, list[tuple[float, float, float, float]]] = {}
+    for p in sorted(points, key=lambda p: p.megabytes):
+        if p.measured.quality is not None:
+            curves.setdefault(str(p.values[first]), []).append((p.megabytes, *p.measured.quality))
+    shown = dict.fromkeys(str(p.values[first]) for p in points)  # in the order of the recipe
+    named: dict[str, Curve] = {f"{first.rpartition('.')[2]} {v}": curves[v] for v in shown if v in curves}
+    return line_chart(name, "MB on disk", title(points[0].measured.metric or ""), named) if named else None

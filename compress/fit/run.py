@@ -8,6 +8,7 @@ A plan that was made and evaluated is not made again, so a stopped fit resumes w
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from compress.console import Console
@@ -31,6 +32,7 @@ from compress.fit.train.in_loop import InTheLoop
 from compress.fit.train.recovery import RecoveryTraining
 from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.push import HubRepository, push_and_print
 from compress.run.folder import Request, claim, resume_command
 from compress.storage import atomic
 from compress.storage.lock import run_lock
@@ -142,11 +144,19 @@ class Fit:
 
 def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:
     """Run it, print the result. Raises UserError (REFUSED) where no model meets the bounds or none can be certified."""
+    if wanted.plan_only and options.push and not options.dry_run:
+        raise UserError("--plan-only builds no model", where="--push", do="remove one of the two")
+    repository = HubRepository.requested(options)
     with StopFlag() as stop:
         document = Fit(wanted, options, console, stop).go()
-    console.document(document)
     found = document.get("certificate")
-    if found is None or found["status"] == certificate.CERTIFIED:
+    if found is None:
+        console.document(document)
+        return
+    certified = found["status"] == certificate.CERTIFIED
+    accepted = certified or (found["status"] != certificate.INFEASIBLE and wanted.uncertified)
+    push_and_print(console, document, Path(document["model"]), repository if accepted else None)
+    if certified:
         return
     why = "; ".join(found["why"])
     if found["status"] == certificate.INFEASIBLE:

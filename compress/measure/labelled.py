@@ -15,8 +15,7 @@ from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
 from compress.onnx.model_file import RECORD
-from compress.predict.fastest import fastest, get_requested_runtime, short_rows
-from compress.predict.predictor import build_fixed_batch
+from compress.predict.fastest import fastest_for_shape, get_requested_runtime
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import comparison, conditions
 from compress.stages.shared.stage import open_table_of, settings_for
@@ -78,10 +77,7 @@ def _in_fastest(subject: Subject, options: RunOptions, console: Console) -> Subj
     predictor = subject.predictor(device=options.device, precision=precision)
     cost = CostPlan()
     length = min(cost.length, predictor.max_length)
-    console.note(f"trying the runtimes on {subject.name}")
-    batch = build_fixed_batch(predictor.config, cost.batch, length)
-    shape = f"{cost.batch} x {length} tokens"
-    return replace(subject, runtime=fastest(predictor, short_rows(predictor), [batch], shape, console).runtime)
+    return replace(subject, runtime=fastest_for_shape(predictor, subject.name, cost.batch, length, console).runtime)
 
 
 def open_labelled(

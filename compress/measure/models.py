@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from compress.encoder.integers.fake_quantized import integer_megabytes
 from compress.errors import UserError, printable
 from compress.measure.calibration import Calibration, calibration, fitting_rows
 from compress.modelfolder.ensemble import Ensemble
+from compress.modelfolder.sentence_files import identity
 from compress.onnx.runtimes import Runtime
 from compress.predict.fastest import require_same_answers
 from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, build_fixed_batch
@@ -57,6 +59,11 @@ class Subject:
     ensemble: Ensemble | None = None
     runtime: Runtime | None = None
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """`sentence_files.identity` of the folder: all weights are read once. Not for several that answer together."""
+        return identity(self.folder)
+
     def predictor(self, **how: Any) -> Predictor:
         """What answers."""
         if self.runtime is not None:
@@ -64,6 +71,8 @@ class Subject:
         return Predictor(self.folder, **how) if self.ensemble is None else EnsemblePredictor(self.ensemble, **how)
 
 
+INTEGER_MB = "size/integer_mb"
+"""The figure that only models have whose integers were computed in floats."""
 MEMBER = "teacher-"
 
 
@@ -108,6 +117,24 @@ class MeasuredModel:
     calibration: Calibration | None = None
     slices: Sequence[Slice] = ()
     resampled: ResampledMetric | None = None
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its integers were computed in floats: its quality is an estimate, and it has no speed."""
+        return INTEGER_MB in self.measurement.values
+
+    @property
+    def quality(self) -> tuple[float, float, float] | None:
+        """Of the main metric: value, and the ends of its 95 % interval; None where these rows leave it undefined."""
+        key, values = f"{FAKE if self.is_simulated else 'quality/'}{self.metric}", self.measurement.values
+        found = [values.get(f"{key}{part}") for part in ("", "_low", "_high")]
+        return None if None in found else tuple(found)  # type: ignore[return-value]
+
+    @property
+    def quality_kept(self) -> float | None:
+        """Percent of the teacher's main metric; None where no teacher was measured, or none has a figure above 0."""
+        key = "vs_teacher/quality_kept_pct"
+        return self.measurement.values.get(f"{FAKE}{key}" if self.is_simulated else key)
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it."""
@@ -209,7 +236,7 @@ def measure(
         if calibrated is not None and calibrated.values:
             values |= calibrated.values
         if predictors[i].simulates_integers:
-            values = rename_simulated(values) | {"size/integer_mb": integer_megabytes(predictors[i].model)}
+            values = rename_simulated(values) | {INTEGER_MB: integer_megabytes(predictors[i].model)}
         parent = None if reference is None or i == reference else answered[reference].scored
         rest = _sliced(apart, scored, parent, metric), _resampled(scored, metric, context)
         measured.append(MeasuredModel(subject, Measurement(values, context), scored, metric, flips, calibrated, *rest))

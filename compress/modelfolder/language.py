@@ -26,7 +26,7 @@ def read_language(folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(codes))[:MOST]
 
 
-def said_license(folder: Path) -> str | None:
+def read_license(folder: Path) -> str | None:
     """The license's name, such as `apache-2.0`, from the same place; None where it says none."""
     said = _LICENSE.search(_head(folder))
     return None if said is None else said[1].lower()

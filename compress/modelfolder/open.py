@@ -20,7 +20,7 @@ from compress.modelfolder import family as families
 from compress.modelfolder import labels, meta, private, vocabulary, weights
 from compress.modelfolder.family import Description, Family
 from compress.modelfolder.fields import Fields
-from compress.modelfolder.language import read_language, said_license
+from compress.modelfolder.language import read_language, read_license
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.weights import StoredTensor
 from compress.storage import safe
@@ -106,7 +106,7 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
         stored=stored,
         files=files,
         meta=_with_labels(
-            found or FolderMeta(language=read_language(path), license=said_license(path)), fields, family, description
+            found or FolderMeta(language=read_language(path), license=read_license(path)), fields, family, description
         ),
         tokenizer_files=tokenizer_files,
         vocabulary=tokens,

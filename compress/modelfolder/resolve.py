@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from compress.errors import ExitCode, UserError, did_you_mean, nearest, printable
+from compress.recipe.library import is_recipe
+from compress.recipe.library import names as recipe_names
 
 PATTERNS = (
     *(
@@ -15,6 +17,9 @@ PATTERNS = (
         "tokenizer*.json",
         "vocab.txt",
         "compress*.json",
+        "certificate.json",
+        "model.onnx",
+        "openvino_model.*",
     ),
     *("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "[0-9]_*/*.json"),
     *("sentence_*_config.json", "config_sentence_transformers.json"),
@@ -44,22 +49,48 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
     if is_model_folder(path) or (path / "config.json").is_file():
         return path  # the loader says better than we could what is wrong with one that has no safetensors
     if not path.exists():
-        siblings = [str(p) for p in path.parent.glob("*") if p.is_dir()] if path.parent.is_dir() else []
-        near = nearest(str(path), siblings)
-        hint = f"did you mean '{near}'?" if near else did_you_mean(str(path), siblings) if siblings else None
-        if (name.count("/") == 1 or (near is None and "/" not in name)) and not name.startswith((".", "/", "~")):
-            hint = f"for a model of the hub write hf:{name}"
-        raise UserError(f"model folder '{printable(name, 200)}' not found", do=hint)
+        raise _missing(name, path)
     inner = [p for p in (path / "student", path / "model") if is_model_folder(p)]
     if inner:
         raise UserError("this is a run folder, not a model folder", where=str(path), do=f"use {inner[0]}")
     raise UserError("this is not a model folder", where=str(path), why="looked for config.json and *.safetensors")
 
 
+def require_there(name: str) -> None:
+    """Raise UserError, with the nearest right name, where `name` is a path and nothing is there. Imports no torch."""
+    path = Path(name).expanduser()
+    if not is_address(name) and not path.exists():
+        raise _missing(name, path)
+
+
+def _missing(name: str, path: Path) -> UserError:
+    siblings = [str(p) for p in path.parent.glob("*") if p.is_dir()] if path.parent.is_dir() else []
+    near = nearest(str(path), siblings)
+    hint = f"did you mean '{near}'?" if near else did_you_mean(str(path), siblings) if siblings else None
+    if (name.count("/") == 1 or (near is None and "/" not in name)) and not name.startswith((".", "/", "~")):
+        hint = f"for a model of the hub write hf:{name}"
+    return UserError(f"model folder '{printable(name, 200)}' not found", do=hint)
+
+
+def require_teacher(name: str) -> None:
+    """The same of a name that may mean a recipe too; a misspelt recipe is reported as one."""
+    if is_recipe(name):
+        return
+    if nearest(name, recipe_names()) is not None and not Path(name).exists():
+        raise UserError(f"no such teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))
+    require_there(name)
+
+
 def model_name(folder: Path) -> str:
     """What a person calls the model of a folder: its name on the hub, where it is a snapshot from there."""
     repository = folder.parent.parent.name if folder.parent.name == "snapshots" else ""
     return repository[len("models--") :].replace("--", "/") if repository.startswith("models--") else folder.name
+
+
+def model_label(folder: Path) -> str:
+    """`model_name`, and for the result of a run the name of the run's folder, which a person gave."""
+    found = folder.resolve()
+    return found.parent.name if found.name in ("model", "student") else model_name(folder)
 
 
 def tokenizer_folder(path: Path) -> Path:

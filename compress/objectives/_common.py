@@ -20,6 +20,7 @@ class Base(nn.Module):
     """An objective whose rows do not depend on each other, and which nothing of the two models' shapes changes."""
 
     coupled: ClassVar[bool] = False
+    softens: ClassVar[bool] = True
     """Whether the value of a row depends on the other rows of its batch."""
 
     def bind(self, pair: ModelPair) -> None:

@@ -27,6 +27,7 @@ class Objective(Base):
     """
 
     coupled = True
+    softens = False  # its temperature divides cosines
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
 from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
 from compress.onnx.runtimes import COMPILED, RUNTIMES, Runtime, versions
-from compress.predict.predictor import MAX_TOKENS, Predictor
+from compress.predict.predictor import MAX_TOKENS, Predictor, build_fixed_batch
 from evaluation.cost.latency import Latency, measure_interleaved
 
 
@@ -67,6 +67,16 @@ def fastest(
     best = min(found.values(), key=lambda t: _p50(t))
     _tell([found.get(t.runtime, t) for t in tried], best, shape, console)
     return ready[[t.runtime for t in able].index(best.runtime)]
+
+
+def fastest_for_shape(predictor: Predictor, name: str, batch: int, length: int, console: Console) -> Predictor:
+    """`fastest` for `batch` sequences of `length` random tokens, all runtimes checked on rows of short texts.
+
+    name: of the model, for people. Raises UserError when no runtime passes.
+    """
+    console.note(f"timing each runtime with {name}")
+    timed = [build_fixed_batch(predictor.config, batch, length)]
+    return fastest(predictor, short_rows(predictor), timed, f"{batch} x {length} tokens", console)
 
 
 def require_same_answers(predictor: Predictor, examples: Examples, what: str) -> None:

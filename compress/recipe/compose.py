@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from compress.contracts import Override
 from compress.errors import UserError, describe, did_you_mean, printable
 from compress.recipe.document import Place, Value, parse, read, tree
 from compress.recipe.explain import explain, format_key_path
 from compress.recipe.library import find_recipe, format_path
 from compress.recipe.renames import current_key, current_value, item_block, join_block, rename
-from compress.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from compress.contracts import Override
+    from compress.recipe.schema import Recipe
 
 MAX_EXTENDS = 10
 
@@ -48,11 +48,7 @@ class LoadedRecipe:
     @cached_property
     def recipe(self) -> Recipe:
         """With the overrides applied, validated. Raises UserError, in one line, for anything that is wrong."""
-        root = self._root
-        try:
-            return Recipe.model_validate(root.plain())
-        except ValidationError as error:
-            raise explain(error, root) from None
+        return validate(self._root)
 
     @property
     def content(self) -> dict[str, Any]:
@@ -88,6 +84,18 @@ def load_recipe(
     return LoadedRecipe.read(recipe, overrides, where=where).recipe
 
 
+def validate(root: Value) -> Recipe:
+    """The recipe that a tree holds. Raises UserError, in one line, for anything that is wrong."""
+    from pydantic import ValidationError
+
+    from compress.recipe.schema import Recipe  # pydantic and the stages, which a mistyped name does not need
+
+    try:
+        return Recipe.model_validate(root.plain())
+    except ValidationError as error:
+        raise explain(error, root) from None
+
+
 def compose(recipe: str | Path | Mapping[str, Any], *, where: str | None = None) -> Value:
     """The tree of a recipe with what it extends, before overrides and validation."""
     if isinstance(recipe, Mapping):
@@ -102,6 +110,8 @@ def compose(recipe: str | Path | Mapping[str, Any], *, where: str | None = None)
 
 def parse_override(text: str) -> Override:
     """`a.b.0.c=value` of a --set flag; the value is YAML."""
+    from compress.contracts import Override
+
     path, equals, value = text.partition("=")
     origin = f"--set {printable(text, 100)}"
     if not equals or not path.strip():
@@ -229,6 +239,8 @@ def _put(parent: Value, key: str, value: Value, at: tuple[str, ...], block: str,
 
 def _index(here: Value, step: str, at: tuple[str, ...], place: Place) -> int:
     count = len(here.content)
+    if at == ("stages",):
+        return _stage([item.plain() for item in here.content], step, place)
     if step.isdecimal() and step.isascii() and len(step) < 7 and int(step) < count:
         return int(step)
     path = format_key_path((*at, step))
@@ -238,4 +250,33 @@ def _index(here: Value, step: str, at: tuple[str, ...], place: Place) -> int:
     known = [str(i) for i in range(count)]
     raise UserError(
         f"{path}: '{printable(step, 40)}' is not a list position", where=str(place), do=did_you_mean(step, known)
+    )
+
+
+def match_stages(kinds: Mapping[int, str], word: str) -> list[int]:
+    """The places of the stages that a word names: one by its label in plans and progress (`1-distill`) or its number
+    from 0, all that have a kind. kinds: place → kind; `prune-layers` is written as `prune_layers` too."""
+    if word.isdecimal() and word.isascii() and len(word) < 7 and int(word) in kinds:
+        return [int(word)]
+    word = word.replace("prune-", "prune_")
+    return [place for place, kind in kinds.items() if word in (kind, f"{place}-{kind}")]
+
+
+def _stage(rows: Sequence[Any], step: str, place: Place) -> int:
+    """The place of the stage that a step of a path names."""
+    kinds = [str(row.get("kind", "")) if isinstance(row, dict) else "" for row in rows]
+    labels = [f"{number}-{kind}" for number, kind in enumerate(kinds)]
+    found = match_stages(dict(enumerate(kinds)), step)
+    if len(found) == 1:
+        return found[0]
+    path, listed = format_key_path(("stages", step)), ", ".join(labels) or "none, the list is empty"
+    if found:
+        do = f"write one of {', '.join(f'stages.{labels[at]}' for at in found)}"
+        raise UserError(f"{path}: {len(found)} stages have this kind", where=str(place), do=do)
+    if step.isdecimal():
+        raise UserError(f"{path}: no such stage", where=str(place), why=f"stages count from 0: {listed}")
+    raise UserError(
+        f"{path}: '{printable(step, 40)}' is no stage",
+        where=str(place),
+        do=did_you_mean(step.replace("prune-", "prune_"), [*labels, *kinds]),
     )

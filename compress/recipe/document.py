@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import yaml
 
 from compress.errors import ExitCode, UserError, describe, printable
+from compress.storage.foreign import refuse_special_file
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -98,6 +99,7 @@ def parse(text: str, source: str, *, lines: bool = True) -> Value | None:
 
 
 def _text(path: Path, shown: str) -> str:
+    refuse_special_file(path, shown)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from compress.errors import UserError, describe, did_you_mean, nearest, printable
 from compress.recipe.document import Place, Value
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 WANTED = {
     "int": "a whole number",

@@ -29,6 +29,11 @@ def is_path(name: str) -> bool:
     return name.endswith(SUFFIXES) or "/" in name or "\\" in name
 
 
+def is_recipe(name: str) -> bool:
+    """Whether the name of a teacher means a recipe: a shipped one, or a recipe file."""
+    return name in names() or name.endswith(SUFFIXES)
+
+
 def find_recipe(name: str, *, beside: Path | None = None, where: str | None = None) -> Path:
     """The file of a recipe given by name or path.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from compress.contracts import FAKE, Measurement
+from compress.contracts import BASELINE, BASELINES, FAKE, Measurement
 from compress.errors import printable
 from evaluation.quality.churn import Group
 from evaluation.quality.slices import FEWEST, Slice, find_worse
@@ -100,6 +100,21 @@ def markdown(columns: Row, rows: Sequence[Row]) -> str:
     """The same table in GitHub Markdown, foreign text escaped."""
     lines = ["| " + " | ".join(map(_cell, columns)) + " |", "|" + "---|" + "--:|" * (len(columns) - 1)]
     return "\n".join(lines + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows])
+
+
+def headline(measurement: Measurement) -> str:
+    """The figures of the trade-off in one line: `accuracy 91.20 % [89.10, 93.00], 23.50 MB, p50 4.10 ms`."""
+    values, metric = measurement.values, measurement.context.get("metric", "")
+    begin = FAKE if f"{FAKE}{metric}" in values else "quality/"
+    parts = []
+    if f"{begin}{metric}" in values:
+        value, low, high = (values.get(f"{begin}{metric}{end}") for end in ("", "_low", "_high"))
+        form = METRICS[metric][1] if metric in METRICS and low is not None and high is not None else None
+        parts.append(f"{title(metric)} {form(value, low, high) if form else f'{value:.4g}'}")
+        parts += ["simulated"] if begin == FAKE else []
+    parts += [f"{values['size/disk_mb']:,.2f} MB"] if "size/disk_mb" in values else []
+    parts += [f"p50 {values['speed/latency_p50_ms']:,.2f} ms"] if "speed/latency_p50_ms" in values else []
+    return ", ".join(parts)
 
 
 def description(columns: Row, rows: Sequence[Row], lines: Sequence[str]) -> str:
@@ -233,6 +248,11 @@ def title(metric: str, positive: str | None = None) -> str:
     return METRICS[metric][0] if metric in METRICS else metric.replace("_", " ")
 
 
+def format_figure(metric: str, value: float) -> str:
+    """A metric's figure as the tables show it."""
+    return METRICS.get(metric, ("", _plain(3)))[1](value)
+
+
 def in_percent(metric: str) -> bool:
     """Whether a metric is told in percent: it is a share, from 0 to 1."""
     return metric in METRICS and METRICS[metric][1] is _percent
@@ -252,7 +272,16 @@ def figures(
     name = f"{title(main, positive)} against {reference}"
     difference = name, _with_interval(f"vs_teacher/{main}_difference"), _points
     likeness = [(label.format(reference), keys, form) for label, keys, form in _LIKENESS]
-    return [*told, *_COSTS, ("quality retained", ("vs_teacher/quality_kept_pct",), _kept), difference, *likeness]
+    form = METRICS.get(main, ("", _plain(3)))[1]
+    rules = [(f"baseline: {told}", (f"{BASELINE}{name}",), form) for name, told in BASELINES.items()]
+    return [
+        *told,
+        *rules,
+        *_COSTS,
+        ("quality retained", ("vs_teacher/quality_kept_pct",), _kept),
+        difference,
+        *likeness,
+    ]
 
 
 Form = Callable[..., str]

@@ -14,6 +14,7 @@ from compress.encoder.config.low_rank import is_low_rank
 from compress.encoder.config.sparsity import is_sparse
 from compress.errors import UserError, did_you_mean, nearest, printable
 from compress.recipe import Recipe
+from compress.recipe.compose import match_stages
 
 TeacherSource = Literal["teacher", "first"] | int
 """Whom a stage learns from: whom the recipe names, the model that the chain starts from, or the result of a stage."""
@@ -30,18 +31,13 @@ def find(recipe: Recipe, places: Sequence[int], asked: str, flag: str) -> int:
     Raises UserError, with the nearest name, where there is none or several.
     """
     word = asked.strip().replace("prune-", "prune_")
-    labels = {label(recipe, place): place for place in places}
-    if word in labels:
-        return labels[word]
-    if word.isdecimal() and word.isascii() and len(word) < 4 and int(word) in places:
-        return int(word)
-    same = [name for name, place in labels.items() if recipe.stages[place].kind == word]
+    same = match_stages({place: recipe.stages[place].kind for place in places}, word)
     if len(same) == 1:
-        return labels[same[0]]
+        return same[0]
+    labels = [label(recipe, place) for place in places]
     if same:
-        raise UserError(
-            f"{len(same)} stages have kind {word}", where=f"{flag} {asked}", do=f"name one: {', '.join(same)}"
-        )
+        named = ", ".join(label(recipe, place) for place in same)
+        raise UserError(f"{len(same)} stages have kind {word}", where=f"{flag} {asked}", do=f"name one: {named}")
     kinds = list(dict.fromkeys(recipe.stages[place].kind for place in places))
     known = [*labels, *kinds]
     do = did_you_mean(word, known) if nearest(word, known) is not None else None

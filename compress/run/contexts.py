@@ -54,6 +54,7 @@ class Contexts:
             precision=resolve_precision(precision, torch.device(self.device)),
             table=lambda: sources.table,
             corpus=lambda: sources.corpus,
+            opened=lambda: sources.opened_table,
             model=made.model,
             tokenizer=made.tokenizer,
             teacher=teachers.task,
@@ -68,9 +69,9 @@ class Contexts:
         """The stage itself."""
         return registry.stage_class(spec.kind)(spec, context)
 
-    def plan_stage(self, spec: StageSpec) -> Stage:
-        """A stage that only plans: it has no folder, no model and no teacher yet."""
-        return self.stage(spec, self.of(spec, Path(), ChainState(), Teachers()))
+    def plan_stage(self, spec: StageSpec, made: ChainState | None = None) -> Stage:
+        """A stage that only plans: it has no folder and no teacher yet, and no model but that of `made`."""
+        return self.stage(spec, self.of(spec, Path(), made or ChainState(), Teachers()))
 
     def prepare(self, spec: StageSpec, context: StageContext) -> PreparedStage:
         """Print the stage's plan and prepare it. Raises UserError for what does not fit."""

@@ -9,8 +9,9 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import Recipe
 from compress.storage import atomic, lock, safe, temporary
+from compress.tracking import resolve_store
+from compress.tracking.names import redact, redact_address
+from compress.tracking.store import VARIABLE
 from compress.training.ranks import ranks
 
 RUNS = Path("runs")
 RECORD = "compress-run.json"
+ADDRESS_FLAG = "--tracking-uri"
 VERSION = 1
 
 
@@ -95,6 +100,13 @@ def claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[
     Raises UserError (REFUSED) when the folder is not ours, is in use, holds a run that may not be continued unasked, or
     another one than was asked for.
     """
+    claimed = _claim(request, options, interrupted_teacher)
+    if not claimed.new:
+        _require_address(claimed.path, options)
+    return claimed
+
+
+def _claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[], bool]) -> RunFolder:
     name = request.recipe.name
     if options.output is not None:
         return _claim_named(Path(options.output), request, options.resume)
@@ -112,6 +124,17 @@ def claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[
             )
         return _claim_named((same or open_runs)[-1], request, True)
     return RunFolder(free, request, True)
+
+
+def _require_address(folder: Path, options: RunOptions) -> None:
+    """UserError when the run was recorded under an address with a password, which nobody kept, and another is named."""
+    tracked = str(read_record(folder).get("tracked") or "")
+    if "***" in tracked and not tracked.startswith(f"{resolve_store(options.tracking_uri).shown} "):
+        raise UserError(
+            f"the run is recorded in {tracked.partition(' ')[0]}, whose password is not stored",
+            where=str(folder),
+            do=f"set {VARIABLE} to the full address",
+        )
 
 
 def new_output(options: RunOptions) -> Path:
@@ -197,13 +220,32 @@ _UNBEGUN = (lock.LOCK, lock.RECORD)
 
 
 def command_line() -> str:
-    """This process's command as a person types it."""
-    return shlex.join([*ranks().launcher, *sys.argv[1:]])
+    """This process's command as a person types it, without secrets."""
+    return redact(shlex.join([*ranks().launcher, *sys.argv[1:]]))
 
 
 def resume_command(folder: Path) -> str:
-    """The command that continues the run in `folder`."""
+    """The command that continues the run in `folder`; an address with a password is left to the environment."""
     words = [w for w in sys.argv[1:] if w != "--resume"]
     if "--output" not in words and not any(w.startswith("--output=") for w in words):
         words += ["--output", str(folder)]
-    return shlex.join([*ranks().launcher, *words, "--resume"])
+    words, secret = _without_secret_address(words)
+    command = shlex.join([*ranks().launcher, *words, "--resume"])
+    return redact(f"{VARIABLE}=ADDRESS {command}" if secret else command)
+
+
+def _without_secret_address(words: Sequence[str]) -> tuple[list[str], bool]:
+    """The words but for a --tracking-uri that holds a secret, and whether there was one."""
+    kept: list[str] = []
+    secret, rest = False, iter(words)
+    for word in rest:
+        flag, _, value = word.partition("=")
+        if flag != ADDRESS_FLAG:
+            kept.append(word)
+            continue
+        given = [word] if value else [word, *islice(rest, 1)]
+        if redact_address(value or given[-1]) == (value or given[-1]):
+            kept += given
+        else:
+            secret = True
+    return kept, secret

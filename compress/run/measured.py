@@ -9,6 +9,7 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import RunOptions, StageResult
+from compress.measure.baseline import Baseline, describe_weak, measure_baseline, with_baseline
 from compress.measure.models import (
     MEMBER,
     STAGE,
@@ -39,6 +40,11 @@ from compress.tracking import TrackedRun
 
 START = f"{MEMBER}start"
 """The role of the model that a chain starts from, where another one teaches."""
+
+
+WEAK = "below_baseline"
+"""The finding of a model that is not above the baseline of its task."""
+DO = "train longer or at another learning rate, use a larger model, or use the baseline"
 
 
 class StageMeasurer:
@@ -90,6 +96,8 @@ class StageMeasurer:
             say=self.console.note,
             watch=self.console.slow_progress,
         )
+        rule = self._measure_baseline(evaluation.split, measured)
+        measured = with_baseline(measured, rule)
         candidates = self._candidates(made, control)
         steps = self._steps(measured)
         found = waterfall.rows(steps) if len(steps) > 1 else []
@@ -116,7 +124,29 @@ class StageMeasurer:
         if candidates:
             model = self.folder / "model"
             modelfolder.duplicate(best_of(candidates).folder, model)
-        return RunReport(self.folder, model, measured, lines, waterfall=found, reference=self.selection.reference)
+        findings = self._tell_weak(log, candidates, measured, rule)
+        return RunReport(
+            self.folder, model, measured, lines, findings=findings, waterfall=found,
+            reference=self.selection.reference,
+        )  # fmt: skip
+
+    def _measure_baseline(self, split: str, measured: Sequence[MeasuredModel]) -> Baseline | None:
+        """What answers the same rows without an encoder."""
+        metric = next((m.metric for m in measured if m.metric is not None), None)
+        self.console.note("scoring a baseline without an encoder")
+        return measure_baseline(self.sources.table, split, metric)
+
+    def _tell_weak(
+        self, log: TrackedRun, candidates: Sequence[Candidate], measured: Sequence[MeasuredModel], rule: Baseline | None
+    ) -> list[dict[str, Any]]:
+        """A finding where the run's result is not above the baseline."""
+        role = best_of(candidates).role if candidates else "student"
+        main = next((m for m in measured if m.subject.role == role), measured[0])
+        text = describe_weak(main, rule)
+        if text is None:
+            return []
+        log.tags({f"compress.finding.{WEAK}": f"{text}; {DO}"})
+        return [{"stage": main.subject.name, "step": 0, "check": WEAK, "finding": text, "do": DO}]
 
     def _child(self, log: TrackedRun, role: str) -> TrackedRun:
         """The tracked run of a measured model that is not the run's own result."""

@@ -13,6 +13,7 @@ from compress.measure import calibration
 from compress.measure.models import MeasuredModel, kind_of
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import SlicesNote
+from compress.modelfolder.resolve import model_label
 from compress.report.rows import (
     SLICES_NOTE,
     Reference,
@@ -22,10 +23,12 @@ from compress.report.rows import (
     conditions,
     description,
     gain_sentence,
+    headline,
     slices_sentence,
     slices_table,
     storage_sentence,
 )
+from compress.report.slice_table import slices_to_table
 from compress.storage import atomic
 from compress.tracking import TrackedRun
 from evaluation.quality.slices import find_worse
@@ -161,11 +164,11 @@ def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str
         run.params(params)
         run.model(
             m.subject.folder,
-            name=m.subject.name,
+            name=model_label(m.subject.folder) if m.subject.name == "teacher" else m.subject.name,
             model_type=method,
             params={
                 "role": m.subject.role, "layers": info.config.depth, "hidden": info.config.hidden,
-                "fingerprint": modelfolder.fingerprint(m.subject.folder), **_plain(context)
+                "fingerprint": m.subject.fingerprint, **_plain(context)
             },
             metrics=m.measurement.values,
             dataset=dataset,
@@ -177,20 +180,19 @@ def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str
     if m.churn:
         run.table(run.folder / CHURN, *churn_table(m.churn, reference))
     if m.slices:
-        atomic.write_json(run.folder / SLICES, {"metric": m.metric, "slices": [s.as_json() for s in m.slices]})
-        run.artifact(run.folder / SLICES)
+        run.table(run.folder / SLICES, *slices_to_table(m.slices, m.metric or ""))
     if m.resampled is not None:
         atomic.write_text(run.folder / RESAMPLED, m.resampled.text())
         run.artifact(run.folder / RESAMPLED)
         run.tags({"compress.resampled": RESAMPLED})
-    run.note(note)
+    run.note(f"{headline(m.measurement)}\n\n{note}")  # the charts show the first line beside a dot
 
 
 def build_measurement_tags(m: MeasuredModel) -> dict[str, str]:
     """Which model, on what, and under which conditions: runs that differ in these are not ranked against each other."""
     tags = {f"measured.{key}": value for key, value in m.measurement.context.items()}
     if m.subject.ensemble is None:
-        tags["compress.fingerprint"] = modelfolder.fingerprint(m.subject.folder)
+        tags["compress.fingerprint"] = m.subject.fingerprint
     return tags
 
 

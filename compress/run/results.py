@@ -13,11 +13,14 @@ from compress.contracts.traits import TOKENIZER
 from compress.measure.models import MeasuredModel
 from compress.modelfolder.resolve import resolve as resolve_model
 from compress.modelfolder.resolve import tokenizer_folder
+from compress.recipe import Recipe
 from compress.stages.shared.stage import FINDINGS
 from compress.storage import atomic, safe
 from compress.training.checkpoint import Checkpoints
 
 STEPS = "steps.json"
+LEARNING_RATE = "learning_rate"
+"""In STEPS: the rate of a stage whose recipe names none."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,19 @@ def read_findings(folder: Path) -> list[dict[str, Any]]:
         return []
     table = safe.read_json(folder / FINDINGS, 1 << 20)
     return [{"stage": folder.name, **dict(zip(table["columns"], row, strict=True))} for row in table["data"]]
+
+
+def with_chosen_values(recipe: Recipe, run: Path) -> Recipe:
+    """The recipe with the learning rates that its stages have trained with, where it names none itself."""
+    stages = list(recipe.stages)
+    for index, stage in enumerate(stages):
+        file = work_folder(run, index, stage.kind) / STEPS
+        if not stage.trains() or stage.training.learning_rate is not None or not file.is_file():
+            continue
+        rate = safe.read_json(file, 1 << 16).get(LEARNING_RATE)
+        plan = stage.training.model_copy(update={} if rate is None else {"learning_rate": float(rate)})
+        stages[index] = stage.model_copy(update={"training": plan})
+    return recipe.model_copy(update={"stages": tuple(stages)})
 
 
 def read_done(folder: Path, target: Path) -> StageResult:

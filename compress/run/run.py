@@ -13,6 +13,8 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import Stopped, UserError
+from compress.modelfolder.push import HubRepository, push_and_print
+from compress.modelfolder.resolve import HUB
 from compress.recipe import Recipe, TeacherRow
 from compress.run import chain
 from compress.run.contexts import Contexts
@@ -30,7 +32,14 @@ from compress.run.folder import (
 from compress.run.journal import Journal
 from compress.run.measured import StageMeasurer
 from compress.run.publish import tell
-from compress.run.results import ChainState, RunReport, input_folder, read_findings, work_folder
+from compress.run.results import (
+    ChainState,
+    RunReport,
+    input_folder,
+    read_findings,
+    with_chosen_values,
+    work_folder,
+)
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
@@ -56,9 +65,11 @@ def run_recipe(
     inputs: folders given by flags: `tokenizer`, `general_teacher`. Raises UserError for anything wrong with the
     request, Stopped when a signal asked to stop (all is saved, and its message has the command that resumes).
     """
-    report = Run(recipe, options, console, verb, {key: input_folder(key, p) for key, p in (inputs or {}).items()}).go()
+    run = Run(recipe, options, console, verb, {key: input_folder(key, p) for key, p in (inputs or {}).items()})
+    repository = HubRepository.requested(options)
+    report = run.go()
     if report is not None:
-        console.document(report.as_json())
+        push_and_print(console, report.as_json(), report.model, repository)
     return report
 
 
@@ -149,6 +160,7 @@ class Run:
         with self.journal.open(path, method=selection.method, role=role) as log:
             self._log_request(log, path)
             made = stages.run(log, teachers)
+            self._keep_recipe(log, path)
             control = stages.control(log, teachers, made)
             self.contexts.stop_if_requested("measuring")
             if selection.last.answers_task() and self.measures:
@@ -156,6 +168,7 @@ class Run:
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
             found = [row for index in selection.indices for row in read_findings(stages.work(index))]
+            found = [*found, *report.findings]
             report = dataclasses.replace(report, stages=made.figures, findings=found, reused=made.reused)
         if selection.is_chain and made.reused:
             self.console.result(self._reused(made))
@@ -169,6 +182,13 @@ class Run:
         table = self.sources.opened_table
         if table is not None:
             log.dataset(f"{table.display_name}/train", table.fingerprint, table.name, "training")
+
+    def _keep_recipe(self, log: TrackedRun, path: Path) -> None:
+        """Write the recipe again with the values that were chosen for what it leaves open, so that it repeats them."""
+        done = with_chosen_values(self.recipe, path)
+        if done != self.recipe:
+            atomic.write_text(path / "recipe.yaml", done.dump_yaml())
+            log.artifact(path / "recipe.yaml")
 
     def _reused(self, made: ChainState) -> str:
         """Which stages are of earlier runs."""
@@ -246,7 +266,7 @@ class Run:
     # --- dry run ----------------------------------------------------------------------------------------------
 
     def _describe(self) -> None:
-        """Print the resolved recipe, the data's sizes and the plan; run nothing, write nothing."""
+        """Print the data's sizes and the plan, and the recipe where that was requested; run nothing, write nothing."""
         self.sources.open()
         table, corpus, lines = self.sources.opened_table, self.sources.opened_corpus, []
         if table is not None:
@@ -255,12 +275,15 @@ class Run:
         if corpus is not None:
             lines.append(f"corpus: {corpus.name}: {corpus.sizes}")
         lines += self._describe_teacher()
-        for number, index in enumerate(self.selection.indices, 1):
-            stage = self.contexts.plan_stage(self.selection.stage(index))
-            lines += [f"stage {number}: {line}" for line in stage.plan()]
-        self.console.result(self.recipe.dump_yaml().rstrip())
+        for place, index in enumerate(self.selection.indices):
+            given = self.contexts.get_start() if place == 0 else ChainState()
+            stage = self.contexts.plan_stage(self.selection.stage(index), given)
+            lines += [f"{chain.label(self.recipe, index)}: {line}" for line in stage.plan()]
+        lines += [f"push: {HUB}{self.options.push}"] if self.options.push else []
         for line in lines:
             self.console.result(line)
+        if self.options.print_recipe:
+            self.console.result(f"\n{self.recipe.dump_yaml().rstrip()}")
         self.console.document({"recipe": self.recipe.model_dump(mode="json"), "plan": lines})
 
     def _describe_teacher(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import time
 from collections.abc import Mapping
@@ -11,25 +12,31 @@ from typing import Any
 import torch
 
 from compress.console import Console
-from compress.contracts import StageResult, StageSpec
+from compress.contracts import StageResult, StageSpec, TrainingPlan
 from compress.data.text.tokenizer_files import complete
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import FolderMeta
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import MODULES
 from compress.run import cache, chain
 from compress.run.contexts import Contexts
 from compress.run.journal import Journal
-from compress.run.results import STEPS, ChainState, discard_checkpoints, read_done, work_folder
+from compress.run.results import LEARNING_RATE, STEPS, ChainState, discard_checkpoints, read_done, work_folder
 from compress.run.selection import Selection
 from compress.run.teachers import Teachers
 from compress.run.train import build_training_context, build_training_identity, train_prepared
-from compress.stages.shared.stage import PreparedStage, StageContext
+from compress.stages.shared.stage import FINDING_COLUMNS, FINDINGS, PreparedStage, StageContext
 from compress.storage import atomic, safe
 from compress.tracking import TrackedRun
 from compress.training import distributed
 from compress.training.context import TrainResult
+from compress.training.length import describe_unfinished
+
+UNFINISHED = "unfinished_training"
+"""The finding of a training that ended too early."""
+TRAIN_LONGER = "train for more steps or at a higher learning rate"
 
 
 class Stages:
@@ -144,7 +151,8 @@ class Stages:
         begin = time.monotonic()
         prepared = self.ready.pop(target, None) or self._prepared(spec, context)
         steps, best, start = 0, {}, {}
-        log.params(prepared.params)
+        chosen = _chosen(spec, prepared)
+        log.params({**prepared.params, **({} if prepared.plan is None else _plan_params(prepared.plan))})
         if prepared.told is not None:
             prepared.told(log)
         if prepared.module is not None:
@@ -154,8 +162,10 @@ class Stages:
             if prepared.diagnosis is not None:
                 prepared.diagnosis.begin(log)
             result = self._train(prepared, spec, context, log)
-            if prepared.diagnosis is not None:
-                prepared.diagnosis.close(context.folder)
+            if result.end:
+                self.console.note(f"{label}: {result.end}")
+                log.tags({"compress.end": result.end})
+            self._keep_findings(prepared, context, result, log)
             steps, best = result.steps, dict(result.best or result.last)
             start = next((row for row in result.history if row["step"] == 0), {})
             if prepared.closing is not None:
@@ -163,7 +173,7 @@ class Stages:
                     closing = prepared.closing(prepared.module, result.best_step or steps)
                 log.metrics({f"{spec.kind}/{name}": value for name, value in closing.items()})
                 best |= closing
-        atomic.write_json(context.folder / STEPS, {"steps": steps, "figures": best, "start": start})
+        atomic.write_json(context.folder / STEPS, {"steps": steps, "figures": best, "start": start, **chosen})
         finished = prepared.finish()
         if finished.model is None:
             with atomic.new_folder(target) as temp:
@@ -173,7 +183,8 @@ class Stages:
             files = complete(finished.files, str(target))
             config = finished.model.config
             beside = {**_sentence_files(spec, context, config.hidden, config.max_positions), **finished.beside}
-            modelfolder.save_model(target, finished.model, tokenizer_files=files, meta=finished.meta, beside=beside)
+            meta = finished.meta and _with_chosen(finished.meta, index, chosen)
+            modelfolder.save_model(target, finished.model, tokenizer_files=files, meta=meta, beside=beside)
         if key is not None:
             self._remember(key, context, target)
         discard_checkpoints(context.folder)
@@ -258,6 +269,21 @@ class Stages:
             )
             return train_prepared(prepared, told)
 
+    def _keep_findings(
+        self, prepared: PreparedStage, context: StageContext, result: TrainResult, log: TrackedRun
+    ) -> None:
+        """Write the table of what was found while the stage was trained, with what its validations say at the end."""
+        rows = [] if prepared.diagnosis is None else [*prepared.diagnosis.close()]
+        text = None
+        if prepared.select is not None and not result.stopped:
+            text = describe_unfinished(result.history, *prepared.select)
+        if text is not None:
+            context.say(f"finding: {text}; {TRAIN_LONGER}")
+            log.tags({f"compress.finding.{UNFINISHED}": f"{text}; {TRAIN_LONGER}"})
+            rows.append([result.steps, UNFINISHED, text, TRAIN_LONGER])
+        if rows or prepared.diagnosis is not None:
+            log.table(context.folder / FINDINGS, FINDING_COLUMNS, rows)
+
     def _order(self, spec: StageSpec, context: StageContext) -> dict[str, Any]:
         """What the other processes of a team must know to prepare the same stage."""
         own = ("recipe", "workshop")  # and whatever is called: each process has its own
@@ -265,6 +291,26 @@ class Stages:
         fields = {name: value for name, value in told.items() if not callable(value)}
         recipe = self.selection.recipe.model_dump(mode="json")
         return {"recipe": recipe, "spec": spec.model_dump(mode="json"), "context": fields}
+
+
+def _chosen(spec: StageSpec, prepared: PreparedStage) -> dict[str, float]:
+    """What was chosen in place of values that the recipe leaves open."""
+    if prepared.plan is None or getattr(spec, "training").learning_rate is not None:  # noqa: B009 - not of all stages
+        return {}
+    return {LEARNING_RATE: prepared.plan.rate}
+
+
+def _plan_params(plan: TrainingPlan) -> dict[str, Any]:
+    return {"training.learning_rate": plan.rate, "training.length": plan.length}
+
+
+def _with_chosen(meta: FolderMeta, index: int, chosen: Mapping[str, float]) -> FolderMeta:
+    """The recipe in the model's folder with the values that were chosen for its stage."""
+    if meta.recipe is None or not chosen:
+        return meta
+    resolved = copy.deepcopy(meta.recipe.resolved)
+    resolved["stages"][index]["training"].update(chosen)
+    return meta.model_copy(update={"recipe": meta.recipe.model_copy(update={"resolved": resolved})})
 
 
 def _parent(spec: StageSpec, context: StageContext) -> Path | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compress.contracts import Override, StageSpec
-from compress.errors import UserError, did_you_mean, nearest
+from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import Ensemble, Member, normalize_weights
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import require_teacher, resolve
 from compress.recipe import LoadedRecipe, Recipe, TeacherRow
-from compress.recipe.library import SUFFIXES
+from compress.recipe.library import is_recipe
 from compress.recipe.library import names as recipe_names
 from compress.stages.shared.stage import ModelShape, read_shape
 
@@ -40,11 +40,6 @@ class Teachers:
         """Of the two folders."""
         task = None if self.task is None else read_shape(self.task)
         return task, task if self.general == self.task else None if self.general is None else read_shape(self.general)
-
-
-def is_recipe(name: str) -> bool:
-    """Whether a teacher's name means a recipe: a shipped one, or a recipe file."""
-    return name in recipe_names() or name.endswith(SUFFIXES)
 
 
 def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead: bool = True) -> Teachers:
@@ -122,9 +117,7 @@ def teacher_recipe(recipe: Recipe, row: TeacherRow) -> Recipe | None:
 
 def teacher_folder(name: str) -> Path:
     """The folder of a teacher that is no recipe; a misspelt recipe is reported as one."""
-    near = nearest(name, recipe_names())
-    if near is not None and not Path(name).exists():
-        raise UserError(f"no such teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))
+    require_teacher(name)
     return resolve(name)
 
 

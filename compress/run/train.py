@@ -23,6 +23,7 @@ def build_training_context(prepared: PreparedStage, context: StageContext, **mor
         "seed": context.seed,
         "validate": prepared.validate,
         "select": prepared.select,
+        "watched": prepared.watched,
     }
     return TrainingContext(**{**told, **more})
 

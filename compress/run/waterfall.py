@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compress.contracts import FAKE
 from compress.measure.models import MeasuredModel
 from compress.report.plots import Level, waterfall_chart
 from compress.report.rows import markdown, title
@@ -32,17 +31,6 @@ class Step:
         return self.measured.measurement.values
 
     @property
-    def simulated(self) -> bool:
-        """Whether its integers were computed in floats: its quality is an estimate, and it has no speed."""
-        return f"quality/{self.measured.metric}" not in self.values
-
-    def quality(self) -> tuple[float, float, float] | None:
-        """Of the main metric, with its interval."""
-        key = f"{FAKE if self.simulated else 'quality/'}{self.measured.metric}"
-        found = [self.values.get(f"{key}{part}") for part in ("", "_low", "_high")]
-        return None if None in found else tuple(found)  # type: ignore[return-value]
-
-    @property
     def megabytes(self) -> float:
         return self.values["size/disk_mb"]
 
@@ -53,7 +41,7 @@ class Step:
     @property
     def runtime(self) -> str:
         """What computed its answers."""
-        return "simulated" if self.simulated else self.measured.measurement.context["runtime"].split(" ")[0]
+        return "simulated" if self.measured.is_simulated else self.measured.measurement.context["runtime"].split(" ")[0]
 
 
 def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
@@ -68,7 +56,7 @@ def _row(step: Step, before: Step | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "stage": step.name,
         "metric": step.measured.metric,
-        "quality": step.quality(),
+        "quality": step.measured.quality,
         "disk_mb": step.megabytes,
         "latency_p50_ms": step.latency,
         "runtime": step.runtime,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from compress.errors import ExitCode, UserError
 from compress.storage import temporary
+from compress.storage.atomic import write_bytes
 from compress.storage.disk import fsync_folder, make_folder, report_write_errors, require_free
 from compress.storage.faults import fault, point
 
@@ -42,6 +43,17 @@ def copy_database(source: str | os.PathLike[str], target: str | os.PathLike[str]
             raise
         fsync_folder(path.parent)
     return path.stat().st_size
+
+
+def write_database(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write the bytes of a whole sqlite database to a new file, or in place of one that no process has open.
+
+    Raises UserError when the disk or the path refuses.
+    """
+    target = Path(os.path.abspath(path))
+    for suffix in ("-journal", "-wal"):  # of what stood here: sqlite would apply them to the new file
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
+    write_bytes(target, data)
 
 
 def copy_content(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

@@ -71,6 +71,21 @@ def open_plain_file(path: str | os.PathLike[str]) -> Iterator[tuple[FileIO, int]
             raise UserError("cannot be read", where=where, why=error.strerror, code=ExitCode.RESOURCES) from error
 
 
+def refuse_special_file(path: str | os.PathLike[str], where: str | None = None) -> None:
+    """Raise UserError for a pipe, a device or a socket: they have no size, and may never end. Links are followed.
+
+    Nothing is said of what is missing, or is a folder: opening it says more. where: the path as it is shown.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+        why, do = kinds.get(stat.S_IFMT(mode)), "copy its content to a file first"
+        raise UserError("is not a regular file", where=where or os.fspath(path), why=why, do=do)
+
+
 def read_bytes(path: str | os.PathLike[str], limit: int) -> bytes:
     """The content of a file of at most `limit` bytes."""
     with open_plain_file(path) as (file, size):

@@ -27,6 +27,9 @@ KEY_TAG = "compress.key"
 FROM_TAG = "compress.imported_from"  # the id that an imported run or model had where it was exported
 VERSIONS_TAG = "mlflow.modelVersions"  # where the page of a LoggedModel looks for its versions
 UPLOAD_SECONDS = "120"
+NOTE = "mlflow.note.content"  # the tag that holds the description of an experiment, a run, a logged model
+CARD_LIMIT = 8000  # characters of a tag of a logged model
+_CUT = "\n\n… The rest is in README.md, among the model's artifacts."
 
 
 class JournalUpload(Protocol):
@@ -69,6 +72,9 @@ def attach_model(replay: JournalUpload, client: MlflowClient, record: Record, po
     model_id = _model_id(replay, client, record)
     with patience():
         _upload(client, model_id, folder)
+    card = read_card(folder, CARD_LIMIT)
+    if card:
+        client.set_logged_model_tags(model_id, {NOTE: card})
     client.finalize_logged_model(model_id, "READY")
     _show_on_run(replay, client, model_id)
     dataset = {}
@@ -78,6 +84,25 @@ def attach_model(replay: JournalUpload, client: MlflowClient, record: Record, po
         piece = points[i : i + METRICS_PER_CALL]
         metrics = [replay.metric(p, model_id=model_id, **dataset) for p in piece]
         client.log_batch(replay.run_id, metrics=metrics, synchronous=True)
+
+
+def read_card(folder: Path, limit: int) -> str:
+    """The model card of a folder without the header that model hubs read, for the page of the model; empty where there
+    is none. A longer one is cut at the end of a paragraph and says so.
+
+    limit: characters.
+    """
+    file = folder / "README.md"
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    if text.startswith("---\n"):
+        text = text.partition("\n---\n")[2]
+    text = text.strip()
+    for generic in ("# model\n", "# student\n"):  # the folder's name within a run; the page has the name of the run
+        text = text.removeprefix(generic).lstrip()
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - len(_CUT)]
+    return (kept[: kept.rfind("\n\n")] if "\n\n" in kept else kept) + _CUT
 
 
 def _upload(client: MlflowClient, model_id: str, folder: Path) -> None:
@@ -163,7 +188,9 @@ def _version_of(client: MlflowClient, name: str, key: str) -> str | None:
 
 
 def _new_version(replay: JournalUpload, client: MlflowClient, record: Record, model_id: str) -> str:
-    return new_version(replay.store, client, record["name"], model_id, replay.run_id, {KEY_TAG: record["model"]})
+    card = client.get_logged_model(model_id).tags.get(NOTE)
+    tags = {KEY_TAG: record["model"]}
+    return new_version(replay.store, client, record["name"], model_id, replay.run_id, tags, card)
 
 
 def new_version(

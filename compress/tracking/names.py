@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from compress.errors import printable
 
@@ -31,23 +32,33 @@ _COLOURS = {
     "finetune": "#0891b2",
     "pretrain": "#7c3aed",
     "share": "#d97706",
+    "albert": "#d97706",
+    "chain": "#9333ea",
     "prune-layers": "#dc2626",
+    "prune": "#dc2626",
+    "prune-vocab": "#ea580c",
     "prune-width": "#db2777",
     "factorize": "#0d9488",
     "sparsify": "#854d0e",
     "quantize": "#16a34a",
     "fit": "#65a30d",
 }
-_SPARE = ("#c026d3", "#ea580c", "#4f46e5", "#be123c", "#15803d", "#a16207", "#0369a1")
+_SPARE = ("#c026d3", "#4f46e5", "#be123c", "#15803d", "#a16207", "#0369a1")
 
 _BAD_KEY = re.compile(r"[^/\w.\- :]", re.ASCII)
-_CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/\s@]*@")
+_CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?:[^/\s:@]+:[^\s'\"]*@|[^/\s@]*@)")
+_PARAMETER = re.compile(
+    r"(?P<name>[?&][^=&\s]*(?:token|passw|secret|key|sig|credential|auth)[^=&\s]*=)[^&\s'\"]+", re.I
+)
+_LOCAL = ("sqlite", "file")
+"""Schemes of addresses that are paths: an @ in them is part of a name."""
+_LEAST = 4  # characters of what is taken out of every text: shorter words occur by chance
 _SECRET_VARIABLES = re.compile(r"(TOKEN|PASSWORD|SECRET|ACCESS_KEY|API_KEY|CREDENTIAL)", re.IGNORECASE)
 
 
 def colour(method: str, role: str = "student") -> str:
     """`#rrggbb` of a run; the same method always has the same one."""
-    for name in (role, method):
+    for name in (role, method.replace("_", "-")):  # of a stage it is its kind
         if name in _COLOURS:
             return _COLOURS[name]
     return _SPARE[zlib.crc32(method.encode()) % len(_SPARE)]
@@ -96,18 +107,48 @@ def split_metrics(values: Mapping[str, float], step: int | None) -> tuple[dict[s
     return finite, tags, bad
 
 
+_of_addresses: set[str] = set()
+
+
+def redact_address(uri: str) -> str:
+    """The address of a store without user, password and query. A password may itself hold `@` and `/`."""
+    scheme, mark, rest = uri.partition("://")
+    if not mark or scheme.split("+", 1)[0].lower() in _LOCAL:
+        return uri
+    _, at, place = rest.rpartition("@")
+    where, query, _ = place.partition("?")
+    return f"{scheme}://{'***@' if at else ''}{where}{'?***' if query else ''}"
+
+
+def hide_address(uri: str) -> None:
+    """From now on `redact` takes user, password and query of this address out of every text."""
+    _, mark, rest = uri.partition("://")
+    if not mark or redact_address(uri) == uri:
+        return
+    user, _, place = rest.rpartition("@")
+    _, _, query = place.partition("?")
+    found = {user, user.partition(":")[2], query, *(pair.partition("=")[2] for pair in query.split("&"))}
+    found |= {unquote(secret) for secret in found}
+    _of_addresses.update(secret for secret in found if len(secret) >= _LEAST)
+
+
 def secrets() -> list[str]:
-    """Values of the environment that must not be written down anywhere, longest first."""
+    """What must not be written down anywhere, longest first: secret values of the environment, parts of addresses."""
     found = {v for k, v in os.environ.items() if _SECRET_VARIABLES.search(k) and len(v) >= 8}
-    return sorted(found, key=len, reverse=True)
+    return sorted(found | _of_addresses, key=len, reverse=True)
 
 
 def redact(text: str, hidden: Sequence[str] | None = None) -> str:
-    """`text` without user names and passwords of addresses and without secrets of the environment."""
-    text = _CREDENTIALS.sub(lambda m: m["scheme"] + "***@", text)
+    """`text` without user names, passwords and tokens of addresses and without secrets of the environment."""
     for secret in secrets() if hidden is None else hidden:
         text = text.replace(secret, "***")
-    return text
+    text = _CREDENTIALS.sub(_without_user, text)
+    return _PARAMETER.sub(lambda m: m["name"] + "***", text)
+
+
+def _without_user(found: re.Match[str]) -> str:
+    scheme = found["scheme"]
+    return found[0] if scheme.split(":")[0].split("+")[0].lower() in _LOCAL else scheme + "***@"
 
 
 def text_values(values: Mapping[str, Any], limit: int) -> dict[str, str]:

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from compress.storage import atomic
+import yaml
+
+from compress.storage import atomic, manifest
 from compress.storage.trees import drop_names, second_names
 from compress.tracking.store import import_mlflow
 
@@ -43,11 +45,18 @@ set_model(Model())
 FILE, MLMODEL = "model_code.py", "MLmodel"
 
 
-def write_pyfunc(folder: Path, target: Path, columns: Sequence[tuple[str, bool]], *, replace: bool = False) -> Path:
+def write_pyfunc(
+    folder: Path,
+    target: Path,
+    columns: Sequence[tuple[str, bool]],
+    *,
+    replace: bool = False,
+    needed: Sequence[str] | None = None,
+) -> Path:
     """Write `target`: an MLflow model of the model folder `folder`, with a copy of it in `artifacts/<its name>`.
 
-    columns: (name, needed) of the texts it reads. Raises UserError when `target` exists, unless `replace` and it is a
-    folder that we wrote.
+    columns: (name, needed) of the texts it reads.  needed: packages; None: those of the folder. Raises UserError when
+    `target` exists, unless `replace` and it is a folder that we wrote.
     """
     import_mlflow()
     from mlflow.models import ModelSignature
@@ -67,13 +76,33 @@ def write_pyfunc(folder: Path, target: Path, columns: Sequence[tuple[str, bool]]
             python_model=str(code),
             artifacts={"model": str(folder)},
             signature=ModelSignature(inputs=reads),
-            pip_requirements=requirements(folder),
+            pip_requirements=requirements(folder) if needed is None else list(needed),
         )
         drop_names(temp / "artifacts" / Path(folder).name, second_names(folder))  # which were copied as files
         said = (temp / MLMODEL).read_text(encoding="utf-8")  # paths of this machine mean nothing on another
         said = said.replace(str(code), FILE).replace(str(folder), Path(folder).name)
         atomic.write_text(temp / MLMODEL, said)
     return Path(target)
+
+
+def write_loader(target: Path, folder: Path, columns: Sequence[tuple[str, bool]]) -> Path:
+    """Write the new folder `target`: the files that make an MLflow model of the model folder `folder` once they lie
+    beside its own, so that `mlflow.pyfunc.load_model` opens it where it is. Returns `target`.
+
+    columns: (name, needed) of the texts it reads.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        nothing = Path(scratch) / "nothing"
+        nothing.mkdir()
+        written = write_pyfunc(nothing, Path(scratch) / "model", columns, needed=requirements(folder))
+        described = yaml.safe_load((written / MLMODEL).read_text(encoding="utf-8"))
+        described["flavors"]["python_function"]["artifacts"]["model"] = {"path": ".", "uri": "."}
+        target.mkdir()
+        for file in written.iterdir():
+            if file.is_file() and file.name not in (MLMODEL, manifest.NAME):
+                atomic.write_bytes(target / file.name, file.read_bytes())
+        atomic.write_text(target / MLMODEL, yaml.safe_dump(described, sort_keys=False))
+    return target
 
 
 def requirements(folder: Path) -> list[str]:

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from compress.errors import UserError, did_you_mean, printable
 from compress.tracking.schema import newest_version, schema_version
 from compress.tracking.store import Store, open_client, short
+from compress.tracking.view import DEPLOYABLE, PARETO
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 AT_ONCE = 500  # values of one statement: sqlite takes 999 in old builds
 ACTIVE = "active"
 PARENT = "mlflow.parentRunId"
-TAGS = ("compress.", "measured.", PARENT)
+TAGS = ("compress.", "measured.", PARENT, DEPLOYABLE, PARETO)
 """What the tags that are read begin with: notes and lists of tables are long and nobody asks for them here."""
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compress.errors import ExitCode, UserError, printable
 from compress.tracking import records as rec
 from compress.tracking.listing import all_experiments
-from compress.tracking.models import ensure_registered, new_version, versions_named
+from compress.tracking.models import CARD_LIMIT, ensure_registered, new_version, read_card, versions_named
 from compress.tracking.names import model_name, truncate_text
 from compress.tracking.run import open_run
 from compress.tracking.state import read_state
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 FINGERPRINT = "fingerprint"
 FINGERPRINT_TAG = "compress.fingerprint"
-FLAVOUR_TAG = "compress.flavour"
+FLAVOUR_TAG, PYFUNC = "compress.flavour", "pyfunc"
+PROMOTED_TAG = "compress.promoted"  # of a run that holds a promoted folder which no run of the store made
 DESCRIPTION_LIMIT = 5000
 _UPLOAD_SECONDS = 600.0
 _ALIAS = re.compile(r"[A-Za-z0-9_-]{1,250}")
@@ -32,7 +33,8 @@ _ALIAS = re.compile(r"[A-Za-z0-9_-]{1,250}")
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a registered model. fingerprint: of the model folder, empty where another tool made it."""
+    """A version of a registered model. fingerprint: of the model folder, empty where another tool made it.  flavour:
+    PYFUNC for one that `mlflow.pyfunc.load_model` opens, else empty."""
 
     name: str
     number: str
@@ -43,19 +45,18 @@ class Version:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model folder on its way to the registry. files: what is uploaded, the folder itself or its pyfunc form.
+    """A model folder on its way to the registry. loader: a folder of files that go beside it, by which MLflow loads it
+    (`pyfunc.write_loader`); None: nothing but the folder.
 
-    dataset: (name, digest) that the figures were measured on.  card: Markdown for people.  facts: tags of the version.
+    dataset: (name, digest) that the figures were measured on.  facts: tags of the version.
     """
 
     folder: Path
-    files: Path
+    loader: Path | None
     fingerprint: str
-    flavour: str
     method: str
     figures: Mapping[str, float]
     dataset: tuple[str, str] | None
-    card: str
     facts: Mapping[str, str]
 
 
@@ -89,18 +90,11 @@ def promote(store: Store, name: str, alias: str, candidate: Candidate, experimen
     """
     client = open_client(store)
     try:
-        found = _existing(client, name, candidate)
+        found = _existing(client, name, candidate.fingerprint)
         if found is None:
-            model_id, run_id = _logged(client, candidate) or _log(store, candidate, experiment, warn)
-            tags = {
-                **{key: truncate_text(value, DESCRIPTION_LIMIT) for key, value in candidate.facts.items()},
-                FINGERPRINT_TAG: candidate.fingerprint,
-                FLAVOUR_TAG: candidate.flavour,
-            }
-            ensure_registered(client, name)
-            card = truncate_text(candidate.card, DESCRIPTION_LIMIT)
-            number = new_version(store, client, name, model_id, run_id, tags, card)
-            found = Version(name, number, candidate.fingerprint, candidate.flavour, tags)
+            found = _register(store, client, name, candidate, experiment, warn)
+        elif candidate.loader is not None and not found.flavour:
+            found = _complete(client, found, candidate)
         client.set_registered_model_alias(name, alias, found.number)
     except UserError:
         raise
@@ -109,10 +103,44 @@ def promote(store: Store, name: str, alias: str, candidate: Candidate, experimen
     return found
 
 
-def _existing(client: MlflowClient, name: str, candidate: Candidate) -> Version | None:
+def _register(
+    store: Store, client: MlflowClient, name: str, candidate: Candidate, experiment: str, warn: Callable
+) -> Version:
+    """A new version of the model."""
+    model_id, run_id = _logged(client, candidate) or _log(store, candidate, experiment, warn)
+    tags = {
+        **{key: truncate_text(value, DESCRIPTION_LIMIT) for key, value in candidate.facts.items()},
+        FINGERPRINT_TAG: candidate.fingerprint,
+    }
+    if candidate.loader is not None:
+        _add_loader(client, model_id, candidate.loader)
+        tags[FLAVOUR_TAG] = PYFUNC
+    ensure_registered(client, name)
+    number = new_version(store, client, name, model_id, run_id, tags, read_card(candidate.folder, DESCRIPTION_LIMIT))
+    return Version(name, number, candidate.fingerprint, tags.get(FLAVOUR_TAG, ""), tags)
+
+
+def _complete(client: MlflowClient, found: Version, candidate: Candidate) -> Version:
+    """A version that was registered without the files by which MLflow loads it gets them, where its logged model is
+    still there."""
+    logged = _logged(client, candidate)
+    if logged is None or candidate.loader is None:
+        return found
+    _add_loader(client, logged[0], candidate.loader)
+    client.set_model_version_tag(found.name, found.number, FLAVOUR_TAG, PYFUNC)
+    return replace(found, flavour=PYFUNC, tags={**found.tags, FLAVOUR_TAG: PYFUNC})
+
+
+def _add_loader(client: MlflowClient, model_id: str, loader: Path) -> None:
+    for file in sorted(loader.iterdir()):
+        client.log_model_artifact(model_id, str(file))
+
+
+def _existing(client: MlflowClient, name: str, fingerprint: str) -> Version | None:
+    """The newest version of this very model; of several, one that MLflow loads."""
     versions = [_version(v) for v in versions_named(client, name)]
-    same = (v for v in versions if (v.fingerprint, v.flavour) == (candidate.fingerprint, candidate.flavour))
-    return max(same, key=lambda v: int(v.number), default=None)
+    same = (v for v in versions if v.fingerprint == fingerprint)
+    return max(same, key=lambda v: (bool(v.flavour), int(v.number)), default=None)
 
 
 def _version(found: ModelVersion) -> Version:
@@ -125,7 +153,8 @@ def _logged(client: MlflowClient, candidate: Candidate) -> tuple[str, str | None
     where = [e.experiment_id for e in all_experiments(client)]
     query = f"params.{FINGERPRINT} = '{candidate.fingerprint}'"
     for model in client.search_logged_models(where, filter_string=query, max_results=50) if where else []:
-        if model.tags.get(FLAVOUR_TAG, "") == candidate.flavour and str(model.status) == "READY":
+        copied = FLAVOUR_TAG in model.tags  # by earlier versions, as a folder within an MLflow model
+        if not copied and str(model.status) == "READY":
             return model.model_id, model.source_run_id
     return None
 
@@ -137,18 +166,18 @@ def _log(store: Store, candidate: Candidate, experiment: str, warn: Callable) ->
         run = open_run(
             Path(scratch) / "run",
             experiment=experiment,
-            name=f"promoted {label}",
+            name=label,
             method=candidate.method,
             store=store,
-            tags={"compress.folder": str(candidate.folder), FLAVOUR_TAG: candidate.flavour},
+            tags={"compress.folder": str(candidate.folder), PROMOTED_TAG: "yes"},
             warn=warn,
         )
         if candidate.dataset:
             run.dataset(*candidate.dataset)
         run.params({"method": candidate.method})
-        run.note(candidate.card)
+        run.note(read_card(candidate.folder, CARD_LIMIT))
         key = run.model(
-            candidate.files,
+            candidate.folder,
             name=label,
             model_type=candidate.method,
             params={FINGERPRINT: candidate.fingerprint},
@@ -160,8 +189,6 @@ def _log(store: Store, candidate: Candidate, experiment: str, warn: Callable) ->
         if ending.left or state is None or key not in state.models:
             raise UserError("the store rejected the model", where=store.shown, code=ExitCode.ENVIRONMENT)
         model_id = state.models[key]
-    if candidate.flavour:
-        open_client(store).set_logged_model_tags(model_id, {FLAVOUR_TAG: candidate.flavour})
     return model_id, ending.run_id
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from compress.storage.faults import fault, point
 from compress.storage.journal import read as read_journal
-from compress.tracking import models
+from compress.tracking import finished, models
 from compress.tracking import records as rec
 from compress.tracking.batch import Batch, Memory, Point
 from compress.tracking.names import DATASET_NAME_LIMIT, DIGEST_LIMIT, SOURCE_LIMIT, redact, truncate_text
@@ -271,6 +271,8 @@ class Replay:
     def _op_finish(self, client: MlflowClient, record: rec.Record) -> None:
         self._link_parent(client)
         client.set_terminated(self.run_id, status=record["status"], end_time=int(record["t"]))
+        if self._start is not None:
+            finished.remember(self.store, self._start["experiment"])
 
     def _op_dataset(self, client: MlflowClient, record: rec.Record) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from compress.errors import ExitCode, UserError, printable
 from compress.storage.lock import file_lock
-from compress.tracking.names import redact, slug
-from compress.tracking.schema import migrate
+from compress.tracking.names import hide_address, redact, redact_address, slug
+from compress.tracking.schema import prepare
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -52,9 +52,12 @@ class Store:
     uri: str
     chosen: str = "default"
 
+    def __post_init__(self) -> None:
+        hide_address(self.uri)
+
     @property
     def shown(self) -> str:
-        return redact(self.uri, [])
+        return redact_address(self.uri)
 
     @property
     def has_secret(self) -> bool:
@@ -90,7 +93,7 @@ class Store:
             return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
         database.parent.mkdir(parents=True, exist_ok=True)
         with _opening, file_lock(database.with_name(database.name + ".lock"), timeout=LOCK_SECONDS):
-            migrate(database)
+            prepare(database)
             return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
 
 
@@ -171,7 +174,7 @@ def resolve_store(uri: str | None = None, project: Path | None = None) -> Store:
 
 def _checked(uri: str, chosen: str) -> Store:
     scheme = uri.split(":", 1)[0].split("+", 1)[0].lower() if ":" in uri else ""
-    shown = redact(uri, [])
+    shown = redact_address(uri)
     if scheme == "sqlite":
         if not uri.startswith(_SQLITE) or uri == _SQLITE:
             raise UserError(f"'{shown}' names no database file", where=chosen, do="write sqlite:///path/to/mlflow.db")

@@ -1,7 +1,7 @@
 """Saved MLflow views of an experiment and the commands and links that open them.
 
-Three views: the trade-offs of all runs, one model's lineage, one contest of criteria. A saved view is an experiment tag
-`mlflow.sharedViewState.<key>` holding the state of MLflow's runs page. The format is MLflow's own and undocumented
+Three views: the trade-offs of the models, one model's lineage, one contest of criteria. A saved view is an experiment
+tag `mlflow.sharedViewState.<key>` holding the state of MLflow's runs page. The format is MLflow's own and undocumented
 (read from version 3.17): it is best effort, and a run never fails over it.
 """
 
@@ -14,7 +14,7 @@ import logging
 import shlex
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -33,16 +33,22 @@ DEFAULT_QUALITY = "quality/accuracy"
 SIZE = "size/disk_mb"
 LATENCY = "speed/latency_p50_ms"
 PARAMS = ("method", "student.layers")
-BARS = (
-    SIZE,
-    LATENCY,
-    "speed/throughput_sps",
-    "vs_teacher/quality_kept_pct",
-    "vs_teacher/size_ratio",
-    "vs_teacher/speedup",
-    "vs_teacher/agreement_pct",
-)
-COLUMNS = (SIZE, "size/params_m", LATENCY, "vs_teacher/quality_kept_pct", "vs_teacher/size_ratio", "vs_teacher/speedup")
+BARS = {
+    SIZE: "size on disk, MB",
+    "size/params_m": "parameters, millions",
+    LATENCY: "latency p50, ms",
+    "speed/throughput_sps": "throughput, rows/s",
+    "vs_teacher/size_ratio": "times smaller than the parent",
+    "vs_teacher/speedup": "times faster than the parent",
+}
+"""Figure → title of its card. No quality: bars begin at 0, where differences of a point are not seen."""
+COLUMNS = (SIZE, LATENCY, "vs_teacher/size_ratio", "vs_teacher/speedup")
+COLUMN_PIXELS = 150
+DEPLOYABLE, PARETO = "deployable", "pareto"
+"""Tags of a run. DEPLOYABLE: YES for a model that could be shipped, one run for each model; STAGE for a stage of one;
+NO for the rest: references, controls, summaries, further runs of the same model."""
+YES, STAGE, NO = "yes", "stage", "no"
+DATE = "attributes.start_time"
 
 
 def view_key(quality: str = DEFAULT_QUALITY) -> str:
@@ -76,9 +82,13 @@ def ui_lines(store: Store, experiment: str) -> list[str]:
 
 
 def ensure_view(client: MlflowClient, experiment_id: str, quality: str) -> None:
-    """Writes the view of trade-offs unless it is there as we would write it; a failure is only logged."""
+    """Writes the view of trade-offs, of all runs, where there is none; a failure is only logged.
+
+    Once a run has ended, the view shows the models (`compare.firstpage`).
+    """
     try:
-        write_view(client, experiment_id, view_key(quality), page_state(quality), NAME)
+        if TAG + view_key(quality) not in client.get_experiment(experiment_id).tags:
+            write_view(client, experiment_id, view_key(quality), page_state(quality), NAME)
     except Exception as error:
         log.info("the saved view was not written: %s", error)
 
@@ -108,19 +118,27 @@ def pack_state(page: dict[str, Any]) -> str:
     return "deflate;" + base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
 
 
-def page_state(quality: str = DEFAULT_QUALITY) -> dict[str, Any]:
-    """The view of trade-offs: columns, order, and the charts in four sections."""
+def page_state(
+    quality: str = DEFAULT_QUALITY, *, search: str = "", known: Container[str] | None = None, nested: bool = True
+) -> dict[str, Any]:
+    """The view of trade-offs: columns, order, and the charts in four sections.
+
+    search: which runs it shows; the page removes it with one click.  known: figures that each of these runs has; a card
+    of another figure is left out, as its legend would name runs that it does not draw; None: all.  nested: whether runs
+    hang below the run that they belong to, which the page does only in the order of time; else the best is first.
+    """
     sections = [
-        _section("Trade-offs", columns=2, height=420),
+        _section("Trade-offs", columns=1, height=420),  # one: in two, a small screen cuts the titles of the cards
         _section("All at once", columns=1, height=360),
-        _section("Side by side", columns=3, height=300),
+        _section("Size and speed", columns=1, height=300),
         _section("Training curves", columns=2, height=360),
     ]
     trade_offs, all_at_once, side_by_side, curves = (s["uuid"] for s in sections)
     short = quality.rsplit("/", 1)[-1]
+    costs = [key for key in (LATENCY, SIZE) if known is None or key in known]
+    bars = {key: title for key, title in BARS.items() if known is None or key in known}
     cards = [
-        _card("SCATTER", trade_offs, f"{short} vs latency", xaxis=_metric(LATENCY), yaxis=_metric(quality)),
-        _card("SCATTER", trade_offs, f"{short} vs megabytes", xaxis=_metric(SIZE), yaxis=_metric(quality)),
+        *(_card("SCATTER", trade_offs, f"{short} vs {k}", xaxis=_metric(k), yaxis=_metric(quality)) for k in costs),
         _card(
             "PARALLEL",
             all_at_once,
@@ -129,11 +147,18 @@ def page_state(quality: str = DEFAULT_QUALITY) -> dict[str, Any]:
             selectedMetrics=["size/params_m", SIZE, LATENCY, quality],
             showAllRuns=True,
         ),
-        *(_card("BAR", side_by_side, key, metricKey=key) for key in (quality, *BARS)),
+        *(_card("BAR", side_by_side, title, metricKey=key) for key, title in bars.items()),
         *(_curve(curves, key) for key in ("train/loss", f"val/{short}")),
     ]
-    columns = [_column("params", k) for k in PARAMS] + [_column("metrics", k) for k in (quality, *COLUMNS)]
-    return _page([*columns, "attributes.`Models`"], sections, cards, order=_column("metrics", quality))
+    columns = [
+        _column("tags", PARETO),
+        *(_column("metrics", k) for k in (quality, *COLUMNS)),
+        *(_column("params", k) for k in PARAMS),
+    ]
+    order = DATE if nested else _column("metrics", quality)
+    page = _page(columns, sections, cards, order=order, search=search)
+    # By itself the page shows metrics first, tags out of sight, and every name cut.
+    return page | {"columnOrder": columns, "columnWidths": dict.fromkeys(columns, COLUMN_PIXELS)}
 
 
 def lineage_state(quality: str, run_ids: Sequence[str]) -> dict[str, Any]:
@@ -191,7 +216,7 @@ def _page(
         "selectedColumns": columns,
         "columnOrder": [],
         "columnWidths": {},
-        "runsHiddenMode": "SHOWALL",
+        "runsHiddenMode": "SHOW_ALL",
         "viewMaximized": False,
         "runListHidden": False,
         "isAccordionReordered": True,  # else the sections are sorted by name

@@ -56,6 +56,8 @@ class TrainingContext:
     seed: int = 0
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None
     select: tuple[str, Literal["max", "min"]] | None = None
+    watched: Mapping[str, Literal["max", "min"]] = field(default_factory=dict)
+    """Further metrics that, as long as they get better, keep a training of automatic length going."""
     observe: Callable[[nn.Module, Sequence[Mapping[str, float]]], Mapping[str, float]] | None = None
     """Called after each validation with the validations so far, the new one last: gives figures to add to it."""
     resume: bool = False
@@ -81,4 +83,8 @@ class TrainResult:
     best: Mapping[str, float]
     last: Mapping[str, float]
     history: Sequence[Mapping[str, float]]
+    end: str = ""
+    """Why a training of automatic length ended, for people; of others nothing."""
+    stopped: bool = False
+    """Whether it ended because its metric had stopped rising."""
     notes: Sequence[str] = ()

@@ -26,10 +26,11 @@ from compress.training import environment, memory, precision, rng
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.distributed import Alone
 from compress.training.keeper import Keeper, NullMonitor
+from compress.training.length import End, Mode, choose_length, find_end, is_validation_due
 from compress.training.meter import LOSS, NORM, Meter, StepReport
 from compress.training.module import Term, Trainable
 from compress.training.optimizer import Optimizer
-from compress.training.schedule import learning_rate, total_steps
+from compress.training.schedule import learning_rate, open_ended_rate, total_steps
 from compress.training.state import TrainState
 
 # What of the plan may change between a run and its continuation without changing the weights; precision is a part of
@@ -55,7 +56,9 @@ class _Run:
         self.device = context.device
         self.precision: precision.Resolved = precision.resolve(context.precision or plan.precision, self.device)
         self.module = module.to(self.device)
+        self.length = choose_length(plan, source.steps(0)) if plan.is_automatic else None
         self.total = total_steps(plan, source)
+        self.end = End(self.total, self.total, stopped=False)
         self.pace: Callable[[int, int], None] | None = getattr(module, "pace", None)
         self.epoch_steps = 0
         self.state = TrainState(self.module, Optimizer(self.module, plan), self.device)
@@ -81,6 +84,7 @@ class _Run:
         for note in notes:
             self.context.log.tags({"compress.resumed": note})
         self.team.align(self.state, self._terms, self._identity())
+        self._find_end()
         self.epoch_steps = self.source.steps(self.state.epoch)
         self.module.train()
         while True:
@@ -113,6 +117,8 @@ class _Run:
             best=best.metrics if best else {},
             last={name: v for name, v in state.history[-1].items() if name != "step"} if state.history else {},
             history=state.history,
+            end=self._told_end(),
+            stopped=self.end.stopped,
             notes=notes,
         )
 
@@ -121,7 +127,7 @@ class _Run:
     def _step(self) -> None:
         state, plan, began = self.state, self.plan, time.perf_counter()
         batches = self.source.step(state.epoch, state.index)
-        rate = learning_rate(plan, state.step, self.total)
+        rate = self._rate()
         if self.pace is not None:
             self.pace(state.step, self.total)
         self.team.seed(self.context.seed, state.step)
@@ -137,6 +143,11 @@ class _Run:
         if log_now:
             self.context.log.metrics(self.meter.line(rate), state.step)
         self._tell()
+
+    def _rate(self) -> float:
+        if self.length is None:
+            return learning_rate(self.plan, self.state.step, self.total)
+        return open_ended_rate(self.plan, self.state.step, self.length, self.end)
 
     def _tell(self) -> None:
         """Progress; a session that was resumed at the very end has made no step, and knows no loss."""
@@ -191,7 +202,10 @@ class _Run:
         state, every = self.state, self.plan.validate_every
         if self.context.validate is None or state.step == state.validated:
             return False
-        on_time = state.index == 0 if every is None else state.step % every == 0
+        if self.length is not None:
+            on_time = is_validation_due(state.step, state.validated, self.length)
+        else:
+            on_time = state.index == 0 if every is None else state.step % every == 0
         return on_time or state.step >= self.total
 
     def _validate(self) -> None:
@@ -202,8 +216,35 @@ class _Run:
         state.history.append({"step": state.step, **metrics})
         finite = {f"val/{name}": value for name, value in metrics.items() if math.isfinite(value)}
         self.context.log.metrics(finite, state.step)
+        self._find_end()
         if self.plan.keep_best and self.context.select is not None:
             self._judge(metrics, *self.context.select)
+
+    def _find_end(self) -> None:
+        """Whether the validations so far end a training of automatic length, and when."""
+        if self.length is None:
+            return
+        watched: dict[str, Mode] = {**self.context.watched}
+        if self.context.select is not None:
+            watched[self.context.select[0]] = self.context.select[1]
+        if not self.length.is_fixed and (self.context.validate is None or not watched):
+            raise UserError(
+                "the length of training cannot be found", where="training", why="nothing is validated",
+                do="set steps or epochs",
+            )  # fmt: skip
+        self.end = find_end(self.state.history, self.length, watched)
+        self.total = self.end.total
+
+    def _told_end(self) -> str:
+        if self.length is None or self.length.is_fixed:
+            return ""
+        if self.end.stopped:
+            name, mode = self.context.select or ("", "")
+            stopped = {"max": f"{name} stopped rising", "min": f"{name} stopped falling"}.get(mode, "stopped improving")
+            why = f"validation {stopped} by step {self.end.decay:,}"
+        else:
+            why = f"the maximum of {self.length.most:,} steps was reached"
+        return f"trained {self.state.step:,} steps: {why}"
 
     def _ask_validation(self) -> dict[str, float]:
         assert self.context.validate is not None
@@ -266,8 +307,11 @@ class _Run:
 
     def _identity(self) -> dict[str, str]:
         plan = {f"training.{name}": str(value) for name, value in self.plan.model_dump().items() if name not in _FREE}
-        own = {"data": self.source.fingerprint, "seed": str(self.context.seed), "total steps": str(self.total)}
+        own = {"data": self.source.fingerprint, "seed": str(self.context.seed), "total steps": self._told_length()}
         return {**plan, **own, **self.context.identity}
+
+    def _told_length(self) -> str:
+        return str(self.total) if self.length is None else str(self.length)
 
 
 def _weighted(parts: Mapping[str, Tensor], terms: Mapping[str, Term]) -> Tensor:

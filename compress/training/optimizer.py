@@ -36,7 +36,7 @@ class Optimizer:
             {"params": [p for p in self.parameters.values() if p.ndim < 2], "weight_decay": 0.0},
         ]
         groups = [group for group in groups if group["params"]]
-        how: dict[str, Any] = {"lr": plan.learning_rate, "betas": plan.betas, "eps": plan.eps}
+        how: dict[str, Any] = {"lr": plan.rate, "betas": plan.betas, "eps": plan.eps}
         if plan.optimizer == "lamb":
             groups = [{**group, "adapt": group["params"][0].ndim >= 2} for group in groups]
             self.rule: torch.optim.Optimizer = Lamb(groups, **how)

@@ -7,10 +7,12 @@ import math
 
 from compress.contracts import BatchSource, TrainingPlan
 from compress.errors import ExitCode, UserError
+from compress.training.length import End, Length, choose_length
 
 
 def total_steps(plan: TrainingPlan, source: BatchSource) -> int:
-    """Optimizer steps of the whole run. Epochs may differ in length; a part of one counts its share, rounded."""
+    """Optimizer steps of the whole run, the most where the plan leaves them open. Epochs may differ in length; a part
+    of one counts its share, rounded."""
     if source.steps(0) < 1:
         raise UserError(
             "the training data is too small for one step",
@@ -20,7 +22,8 @@ def total_steps(plan: TrainingPlan, source: BatchSource) -> int:
         )
     if plan.steps is not None:
         return plan.steps
-    assert plan.epochs is not None
+    if plan.epochs is None:
+        return choose_length(plan, source.steps(0)).most
     whole = math.floor(plan.epochs)
     steps = sum(source.steps(epoch) for epoch in range(whole))
     return max(1, steps + round((plan.epochs - whole) * source.steps(whole)))
@@ -34,10 +37,22 @@ def learning_rate(plan: TrainingPlan, step: int, total: int) -> float:
     """
     warmup = math.ceil(plan.warmup * total)
     if step < warmup:
-        return plan.learning_rate * (step + 1) / warmup
+        return plan.rate * (step + 1) / warmup
     left = (total - step) / (total - warmup) if total > warmup else 1.0
-    factor = {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[plan.schedule]
-    return plan.learning_rate * factor
+    return plan.rate * _factor(plan, left)
+
+
+def open_ended_rate(plan: TrainingPlan, step: int, length: Length, end: End) -> float:
+    """Rate of a step of a training that ends when its validations say so: a rise over the warm-up, which is a share of
+    the least steps, the peak until the end is near, then down as the plan's schedule falls."""
+    warmup = math.ceil(plan.warmup * length.least)
+    peak = plan.rate * min(1.0, (step + 1) / warmup) if warmup else plan.rate
+    return peak if step < end.decay else peak * _factor(plan, (end.total - step) / (end.total - end.decay))
+
+
+def _factor(plan: TrainingPlan, left: float) -> float:
+    """The share of the peak, with this share of the fall still ahead."""
+    return {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[plan.schedule]
 
 
 def ramp(done: int, total: int, begin: float, end: float) -> float:

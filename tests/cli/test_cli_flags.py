@@ -280,14 +280,14 @@ def test_a_renamed_flag_is_hidden_and_its_new_name_is_not(name: str, old: str) -
 @pytest.mark.parametrize(
     ("words", "warning", "line"),
     [
-        (["prune-width", "m", "--ratio", "0.7", "--keep-heads", "2"],
+        (["prune-width", ".", "--ratio", "0.7", "--keep-heads", "2", "--data", "opinions"],
          ["--ratio is deprecated; use --keep 0.3, the share that stays",
           "--keep-heads is deprecated; use --num-heads 2"],
          "--keep and --num-heads together"),
-        (["factorize", "m", "--no-heal", "--ratio=2"],
+        (["factorize", ".", "--no-heal", "--ratio=2"],
          ["--ratio is deprecated; use --keep 2.0", "--no-heal is deprecated; use --no-recover"], "--keep: 2 is not"),
-        (["sparsify", "m", "--pattern", "4:8"], ["--pattern is deprecated; use --sparsity 4:8"], "'4:8' is not sup"),
-        (["fit", "m", "--train", "heal"], ["--train heal is deprecated; use recover"], "at least one bound"),
+        (["sparsify", ".", "--pattern", "4:8"], ["--pattern is deprecated; use --sparsity 4:8"], "'4:8' is not sup"),
+        (["fit", ".", "--train", "heal"], ["--train heal is deprecated; use recover"], "at least one bound"),
         (["ui", "--view", "contest", "--port", "0"], ["--view contest is deprecated; use criteria"], "--port"),
         (["factorize", "m", "--mb", "3", "--max-mb", "4"], [], "--mb and --max-mb together: --mb is the old name"),
     ],

@@ -17,7 +17,7 @@ from compress.errors import ExitCode, Stopped, UserError
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(frame._files())
-HEAVY = ("torch", "mlflow", "datasets", "transformers", "tokenizers", "numpy", "pydantic", "rich", "yaml")
+HEAVY = ("torch", "mlflow", "datasets", "transformers", "tokenizers", "numpy", "pydantic", "rich")
 
 
 def run(*args: str, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -230,7 +230,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
         assert process.stdout
         assert process.stderr
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert process.stderr.read().decode().splitlines() == ["loading torch …"]
         assert process.wait(60) == 0
 
 

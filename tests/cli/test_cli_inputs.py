@@ -50,5 +50,5 @@ def test_what_may_use_built_in_data() -> None:
 
 
 def test_demo_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["quantize", "--help"]) == 0
+    assert main(["quantize", "--help-all"]) == 0
     assert "--demo" in capsys.readouterr().out

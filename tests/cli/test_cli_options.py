@@ -21,7 +21,7 @@ def told(*args: str, groups: tuple[str, ...] = EVERYTHING) -> RunOptions:
     seen: list[RunOptions] = []
 
     @click.command()
-    @shared(*(g for g in groups if g not in ("display", "overrides", "runtime", "device")))
+    @shared(*(g for g in groups if g not in ("display", "overrides", "print_recipe", "runtime", "device")))
     @click.option("--own")
     def command(options: RunOptions, own: str | None) -> None:
         seen.append(options)
@@ -48,20 +48,22 @@ def test_plain_flags() -> None:
 
 
 def test_recipe_values_become_overrides_and_set_has_the_last_word() -> None:
-    options = told("--device", "cpu", "--set", "seed=3", "--seed", "2", "--teacher", "t", "--precision", "bf16")
+    options = told("--device", "cpu", "--set", "seed=3", "--seed", "2", "--teacher", "teacher", "--precision", "bf16")
     assert options.precision == "bf16"
     assert [(o.path, o.value, o.origin) for o in options.overrides] == [
         ("seed", 2, "--seed 2"),
-        ("teacher", "t", "--teacher t"),
+        ("teacher", "teacher", "--teacher teacher"),
         ("stages.*.training.precision", "bf16", "--precision bf16"),
         ("seed", 3, "--set seed=3"),
     ]
     recipe = load_recipe("smoke", options.overrides)
-    assert (recipe.seed, recipe.teacher) == (3, "t")
+    assert (recipe.seed, recipe.teacher) == (3, "teacher")
     assert {stage.training.precision for stage in recipe.stages} == {"bf16"}
 
 
-def test_other_data_drops_what_the_recipe_said_about_its_own() -> None:
+def test_other_data_drops_what_the_recipe_said_about_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text("text,y\na,1\n")
     options = told("--device", "cpu", "--data", "mine.csv", "--label-column", "y", "--limit", "5")
     data = load_recipe("distilbert", options.overrides).data
     assert data == DataSpec(source="mine.csv", label_column="y", limit=5, max_length=64)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from compress.cli import main as frame
 from compress.recipe import Recipe, compose
+from compress.recipe.document import Value
 
 TEACHER = "./taught.yaml"
 
@@ -38,18 +38,18 @@ def test_a_command_reads_its_recipe_once(
     (tmp_path / "taught.yaml").write_text("extends: teacher\n")
     reads: Counter[str] = Counter()
     made: Counter[str] = Counter()
-    read = compose.compose
+    read, check = compose.compose, compose.validate
 
     def counted(name: str, **more: Any) -> Any:
         reads[name] += 1
         return read(name, **more)
 
-    def validate(content: dict[str, Any]) -> Recipe:
-        made[content["name"]] += 1
-        return Recipe.model_validate(content)
+    def validate(root: Value) -> Recipe:
+        made[root.plain()["name"]] += 1
+        return check(root)
 
     monkeypatch.setattr(compose, "compose", counted)
-    monkeypatch.setattr(compose, "Recipe", SimpleNamespace(model_validate=validate))
+    monkeypatch.setattr(compose, "validate", validate)
     assert frame.main([*words, "--dry-run"]) == 0
     assert reads[recipe] == 1
     assert made[recipe] == validated

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from compare_rows import row
 
-from compress.compare.frontier import judge, require_like
+from compress.compare.frontier import rank_rows, require_like
 from compress.compare.gather import one_row_each
-from compress.compare.query import check_key, kept, ordered
-from compress.compare.rows import known
+from compress.compare.query import check_key, filter_rows, ordered
+from compress.compare.rows import drop_busy_speeds
 from compress.compare.table import as_csv, cells, columns, document, fitting, heads
 from compress.errors import UserError
 from compress.tracking.reading import StoredRun
@@ -42,7 +42,7 @@ def names(rows) -> list[str]:
     ],
 )
 def test_filters(filters, left) -> None:
-    assert names(kept(ROWS, filters)) == list(left)
+    assert names(filter_rows(ROWS, filters)) == list(left)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_filters(filters, left) -> None:
 )
 def test_bad_filters(text, line) -> None:
     with pytest.raises(UserError) as caught:
-        kept(ROWS, [text])
+        filter_rows(ROWS, [text])
     assert caught.value.line() == line
 
 
@@ -82,7 +82,7 @@ def test_an_unknown_column_names_the_nearest() -> None:
 
 
 def test_cells_and_what_is_missing() -> None:
-    judged, notes = judge(ROWS)
+    judged, notes = rank_rows(ROWS)
     keys = columns(ROWS, [])
     assert keys == ["pareto", "name", "quality", "size/disk_mb", "speed/latency_p50_ms"]
     assert heads(keys, ROWS) == ["Pareto", "model", "accuracy", "MB", "p50, ms"]
@@ -93,7 +93,7 @@ def test_cells_and_what_is_missing() -> None:
 
 def test_a_dominated_row_says_by_which_and_json_how() -> None:
     worse, better = row("worse", 160, 40.0, 8.0), row("better", 180, 10.0, 4.0)
-    judged, _ = judge([worse, better])
+    judged, _ = rank_rows([worse, better])
     assert cells(judged[0], ["pareto", "name"]) == ["no: better", "worse"]
     first, second = document(judged, [])["rows"]
     assert (first["frontier"], first["by"], first["paired"]) == ("dominated", "better", True)
@@ -101,7 +101,7 @@ def test_a_dominated_row_says_by_which_and_json_how() -> None:
 
 
 def test_rows_without_resamples_are_compared_by_unpaired_intervals_and_said() -> None:
-    judged, notes = judge([row("worse", 178, 40.0, 8.0, paired=False), row("better", 180, 10.0, 4.0)])
+    judged, notes = rank_rows([row("worse", 178, 40.0, 8.0, paired=False), row("better", 180, 10.0, 4.0)])
     assert (judged[0].place, judged[0].by) == ("undecided", "better")
     assert cells(judged[0], ["pareto"]) == ["maybe: better"]
     assert any(line.startswith("1 row compared with some others by unpaired intervals") for line in notes)
@@ -111,17 +111,17 @@ def test_six_digits_of_the_store_are_the_same_quality() -> None:
     whole = row("measured", 177, 10.0, 4.0)
     stored = row("stored", 177, 10.0, 4.0)
     values = {**stored.values, "quality/accuracy": stored.values["quality/accuracy"] - 1e-7}
-    judged, _ = judge([whole, replace(stored, values=values)])
+    judged, _ = rank_rows([whole, replace(stored, values=values)])
     assert [j.place for j in judged] == ["on it", "on it"]
 
 
 def test_csv_has_numbers_and_nothing_that_a_spreadsheet_computes() -> None:
-    judged, _ = judge([row("=1+1", 180), C])
+    judged, _ = rank_rows([row("=1+1", 180), C])
     first, second = csv.DictReader(io.StringIO(as_csv(judged, ["pareto", "name", "quality", "size/disk_mb"])))
     assert first["name"] == "'=1+1"
     assert float(first["quality"]) == 0.9
     assert float(first["quality_low"]) < 0.9 < float(first["quality_high"])
-    assert (second["quality"], second["size/disk_mb"], second["pareto"]) == ("", "20.0", "not judged")
+    assert (second["quality"], second["size/disk_mb"], second["pareto"]) == ("", "20.0", "not ranked")
 
 
 def test_latencies_of_unlike_conditions_are_refused_and_never_ranked() -> None:
@@ -134,13 +134,13 @@ def test_latencies_of_unlike_conditions_are_refused_and_never_ranked() -> None:
         "latencies were measured under 2 different conditions (threads): 2 rows 1; 1 row 4; choose with "
         "--filter 'threads=1', measure again in one run, or show them with --mixed-conditions"
     )
-    judged, notes = judge([here, there])
+    judged, notes = rank_rows([here, there])
     assert [j.place for j in judged] == ["on it", "on it"]
     assert "latencies were measured under 2 different conditions and are not ranked against each other" in notes
 
 
 def test_quality_on_other_data_is_not_ranked() -> None:
-    judged, notes = judge([row("x", 100, 40.0), row("y", 190, 10.0, context={"dataset_digest": "other"})])
+    judged, notes = rank_rows([row("x", 100, 40.0), row("y", 190, 10.0, context={"dataset_digest": "other"})])
     assert [j.place for j in judged] == ["on it", "on it"]
     assert any("different data or with different metrics" in line for line in notes)
 
@@ -148,7 +148,7 @@ def test_quality_on_other_data_is_not_ranked() -> None:
 def test_simulated_integers_have_no_latency_and_say_so() -> None:
     values = {"fake_quantized/accuracy": 0.9, "fake_quantized/accuracy_low": 0.88, "fake_quantized/accuracy_high": 0.92}
     simulated = row("int8", None, 5.0, None, values=values)
-    judged, notes = judge([simulated, row("float", 170, 20.0)])
+    judged, notes = rank_rows([simulated, row("float", 170, 20.0)])
     assert cells(judged[0], ["quality"]) == ["90.00 % [88.00, 92.00] (simulated)"]
     assert [j.place for j in judged] == ["on it", "on it"]
     assert "simulated quantization, so latency is unknown and the row is not ranked: int8" in notes
@@ -161,7 +161,7 @@ def test_the_runtime_is_part_of_the_model() -> None:
     """It does not keep latencies from being compared, and is a column where models differ in it."""
     float_, int8 = row("float", 180, 40.0, 8.0), row("int8", 180, 10.0, 4.0, context=INT8)
     require_like([float_, int8])
-    judged, notes = judge([float_, int8])
+    judged, notes = rank_rows([float_, int8])
     assert cells(judged[0], ["pareto", "runtime"]) == ["no: int8", "torch"]
     assert columns([float_, int8], [])[-1] == "runtime"
     assert "runtime" not in columns([float_, float_], [])
@@ -171,9 +171,11 @@ def test_the_runtime_is_part_of_the_model() -> None:
 def test_speeds_of_a_busy_machine_are_unknown() -> None:
     """Earlier versions logged them."""
     values = {"speed/latency_p50_ms": 0.1, "vs_teacher/speedup": 34.0, "size/disk_mb": 3.0, "speed/gflops": 1.0}
-    assert known(values, {"contaminated": "no"}) == values
-    assert known(values, {"contaminated": "yes"}) == {"size/disk_mb": 3.0, "speed/gflops": 1.0}
-    judged, notes = judge([row("fast", 180, 10.0, None, context={"contaminated": "yes"}), row("slow", 180, 10.0, 9.0)])
+    assert drop_busy_speeds(values, {"contaminated": "no"}) == values
+    assert drop_busy_speeds(values, {"contaminated": "yes"}) == {"size/disk_mb": 3.0, "speed/gflops": 1.0}
+    judged, notes = rank_rows(
+        [row("fast", 180, 10.0, None, context={"contaminated": "yes"}), row("slow", 180, 10.0, 9.0)]
+    )
     assert [j.place for j in judged] == ["on it", "on it"]
     assert "1 row timed on a busy machine, so without a latency: fast" in notes
 
@@ -181,13 +183,13 @@ def test_speeds_of_a_busy_machine_are_unknown() -> None:
 def test_rows_of_other_data_are_marked() -> None:
     rows = [row("x", 100, 40.0), row("y", 190, 10.0, context={"dataset_digest": "other", "dataset": "mine/test"})]
     assert columns(rows, [])[-1] == "data"
-    judged, _ = judge(rows)
+    judged, _ = rank_rows(rows)
     assert [cells(j, ["data"]) for j in judged] == [["opinions/test, 200 rows"], ["mine/test, 200 rows"]]
 
 
 def test_a_model_is_one_row() -> None:
     teacher = {"role": "teacher"}
-    of: Any = {"facts": {"compress.fingerprint": "1"}}
+    of: Any = {"facts": {"fingerprint": "1"}}
     rows = [
         row("now", facts={"fingerprint": "1"}), row("run", **of), row("again", 170, **of),
         row("other data", **of, context={"dataset_digest": "else"}), row("other"), row("same figures"),
@@ -204,7 +206,7 @@ def test_a_model_is_one_row() -> None:
 
 def test_a_narrow_terminal_has_fewer_columns() -> None:
     rows = [row("a", values={"size/params_m": 1.0, "vs_teacher/speedup": 2.0}), row("b", 170, context=INT8)]
-    judged, _ = judge(rows)
+    judged, _ = rank_rows(rows)
     every = columns(rows, [])
     assert fitting(judged, every, 1000) == every
     assert fitting(judged, every, 74) == [

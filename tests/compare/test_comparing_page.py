@@ -13,7 +13,7 @@ from compare_rows import row
 sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
 import chromium
 
-from compress.compare.frontier import judge
+from compress.compare.frontier import rank_rows
 from compress.compare.page import Detail, Picture, page
 from compress.compare.table import columns
 from compress.report.plots import heatmap
@@ -38,7 +38,7 @@ def made() -> str:
     churn = (("predictions that differ", "rows", "changed"), [("all rows", "1,000", "3"), ("short", "20", "1")])
     drawn = heatmap("layers", ["0", "1"], ["0", "1"], [[1.0, 0.5], [0.5, 1.0]])
     details = [Detail("student", [Picture("Similarity of layers", drawn)], churn, found, "accuracy")]
-    judged, notes = judge(ROWS)
+    judged, notes = rank_rows(ROWS)
     return page("5 models compared", judged, columns(ROWS, []), notes, details)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from compare_rows import row
 
-from compress.compare.frontier import judge
+from compress.compare.frontier import rank_rows
 from compress.compare.rows import Row
 from compress.compare.verdict import Verdict, decide
 
@@ -15,7 +15,7 @@ TEACHER: dict[str, Any] = {"facts": {"role": "teacher"}}
 
 
 def verdict(*rows: Row) -> Verdict:
-    found = decide(judge(rows)[0])
+    found = decide(rank_rows(rows)[0])
     assert found is not None
     return found
 
@@ -63,7 +63,7 @@ def test_what_does_not_compare_says_why() -> None:
     assert found.reasons["other data"] == "measured on other data"
     assert found.reasons["simulated"].startswith("simulated quantization")
     assert found.reasons["bare"] == "not measured (quality)"
-    assert decide(judge([row("alone"), row("bare", None)])[0]) is None
+    assert decide(rank_rows([row("alone"), row("bare", None)])[0]) is None
 
 
 def test_the_interval_of_the_speed_is_that_of_models_measured_together() -> None:

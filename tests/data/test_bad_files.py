@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
+from compress.data.reading import text_files
+from compress.data.reading.corpus import open_corpus
 from compress.data.reading.sources import open_table
 from compress.errors import ExitCode, UserError
 
@@ -44,6 +47,8 @@ CASES = {
     "no parquet": ("a.parquet", b"hello there", r"not a parquet file: it starts with b'hello th'"),
     "arrow": ("a.arrow", b"ARROW1\x00\x00garbage", r"cannot read this arrow file, it is damaged or truncated"),
     "unknown suffix": ("a.xlsx", b"PK", r"cannot read '\.xlsx' files as a table; known: \.jsonl"),
+    "many keys": ("a.jsonl", "{" + ",".join(f'"k{i}":1' for i in range(10_001)) + "}",
+                  r"jsonl:1: the object has 10,001 keys: limit 10,000"),
     "terminal codes": ("a.jsonl", '\x1b[31mred\n', r"'\\x1b\[31mred'"),
 }  # fmt: skip
 
@@ -116,3 +121,25 @@ def test_a_damaged_description(folder, write):
 def test_too_few_rows_to_cut(write):
     with pytest.raises(UserError, match=r"too few rows for 3 splits: 4 rows, 4 of them different; at least 10"):
         open_table(str(write("a.jsonl", [{"text": f"t{i}", "label": i % 2} for i in range(4)])))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv", "a.parquet", "a.arrow", "a.txt"])
+def test_a_pipe_or_a_device_is_refused_before_it_is_read(name: str, tmp_path: Path) -> None:
+    pipe, zeros = tmp_path / f"pipe-{name}", tmp_path / f"zeros-{name}"
+    os.mkfifo(pipe)
+    zeros.symlink_to("/dev/zero")
+    for path, kind in ((pipe, "a pipe"), (zeros, "a device")):
+        with pytest.raises(UserError, match=f"{path.name}: is not a regular file: {kind}; copy its content"):
+            open_corpus(str(path)) if name == "a.txt" else open_table(str(path))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.txt"])
+def test_a_line_without_end_is_refused_at_a_limit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file of 50 GB: it is not read to its end."""
+    path = tmp_path / name
+    with path.open("wb") as file:
+        file.write(b"x" * 2048)
+        file.truncate(50 << 30)
+    monkeypatch.setattr(text_files, "LINE_LIMIT", 1 << 20)
+    with pytest.raises(UserError, match=rf"{name}:1: the line is too long: limit 1 MiB"):
+        open_corpus(str(path)) if name == "a.txt" else open_table(str(path))

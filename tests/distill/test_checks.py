@@ -87,7 +87,7 @@ def spec(**changes: Any) -> Spec:
         "level": "task_specific",
         "student": {"layers": [0, 1]},
         "objectives": [{"kind": "soft_targets"}, {"kind": "hard_labels", "weight": 0.5}],
-        "training": {"steps": 100},
+        "training": {"steps": 100, "learning_rate": 5e-5},
     }
     return Spec.model_validate(given | changes)
 
@@ -106,7 +106,7 @@ def start(probe: Any, teacher: Any, model: Model | None = None, **changes: Any) 
         "steps": 100,
         "label_names": NAMES,
     }
-    return Start(said, module, probe, teacher, **(given | changes))
+    return Start(said, said.training, module, probe, teacher, **(given | changes))
 
 
 def before(kind: str, at: Start) -> Finding | None:
@@ -303,7 +303,17 @@ class Projecting(nn.Module):
 def moved(rate: float, decay: float = 0.0, weight: float = 1.0, steps: int = 100) -> tuple[Start, StageModule]:
     module = StageModule(student(), {"hidden_mse": (weight, Projecting())})
     said = spec(objectives=[{"kind": "hidden_mse", "weight": weight}, {"kind": "hard_labels"}])
-    given = Start(said, module, None, None, np.zeros((1, 2)), None, matrices(module.objectives), 100)  # pyright: ignore
+    given = Start(
+        said,
+        said.training,
+        module,
+        None,
+        None,
+        np.zeros((1, 2)),
+        None,
+        matrices(module.objectives),
+        100,  # pyright: ignore
+    )
     objective = module.objectives["hidden_mse"]
     optimizer = torch.optim.AdamW(objective.parameters(), lr=rate, weight_decay=decay)
     for _ in range(steps):

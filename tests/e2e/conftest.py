@@ -19,6 +19,7 @@ from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import FolderMeta, save_model
 from compress.tracking import Store
 from compress.tracking.store import silence
+from compress.training import length
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +29,12 @@ def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("MLFLOW_TRACKING_URI", "COMPRESS_FAULT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, steps in toy.SHORT_LENGTH.items():
+        monkeypatch.setattr(length, name, steps)
 
 
 @pytest.fixture(autouse=True)

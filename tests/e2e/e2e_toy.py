@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import itertools
 import json
 import math
@@ -28,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 GOOD, BAD = ("good", "lovely", "great", "fine"), ("bad", "awful", "poor", "dull")
 THINGS = ("film", "screen", "plot", "actor", "book", "meal", "hotel", "song")
 SPEAKERS = ("she", "he", "anna", "the guide", "my brother", "nobody else")
+SHORT_LENGTH = {"LEAST": 4, "LEAST_OF_LARGE": 8, "MOST": 12, "MOST_OF_LARGE": 20}
+"""Limits of `training.length`: recipes that leave the length open would train for hundreds of steps on a toy."""
 SPLITS = {"train": 64, "validation": 16, "test": 32, "unlabelled": 24}
 
 
@@ -207,15 +210,21 @@ def _warm_up() -> None:
     import evaluation
     from compress.tracking import Store
     from compress.tracking.store import import_mlflow, silence
+    from compress.training import length
     from evaluation.cost import latency
 
     # A machine that is always quiet: other tests run beside, and what no neighbour lets be known is not printed.
     latency._Timer._clean = lambda self: np.ones((len(self._rounds), len(self._parts)), bool)
     latency._Waits.seconds = lambda self: 0.0
     latency.WIDEST = math.inf
+    for name, steps in SHORT_LENGTH.items():
+        setattr(length, name, steps)
     torch.set_num_threads(1)
     import_mlflow()
     silence()
+    if importlib.util.find_spec("sklearn") is not None:  # of the baselines
+        import sklearn.feature_extraction.text
+        import sklearn.linear_model  # noqa: F401
     for package in (compress, evaluation):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):

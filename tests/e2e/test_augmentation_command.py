@@ -107,7 +107,7 @@ def test_words_of_lists_become_others_one_by_one(taught: Path, compress: Cli, le
 def test_a_dry_run_tells_it(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, *NEAR, "--dry-run", "--output", "runs/a")
     assert done.code == 0, done.err
-    assert "8 rows; up to 3 copies of each text, 50% of the words by neighbours" in done.out
+    assert "8 rows a step, learning rate 0.001; up to 3 copies of each text, 50% of the words by neighbours" in done.out
 
 
 def test_a_general_stage_without_a_masked_lm_head(taught: Path, compress: Cli) -> None:

@@ -97,7 +97,9 @@ RECIPES = {
         "bad.yaml:18:23: stages.0.training.steps: found the text 'six', allowed: a whole number",
     ),
     "range": Recipe("1e-3", "2.5", "bad.yaml:18:56: stages.0.training.learning_rate: found 2.5, allowed: < 1"),
-    "nothing": Recipe("1e-3", "", "bad.yaml:18:…: stages.0.training.learning_rate: found nothing (null)…"),
+    "nothing": Recipe(
+        "batch_rows: 8", "batch_rows:", "bad.yaml:18:…: stages.0.training.batch_rows: found nothing (null)…"
+    ),
     "no base": Recipe(
         "distilbert-task", "distilbert-tsk",
         "bad.yaml:2:10: extends: unknown recipe 'distilbert-tsk'; did you mean 'distilbert-task'?",
@@ -389,7 +391,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
         ("predict", TEACHER), 'no input text; give texts, or --file FILE ("-" for standard input)'
     ),
     "predict no file": (
-        ("predict", TEACHER, "--file", "no.txt"), "no.txt: cannot read the file: No such file or directory"
+        ("predict", TEACHER, "--file", "no.txt"), "no such file or folder: 'no.txt': looked in …"
     ),
     "predict a pair with a model of single texts": (
         ("predict", TEACHER, "good", "--pair", "bad"),

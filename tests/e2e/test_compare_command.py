@@ -59,4 +59,5 @@ def test_runs_keep_what_later_comparisons_pair_them_by(river: River, compress: C
         assert said in page, "what the runs left"
     kept = list((river.folder / "mlruns").rglob("slices.json"))
     assert kept
-    assert {s["by"] for s in json.loads(kept[0].read_text(encoding="utf-8"))["slices"]} == {"characters", "label"}
+    table = json.loads(kept[0].read_text(encoding="utf-8"))
+    assert {row[table["columns"].index("by")] for row in table["data"]} == {"characters", "label"}

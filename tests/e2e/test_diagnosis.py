@@ -57,7 +57,7 @@ def test_a_finding_is_told_kept_and_shown(taught: Path, compress: Cli) -> None:
     (run,) = client.search_runs([experiment.experiment_id], "run_name = 's'")
     assert run.data.tags["compress.finding.random_student"].startswith(line)
     shown = {row["path"] for row in json.loads(run.data.tags["mlflow.loggedArtifacts"])}
-    assert shown == {"findings.json", "churn.json"}
+    assert shown == {"findings.json", "churn.json", "slices.json"}
     assert shown <= {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
     curves = {key for key in run.data.metrics if key.startswith("val/")}
     assert curves >= {"val/agreement", "val/kl", "val/probe_loss", "val/probe/soft_targets", "val/probe/hard_labels"}

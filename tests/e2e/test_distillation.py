@@ -117,5 +117,5 @@ def test_several_seeds_tell_mean_and_spread(taught: Path, compress: Cli) -> None
 def test_seeds_of_a_dry_run_tell_the_plan_once(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, "--seeds", "3", "--dry-run", "--output", "runs/many")
     assert done.code == 0, done.err
-    assert done.out.count("stage 1: distil on the task") == 1
+    assert done.out.count("0-distill: distil on the task") == 1
     assert not (taught / "runs/many").exists()

@@ -28,6 +28,7 @@ KINDS = {
 QUICK = ("--threads", "1", "--length", "16", "--limit", "40", "--runtime", "onnxruntime", "--plans", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", KINDS)
 def test_a_kind(
     data: str, work: Path, compress: Cli, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str],

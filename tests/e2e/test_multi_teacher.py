@@ -106,7 +106,8 @@ def test_a_dry_run_tells_who_teaches(two: Path, compress: Cli) -> None:
     assert "mine x 0.25 (its layers are compared), other x 0.75" in done.out
     done = compress("distill", "--recipe", "multi-teacher", "--dry-run")
     assert done.code == 0, done.err
-    assert done.out.endswith("loss 1 soft_targets + 0.5 hard_labels; 1 epochs of 32 rows\n")
+    assert "loss 1 soft_targets + 0.5 hard_labels; until validation accuracy stops rising (" in done.out
+    assert done.out.endswith("32 rows a step, learning rate by the hidden size of the encoder\n")
     assert "teacher: recipe teacher\nteacher: recipe teacher, seed 1\n" in done.out
 
 

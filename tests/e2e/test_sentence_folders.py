@@ -131,7 +131,7 @@ def test_a_stage_keeps_the_modules(name: str, mine: Path, compress: Cli) -> None
         check_carried(folder, mine, same_model=False)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_students_and_models_within_a_budget(mine: Path, compress: Cli) -> None:
     done = compress(
         "distill",

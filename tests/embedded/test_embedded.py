@@ -57,6 +57,13 @@ def key_texts(name: str, row) -> list[str]:
     return [row[column] for column in TEXTS[name]]
 
 
+@pytest.mark.parametrize(
+    "text", ["", '"It was good," said Tom.', "İstanbul's naïve café — 2 x K½", "a\tb\nc  d", "\ud800x"]
+)
+def test_texts_are_compared_by_their_letters_and_digits(text):
+    assert normalize_text(text) == " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+
+
 @pytest.mark.parametrize("name", embedded.NAMES)
 def test_rows_of_a_version_never_change(name):
     """A changed digest means changed rows: then VERSION must change too, and golden.json with it (its `how`)."""

@@ -133,3 +133,12 @@ def test_written_text_and_where_its_words_start():
     text, starts = format_words(words)
     assert text == '"We loved it," said Tom.'
     assert [text[s] for s in starts] == ['"', "W", "l", "i", ",", '"', "s", "T", "."]
+    assert text_of(words) == text
+
+
+def test_the_text_alone_is_the_text_with_starts():
+    w = writer(14)
+    for _ in range(300):
+        w.fresh()
+        words = w.sentence(POSITIVE, w.pick((0, 1, 2, 3))).words
+        assert text_of(words) == format_words(words)[0]

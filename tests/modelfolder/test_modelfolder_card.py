@@ -18,7 +18,7 @@ from compress.encoder.modules.model import Model
 from compress.measure.models import MeasuredModel, Subject
 from compress.modelfolder import card
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
-from compress.modelfolder.language import said_license
+from compress.modelfolder.language import read_license
 from compress.modelfolder.meta import CERTIFICATE, SlicesNote
 from compress.modelfolder.resolve import model_name
 from compress.run.publish import slices_note
@@ -443,7 +443,7 @@ def test_transformers_code_is_shown_where_transformers_loads_the_folder() -> Non
 )
 def test_the_license_is_that_of_the_parents_card(said: str, found: str | None, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(f"---\n{said}\ntags: [x]\n---\n\nlicense: gpl\n", encoding="utf-8")
-    assert said_license(tmp_path) == found
+    assert read_license(tmp_path) == found
 
 
 def test_a_snapshot_of_the_hub_has_the_name_of_its_repository() -> None:

@@ -68,8 +68,16 @@ def test_a_mapping_over_a_list_changes_the_items_at_its_keys(folder: Path) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("{7: {kind: tokenizer}}", "x.yaml:2:10: stages.7: no such item: allowed: 0..2"),
-        ("{last: {}}", "x.yaml:2:10: stages.last: 'last' is not a list position; known: 0, 1, 2"),
+        (
+            "{7: {kind: tokenizer}}",
+            "x.yaml:2:10: stages.7: no such stage: stages count from 0: 0-tokenizer, 1-pretrain, 2-finetune",
+        ),
+        (
+            "{lat: {}}",
+            "x.yaml:2:10: stages.lat: 'lat' is no stage; known: 0-tokenizer, 1-pretrain, 2-finetune, "
+            "finetune, pretrain, "
+            "tokenizer",
+        ),
         ("{1: {maskin: {}}}", "x.yaml:2:14: stages.1.maskin: unknown key; did you mean 'masking'?"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,12 @@ def test_a_directory_and_a_missing_file(tmp_path: Path) -> None:
         read(tmp_path, "d")
     with pytest.raises(UserError, match=r"^x: no such file: searched from "):
         read(tmp_path / "x.yaml", "x")
+
+
+def test_a_pipe_is_no_recipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(UserError, match="is not a regular file: a pipe"):
+        read(tmp_path / "pipe.yaml", "pipe.yaml")
 
 
 def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path: Path) -> None:

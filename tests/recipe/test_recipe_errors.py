@@ -79,7 +79,11 @@ MISTAKES = [
         "",
         "x.yaml:6:5: corpus: missing key: stages.0 (pretrain) needs it; add `corpus:`",
     ),
-    ("steps: 10", "", "x.yaml:8:5: stages.0.training: set exactly one of epochs and steps"),
+    (
+        "steps: 10",
+        "steps: 10\n      epochs: 1",
+        "x.yaml:8:5: stages.0.training: epochs and steps both set the length of training; remove one of them",
+    ),
     # wrong types
     ("seed: 1", "seed: 1.5", "x.yaml:2:7: seed: found 1.5, allowed: a whole number"),
     ("seed: 1", "seed: true", "x.yaml:2:7: seed: found true, allowed: a whole number"),
@@ -178,14 +182,16 @@ FLAGS = [
     ("=1", "--set =1: not of the form key=value; e.g. --set stages.0.training.learning_rate=1e-4"),
     ("seed.x=1", "--set seed.x=1: seed: not a mapping: it is 1"),
     ("a..b=1", "--set a..b=1: an empty key in the path: found 'a..b'"),
-    ("stages.5.training.steps=1", "--set stages.5.training.steps=1: stages.5: no such item: allowed: 0..1"),
+    ("stages.5.training.steps=1", "--set stages.5.training.steps=1: stages.5: no such stage: "
+     "stages count from 0: 0-pretrain, 1-distill"),
     (
         "stages.-1.training.steps=1",
-        "--set stages.-1.training.steps=1: stages.-1: '-1' is not a list position; did you mean '1'?",
+        "--set stages.-1.training.steps=1: stages.-1: '-1' is no stage; "
+        "known: 0-pretrain, 1-distill, distill, pretrain",
     ),
     (
-        "stages.distill.training.steps=1",
-        "--set stages.distill.training.steps=1: stages.distill: 'distill' is not a list position; known: 0, 1",
+        "stages.distil.training.steps=1",
+        "--set stages.distil.training.steps=1: stages.distil: 'distil' is no stage; did you mean 'distill'?",
     ),
     ("stages.*.x.y=1", "--set stages.*.x.y=1: stages.*.x.y: this path does not exist in the recipe"),
     (

@@ -30,6 +30,17 @@ BEFORE = {
 }
 """Hashes of shipped recipes before any key was renamed."""
 
+BOTH = {"epochs": 1, "learning_rate": 5e-5}
+FIXED = {
+    "factorize": {"epochs": 1},
+    "sparsify": {"epochs": 1},
+    "prune-width": {"epochs": 1},
+    "multi-teacher": BOTH,
+    "prune-layers": BOTH,
+    "tinybert-task": BOTH,
+}
+"""What the last stage of these recipes said at that time, before its length became automatic."""
+
 STAGES = {
     ("distilbert", 1): "408d1840b031c499641e8daddb9c409a4f58ea15013d5a488c9efebb9896ad0a",
     ("albert-small", 0): "2512adc0c2e8a86abea41d9c4105c49c13678dead0e5ba7d15cd8998605b79aa",
@@ -52,7 +63,9 @@ def _nothing_warned(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize(("name", "sha"), BEFORE.items(), ids=BEFORE)
 def test_a_shipped_recipe_hashes_as_before(name: str, sha: str) -> None:
-    assert load_recipe(name).hash() == sha
+    last = len(load_recipe(name).stages) - 1
+    said = [f"stages.{last}.training.{key}={value}" for key, value in FIXED.get(name, {}).items()]
+    assert load_recipe(name, [parse_override(one) for one in said]).hash() == sha
 
 
 @pytest.mark.parametrize(("name", "place"), STAGES)

@@ -8,7 +8,7 @@ import pytest
 
 from compress.contracts import Measurement
 from compress.recipe import LoadedRecipe
-from compress.report.rows import churn_sentence, churn_table, comparison, conditions, runtime_name, title
+from compress.report.rows import churn_sentence, churn_table, comparison, conditions, headline, runtime_name, title
 from compress.run.selection import Selection
 from evaluation.quality.churn import Group
 
@@ -105,3 +105,16 @@ def test_the_f1_of_two_labels_names_the_positive_one() -> None:
     found = labels([measured(context, **{"quality/f1_binary": 0.5, "vs_teacher/f1_binary_difference": 0.1})], "parent")
     assert found[0] == "F1 of 'spam\\x1b'"
     assert "F1 of 'spam\\x1b' against parent" in found
+
+
+def test_the_headline_of_a_run_has_the_figures_of_the_trade_off() -> None:
+    values = {
+        "quality/accuracy": 0.9,
+        "quality/accuracy_low": 0.88,
+        "quality/accuracy_high": 0.92,
+        "size/disk_mb": 23.5,
+    }
+    assert headline(Measurement(values, {"metric": "accuracy"})) == "accuracy 90.00 % [88.00, 92.00], 23.50 MB"
+    simulated = {"fake_quantized/accuracy": 0.9, "speed/latency_p50_ms": 4.1}
+    assert headline(Measurement(simulated, {"metric": "accuracy"})) == "accuracy 0.9, simulated, p50 4.10 ms"
+    assert headline(Measurement({}, {})) == ""

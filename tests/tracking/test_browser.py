@@ -23,7 +23,7 @@ CHARTS = (
     "Parallel Coordinates",
 )
 CURVES = ("train/loss", "val/accuracy")
-SECTIONS = ("Trade-offs", "All at once", "Side by side", "Training curves")
+SECTIONS = ("Trade-offs", "All at once", "Size and speed", "Training curves")
 _INTO_SIGHT = "[...document.querySelectorAll('*')].findLast(e => e.textContent == 'Training curves').scrollIntoView()"
 
 

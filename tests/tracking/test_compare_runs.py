@@ -229,7 +229,7 @@ def test_an_empty_store_says_what_to_do(compare) -> None:
     assert "the store has no runs; name model folders and --data, or start a run first" in said
 
 
-@pytest.mark.parametrize("flags", [("--against", "x"), ("--slice", "length")])
+@pytest.mark.parametrize("flags", [("--against", "."), ("--slice", "length")])
 def test_what_is_for_models_is_refused_for_runs(store: Store, compare, flags: tuple[str, str]) -> None:
     fill(store, 1, answers=False)
     code, _, said = compare("student-0", *flags)

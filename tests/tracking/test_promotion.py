@@ -19,6 +19,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import DataNote, MeasurementNote
 from compress.predict.predictor import Predictor
 from compress.predict.service import Service
+from compress.storage import atomic
 from compress.tracking import Store
 from compress.tracking.download import download_model
 from compress.tracking.pyfunc import write_pyfunc
@@ -64,7 +65,7 @@ def test_a_folder_becomes_a_version_with_card_figures_and_alias(
     told = json.loads(capsys.readouterr().out)
     assert (told["name"], told["version"], told["changed"]) == ("opinions", "1", True)
     version = seen.client.get_model_version_by_alias("opinions", "champion")
-    assert version.description.startswith("# student")
+    assert version.description.startswith("An encoder of 2 layers")
     assert version.tags["quality/accuracy"] == "0.9"
     assert "drop of accuracy 0.4 [-0.60, 1.40] within the limit of 1 points" in version.tags["compress.gates"]
     (run,) = seen.runs("compress")
@@ -135,7 +136,7 @@ def test_a_latency_of_a_busy_machine_passes_no_gate(
             "upper bound of the drop of accuracy 1.4 [-0.60, 1.40] over the limit of 1 points",
         ),
         (["--as", "v3"], "--as: 'v3' is not allowed as an alias"),
-        (["--against", "x"], "--against: needs --data: the comparison is measured on labelled rows; add --data DATA"),
+        (["--against", "."], "--against: needs --data: the comparison is measured on labelled rows; add --data DATA"),
         (["--sure"], "--sure: has no effect without --max-drop; add --max-drop POINTS"),
     ],
 )
@@ -184,19 +185,29 @@ def test_figures_that_are_not_known_are_asked_for(
 
 
 @pytest.mark.filterwarnings("ignore::Warning")  # what MLflow says of its own code
-def test_mlflow_loads_what_is_promoted_for_serving(made: Maker, store: Store, tmp_path: Path) -> None:
-    import mlflow.pyfunc
+def test_mlflow_loads_what_is_promoted(made: Maker, store: Store, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
     import pandas as pd
 
     folder = made("student")
-    assert _promote(store, folder, "--as", "served", "--pyfunc", "--name", "toy") == 0
+    # As an earlier version registered it: the promotion completes that very version.
+    assert _promote(store, folder, "--as", "champion", "--no-pyfunc", "--name", "toy") == 0
+    before = download_model("models:/toy@champion", store.uri)
+    assert not (before / "MLmodel").exists()
+    assert _promote(store, folder, "--as", "champion", "--name", "toy") == 0
+    assert _promote(store, folder, "--as", "again", "--name", "toy") == 0
+    assert [v.version for v in seen.client.search_model_versions("name = 'toy'")] == [1]
+    place = download_model("models:/toy@champion", store.uri)
+    assert place == before, "the files of the model are not copied"
+    assert str(folder.parent) not in (place / "MLmodel").read_text(), "no path of this machine"
+    assert not list(place.rglob("*.pkl"))
+    assert modelfolder.fingerprint(place) == modelfolder.fingerprint(folder)
+    assert not atomic.verify_folder(place)
+
     texts = ["good bad good", "bad"]
     expected = [a.as_json() for a in Predictor(folder).predict(texts)]
-    place = download_model("models:/toy@served", store.uri).parent.parent
-    said = (place / "MLmodel").read_text()
-    assert str(tmp_path) not in said, "no path of this machine"
-    assert not list(place.rglob("*.pkl"))
-    loaded = mlflow.pyfunc.load_model(str(place))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    loaded = mlflow.pyfunc.load_model("models:/toy@champion")
     found = loaded.predict(pd.DataFrame({"text": texts}))
     assert [f["label"] for f in found] == [e["label"] for e in expected]
     ours = [list(e["probabilities"].values()) for e in expected]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -278,6 +281,116 @@ def test_a_change_of_tables_that_fails_leaves_the_store_as_it_was(
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT name FROM runs").fetchall() == [("old",)]
     connection.close()
+
+
+@pytest.mark.thorough
+def test_an_upgrade_that_is_killed_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    database = tmp_path / "mlflow.db"
+    _old_store(database)
+    killed = _touch(
+        database, "import os; utils._upgrade_db = lambda engine: (upgrade(engine), os.kill(os.getpid(), 9))"
+    )
+    assert killed.returncode == -9
+    assert schema.schema_version(database) == OLD_SCHEMA
+    assert _names(Store(f"sqlite:///{database}")) == {"old"}
+
+
+# --- a store that is made ------------------------------------------------------------------------------------------
+
+
+def _touch(database: Path, first: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own opens the store, after `first`."""
+    code = (
+        "import sys; from mlflow.store.db import utils; from compress.tracking import Store; "
+        f"upgrade = utils._upgrade_db; {first}\nStore(sys.argv[1]).client()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, f"sqlite:///{database}"],
+        env={**os.environ, "COMPRESS_CACHE": str(database.parent.parent / "cache"), **variables},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fault", ["folder.after_fill:1:kill", "file.after_fsync:1:kill", "file.after_chunk:1:enospc"])
+def test_a_store_that_could_not_be_finished_is_made_by_the_next(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first the empty store of the cache is being written, in the others the store itself, copied from it."""
+    monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
+    if fault.startswith("file"):
+        schema.prepare(tmp_path / "another.db")
+    database = tmp_path / "mlruns" / "mlflow.db"
+    died = _touch(database, "pass", COMPRESS_FAULT=fault)
+    assert died.returncode == (-9 if fault.endswith("kill") else 1), died.stderr
+    assert not database.exists()
+    assert _names(Store(f"sqlite:///{database}")) == set()
+    assert sorted(path.name for path in database.parent.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
+
+
+def _half_made(database: Path, version: str | None) -> None:
+    """What is left when a process dies that makes the tables in place; None: before any version was noted."""
+    import sqlalchemy
+    from alembic import command
+    from mlflow.store.db import utils
+    from mlflow.store.tracking.dbmodels.initial_models import Base
+
+    engine = sqlalchemy.create_engine(f"sqlite:///{database}")
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        if version is not None:
+            config = utils._get_alembic_config(f"sqlite:///{database}")
+            config.attributes["connection"] = connection
+            command.upgrade(config, version)
+        connection.exec_driver_sql("CREATE TABLE webhooks (webhook_id VARCHAR(256) NOT NULL)")
+    engine.dispose()
+
+
+@pytest.mark.parametrize("version", [None, OLD_SCHEMA])
+def test_a_half_made_store_of_an_earlier_version_is_set_aside(
+    version: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = tmp_path / "mlflow.db"
+    _half_made(database, version)
+    with caplog.at_level(logging.WARNING, "compress.tracking"):
+        assert _names(Store(f"sqlite:///{database}")) == set()
+    (kept,) = (tmp_path / "backups").iterdir()
+    assert kept.name.endswith("-before-repair.db")
+    assert (
+        f"was never finished, since a process died while making it, and holds no runs; a new one replaces it; "
+        f"backup: {kept}" in caplog.text
+    )
+    assert schema.schema_version(database) == schema.newest_version()
+
+
+def test_a_half_upgraded_store_with_a_run_is_never_set_aside(tmp_path: Path) -> None:
+    database = tmp_path / "mlflow.db"
+    _old_store(database)
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE webhooks (webhook_id VARCHAR(256) NOT NULL)")
+    connection.close()
+    with pytest.raises(UserError, match="table webhooks already exists; it is unchanged"):
+        list_runs(Store(f"sqlite:///{database}"))
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT name FROM runs").fetchall() == [("old",)]
+    connection.close()
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    database = tmp_path / "mine.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+    assert not schema._is_half_made(database, None)
+    database.write_bytes(b"not a database at all" * 100)
+    assert not schema._is_half_made(database, None)
+
+
+def test_a_store_is_made_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "file"))
+    store = Store(f"sqlite:///{tmp_path}/mlruns/mlflow.db")
+    assert _names(store) == set()
 
 
 def test_a_newer_store_is_refused(store: Store) -> None:

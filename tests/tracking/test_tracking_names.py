@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings
@@ -52,10 +53,32 @@ def test_what_is_not_finite_becomes_a_tag() -> None:
         ("compress distill --tracking-uri https://a:canary@h -v", "compress distill --tracking-uri https://***@h -v"),
         ("me@example.org wrote", "me@example.org wrote"),
         ("http://host/a@b", "http://host/a@b"),
+        ("at http://me:can@ry/canary@host:5000/x: refused", "at http://***@host:5000/x: refused"),
+        ("http://host/x?api_key=canary&step=2", "http://host/x?api_key=***&step=2"),
+        ("sqlite:////mnt/a@b/c@d/mlflow.db?mode=ro", "sqlite:////mnt/a@b/c@d/mlflow.db?mode=ro"),
     ],
 )
 def test_passwords_are_masked(text: str, expected: str) -> None:
     assert names.redact(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("http://me:p@ss/canary@host:5000", "http://***@host:5000"),
+        ("http://canary/canary@host", "http://***@host"),
+        ("postgresql://u:can?ary%2Fcanary@db/mlflow", "postgresql://***@db/mlflow"),
+        ("https://host:5000/path?token=canary", "https://host:5000/path?***"),
+        ("http://host:5000", "http://host:5000"),
+        ("sqlite:////mnt/a@b/mlflow.db?timeout=5", "sqlite:////mnt/a@b/mlflow.db?timeout=5"),
+    ],
+)
+def test_an_address_in_use_is_hidden_in_every_text(uri: str, shown: str) -> None:
+    assert names.redact_address(uri) == shown
+    names.hide_address(uri)
+    said = names.redact(f"cannot connect to {uri} with password {unquote(uri.split('@')[0].split(':')[-1])}")
+    assert "canary" not in said
+    assert said.startswith(f"cannot connect to {shown}".split("?")[0])
 
 
 def test_secrets_of_the_environment_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,4 +112,5 @@ def test_colours_tell_the_teacher_and_the_methods_apart() -> None:
     known = [names.colour(m) for m in ("distill", "share", "prune-layers", "prune-width", "quantize")]
     assert len(set(known)) == len(known)
     assert names.colour("finetune", "teacher") == names.colour("anything", "teacher") == "#1f2937"
+    assert names.colour("prune_layers") == names.colour("prune-layers"), "a stage's method is its kind"
     assert names.colour("some-new-method") == names.colour("some-new-method")

@@ -28,9 +28,10 @@ def test_the_view_shows_quality_against_latency_and_size() -> None:
 
 
 def test_the_view_has_bars_curves_and_parallel_coordinates() -> None:
-    bars = [c["metricKey"] for c in _charts("quality/accuracy", "BAR")]
-    assert bars[:3] == ["quality/accuracy", "size/disk_mb", "speed/latency_p50_ms"]
-    assert {"vs_teacher/quality_kept_pct", "vs_teacher/size_ratio", "vs_teacher/speedup"} <= set(bars)
+    bars = {c["metricKey"]: c["displayName"] for c in _charts("quality/accuracy", "BAR")}
+    assert bars["size/disk_mb"] == "size on disk, MB"
+    assert {"speed/latency_p50_ms", "vs_teacher/size_ratio", "vs_teacher/speedup"} <= set(bars)
+    assert not any("quality" in key or "agreement" in key for key in bars), "bars begin at 0"
     assert [c["metricKey"] for c in _charts("quality/accuracy", "LINE")] == ["train/loss", "val/accuracy"]
     (parallel,) = _charts("quality/accuracy", "PARALLEL")
     assert parallel["selectedMetrics"] == [
@@ -39,6 +40,28 @@ def test_the_view_has_bars_curves_and_parallel_coordinates() -> None:
         "speed/latency_p50_ms",
         "quality/accuracy",
     ]
+
+
+def test_a_figure_that_a_run_lacks_has_no_card() -> None:
+    search = "tags.deployable = 'yes'"
+    state = view.page_state("quality/f1", search=search, known={"quality/f1", view.SIZE}, nested=False)
+    cards = [(c["type"], c.get("metricKey") or c["xaxis"]["key"]) for c in state["compareRunCharts"]
+             if c["type"] in ("SCATTER", "BAR")]  # fmt: skip
+    assert cards == [("SCATTER", view.SIZE), ("BAR", view.SIZE)], "the legend would name runs without a dot"
+    assert state["searchFilter"] == search
+    assert state["orderByKey"] == "metrics.`quality/f1`"
+    assert view.page_state()["orderByKey"] == "attributes.start_time", "in which the page nests runs"
+
+
+def test_a_view_that_is_there_stays_as_a_run_begins(opened: Opener, seen: Seen) -> None:
+    opened("one").finish()
+    found = seen.client.get_experiment_by_name("toy")
+    assert found is not None
+    tag = view.TAG + view.view_key()
+    assert tag in found.tags
+    seen.client.set_experiment_tag(found.experiment_id, tag, "of the models")
+    opened("two").finish()
+    assert seen.client.get_experiment(found.experiment_id).tags[tag] == "of the models"
 
 
 def test_every_chart_is_in_a_section() -> None:

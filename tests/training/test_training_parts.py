@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 def plan(**values: Any) -> TrainingPlan:
-    return TrainingPlan(**{"steps": 10, **values})
+    return TrainingPlan(**{"steps": 10, "learning_rate": 5e-5, **values})
 
 
 # --- optimizer --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from compress.data.embedded import frames, lexicon
 from compress.data.embedded.lexicon import Kind, Words
@@ -16,6 +17,7 @@ from compress.data.embedded.lexicon import Kind, Words
 Thing = tuple[tuple[str, ...], Kind]
 POSITIVE, NEGATIVE = 1, -1
 _OPENING, _CLOSING = {"“"}, {",", ".", ";", "!", "?", "”"}
+_AFTER_COMMA = _CLOSING - {"”"}  # before these a comma is dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,12 @@ def format_words(words: Sequence[str]) -> tuple[str, list[int]]:
 
 
 def text_of(words: Sequence[str]) -> str:
-    return format_words(words)[0]
+    """The text of `format_words`, without the starts: most texts are written to be judged and dropped."""
+    parts, glue = [], True
+    for word in words:
+        parts.append(word if glue or word in _CLOSING else " " + word)
+        glue = word in _OPENING
+    return "".join(parts).replace("“", '"').replace("”", '"')
 
 
 def plain_quotes(word: str) -> str:
@@ -162,7 +169,7 @@ class Writer:
     def _judge(self, frame: tuple[str, ...], sign: int, turned: bool, thing: Thing | None) -> Clause:
         clause = Clause()
         noun, kind = thing or self.thing()
-        slot = next(part for part in frame if part.startswith(_OPINION_SLOTS))
+        slot = _opinion_slot(frame)
         opinion = self._opinion(slot, kind, -sign if slot.endswith("->") else sign)
         strength = 1.0
         for part in frame:
@@ -273,13 +280,22 @@ class Writer:
 
 def _tidied(clause: Clause) -> Clause:
     """The clause without doubled punctuation (an aside that ends where its sentence does) and with a capital."""
-    keep = [i for i, word in enumerate(clause.words) if not (word == "," and clause.words[i + 1] in _CLOSING - {"”"})]
-    place = {old: new for new, old in enumerate(keep)}
-    spans = [Span(place[s.start], place[s.end - 1] + 1, s.label) for s in clause.spans]
-    words = [clause.words[i] for i in keep]
+    words, spans = list(clause.words), clause.spans
+    doubled = [i for i, word in enumerate(words) if word == "," and words[i + 1] in _AFTER_COMMA]
+    if doubled:
+        keep = [i for i in range(len(words)) if i not in doubled]
+        place = {old: new for new, old in enumerate(keep)}
+        spans = [Span(place[s.start], place[s.end - 1] + 1, s.label) for s in spans]
+        words = [words[i] for i in keep]
     first = 1 if words[0] in _OPENING else 0
     words[first] = words[first][0].upper() + words[first][1:]
     return Clause(words, spans, clause.judgements)
+
+
+@cache
+def _opinion_slot(frame: tuple[str, ...]) -> str:
+    """The part of a frame that an opinion word replaces."""
+    return next(part for part in frame if part.startswith(_OPINION_SLOTS))
 
 
 def _split(lines: Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from compress.data.reading import text_files
 from compress.data.reading.frame import Frame
-from compress.errors import UserError, nearest, printable
+from compress.data.reading.names import make_missing_error
+from compress.errors import UserError, printable
+from compress.storage.foreign import refuse_special_file
 
 # suffix → what the file is; the only place that lists them
 SUFFIXES = {
@@ -64,6 +66,7 @@ def read_file(path: Path, notes: list[str]) -> Frame:
 
 def look(path: Path) -> bytes:
     """The first kilobyte of a readable, non-empty file that is what its name says. Raises UserError otherwise."""
+    refuse_special_file(path)
     try:
         with path.open("rb") as file:
             head = file.read(1024)
@@ -89,23 +92,6 @@ def look(path: Path) -> bytes:
     if SUFFIXES.get(path.suffix.lower()) not in ("parquet", "arrow"):
         _refuse_utf16_without_mark(path, head)
     return head
-
-
-def make_missing_error(path: Path) -> UserError:
-    """The error for a path that is not there: where we looked, and the nearest name that is."""
-    parent = path.parent
-    where = f"looked in {parent.resolve()}"
-    if not parent.is_dir():
-        return UserError(f"no such file or folder: '{path}'", why=f"{parent.resolve()} does not exist either")
-    names = sorted(entry.name for entry in parent.iterdir() if not entry.name.startswith("."))
-    near = nearest(path.name, names)
-    if near is not None:
-        do = f"did you mean '{parent / near}'?"
-    elif names:
-        do = "it contains: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
-    else:
-        do = "that folder is empty"
-    return UserError(f"no such file or folder: '{path}'", why=where, do=do)
 
 
 def _refuse_utf16_without_mark(path: Path, head: bytes) -> None:

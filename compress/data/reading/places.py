@@ -11,7 +11,8 @@ from typing import Any
 
 from compress.data.reading import files, hub
 from compress.data.reading.frame import Frame
-from compress.errors import UserError, did_you_mean, nearest, printable
+from compress.data.reading.names import is_elsewhere, make_unknown_error, path_of
+from compress.errors import UserError, did_you_mean, printable
 
 # split → the names it goes by in files and on the hub
 SPLITS = {
@@ -42,11 +43,6 @@ def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = 
     return _embedded(name.removeprefix("embedded:"))
 
 
-def is_elsewhere(name: str) -> bool:
-    """Whether `name` is no path: on the hub, or generated. (A folder of that name can be given as ./name.)"""
-    return name.startswith(("hf:", "embedded:")) or name in list_embedded_names()
-
-
 def is_generated(name: str) -> bool:
     """Whether `name` is data that this program makes itself, which is English."""
     return is_elsewhere(name) and not name.startswith("hf:")
@@ -57,32 +53,10 @@ def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None) -> S
     if path.is_dir():
         return _folder(path, notes, splits)
     if not path.exists():
-        raise _unknown(name, path)
+        raise make_unknown_error(name, path)
     frame = files.read_file(path, notes)
     _hint_siblings(path, notes)
     return Source({"train": frame}, str(path), _info(path.parent) if path.stem in _stems() else {})
-
-
-def path_of(name: str) -> Path:
-    """`name` as a path, `~` resolved. Raises UserError for what no path can be."""
-    if not name.strip():
-        raise UserError("no data given", do="give a file, a folder, hf:name or an embedded set")
-    try:
-        path = Path(name).expanduser()
-        path.exists()
-        if "\x00" in name:
-            raise ValueError("it contains a NUL byte")
-    except (OSError, ValueError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"'{printable(name, 80)}' is not a path", why=printable(why, 120)) from error
-    return path
-
-
-def list_embedded_names() -> tuple[str, ...]:
-    """The data sets that are generated on the spot."""
-    from compress.data import embedded
-
-    return tuple(embedded.NAMES)
 
 
 @cache
@@ -97,17 +71,6 @@ def _embedded(name: str) -> Source:
         info |= {"label_column": column} | ({"label_names": list(told.label_names)} if told.label_names else {})
     frames = {split: Frame.from_rows(rows) for split, rows in embedded.generate(name).items()}
     return Source(frames, f"embedded:{name}", info)
-
-
-def _unknown(name: str, path: Path) -> UserError:
-    near = nearest(name, list_embedded_names())
-    if near is not None:
-        return UserError(f"no data set '{printable(name, 80)}'", do=f"did you mean the embedded set '{near}'?")
-    error = files.make_missing_error(path)
-    if "/" not in name or (name.count("/") == 1 and not path.parent.is_dir()):
-        hint = f"or hf:{name} for the hub" if "/" in name else "or an embedded set: " + ", ".join(list_embedded_names())
-        error = UserError(error.what, why=error.why, do=f"{error.do}, {hint}" if error.do else hint)
-    return error
 
 
 def _stems() -> set[str]:

@@ -20,6 +20,8 @@ from compress.data.reading.frame import Frame, FrameBuilder
 from compress.errors import UserError, printable
 
 SHOWN = 80  # characters of a bad line that an error shows
+LINE_LIMIT = 1 << 26  # bytes; a longer line is no row: a file without line ends, or one of zeros
+KEY_LIMIT = 10_000  # keys of an object: each is a column
 JSON_LIMIT = 1 << 30  # a .json array is parsed whole; above 1 GiB it must come as lines
 csv.field_size_limit(1 << 30)  # the module's default refuses cells above 128 kB
 
@@ -27,11 +29,12 @@ csv.field_size_limit(1 << 30)  # the module's default refuses cells above 128 kB
 def lines(path: Path) -> Generator[tuple[int, str]]:
     """(line number, text) of a UTF-8 file, without line ends (LF, CRLF or CR) and without a byte order mark.
 
-    Raises UserError at the first byte that is not UTF-8, with its offset and line.
+    Raises UserError at the first byte that is not UTF-8, with its offset and line, and at a line of more than 64 MiB.
     """
     offset, number = 0, 0
     with path.open("rb") as file:
-        for raw in file:
+        while raw := file.readline(LINE_LIMIT + 1):
+            require_short_line(raw, f"{path}:{number + 1}", "row")
             try:
                 text = raw.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -42,6 +45,13 @@ def lines(path: Path) -> Generator[tuple[int, str]]:
             for part in _split(text):
                 number += 1
                 yield number, part
+
+
+def require_short_line(line: bytes, where: str, what: str) -> None:
+    """Raise UserError for a line of more than LINE_LIMIT bytes. what: a line should hold, in one word."""
+    if len(line) > LINE_LIMIT:
+        why = f"limit {LINE_LIMIT >> 20} MiB"
+        raise UserError("the line is too long", where=where, why=why, do=f"write a {what} per line")
 
 
 def _split(text: str) -> list[str]:
@@ -125,6 +135,8 @@ class _Pairs(list):
     """The pairs of one JSON object, kept as pairs so that a key given twice is seen."""
 
     def checked(self, where: str) -> dict[str, Any]:
+        if len(self) > KEY_LIMIT:
+            raise UserError(f"the object has {len(self):,} keys", where=where, why=f"limit {KEY_LIMIT:,}")
         row = {key: _plain(value) for key, value in self}
         if len(row) != len(self):
             twice = next(key for key, n in Counter(key for key, _ in self).items() if n > 1)

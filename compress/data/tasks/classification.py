@@ -18,6 +18,7 @@ from compress.data.tables.label_order import Labels
 from compress.data.tables.labels import read_labels
 from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
+from compress.data.text import baselines
 from compress.data.text.chunks import encode_chunks, pool
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError, printable
@@ -152,8 +153,11 @@ class Task(task.Task):
 
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, C) logits, or those of all chunks, beside the class numbers."""
+        return self._score(self.pool_chunks(logits, examples), label_names, rows)
+
+    def _score(self, logits: np.ndarray, label_names: Sequence[str], rows: Rows) -> ScoredAnswers:
+        """(N, C) logits of rows."""
         assert isinstance(rows.labels, np.ndarray)
-        logits = self.pool_chunks(logits, examples)
         gold, predicted, classes = rows.labels, logits.argmax(-1), logits.shape[1]
         scores, right = table_metrics(classes), predicted == gold
         names = self.list_metrics(label_names)
@@ -161,6 +165,15 @@ class Task(task.Task):
         metrics["calibration_error"] = calibration_error(logits / self.temperature, gold)
         majority = float(np.bincount(gold, minlength=classes).max() / len(gold))
         return ScoredAnswers(len(gold), metrics | {names[0]: of_mean(right)}, {"majority_baseline": majority}, right)
+
+    def answer_by_baseline(
+        self, train: Rows, rows: Rows, label_names: Sequence[str]
+    ) -> tuple[str, ScoredAnswers] | None:
+        """A classifier over words."""
+        assert isinstance(train.labels, np.ndarray)
+        texts, asked = (baselines.join_pairs(side.texts, side.pairs) for side in (train, rows))
+        name, scores = baselines.classify(texts, train.labels, asked, len(label_names))
+        return name, self._score(scores, label_names, rows)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

@@ -18,6 +18,7 @@ from compress.data.tables.label_lists import is_list, read_label_sets
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import Rows
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
+from compress.data.text import baselines
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
 from evaluation.quality.agreement import bernoulli_divergence, sigmoid
@@ -97,7 +98,11 @@ class Task(task.Task):
 
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, C) logits beside the labels that apply. accuracy: the share of rows with exactly the right labels."""
-        gold, predicted = examples.labels > THRESHOLD, logits > 0
+        return self._score(logits, rows)
+
+    def _score(self, logits: np.ndarray, rows: Rows) -> ScoredAnswers:
+        assert isinstance(rows.labels, np.ndarray)
+        gold, predicted = rows.labels > THRESHOLD, logits > 0
         counts, exact = multilabel_counts(gold, predicted), exact_rows(gold, predicted)
         metrics = {
             "f1_micro": of_counts(counts, f1_micro),
@@ -105,6 +110,15 @@ class Task(task.Task):
             "accuracy": of_mean(exact),
         }
         return ScoredAnswers(len(logits), metrics)
+
+    def answer_by_baseline(
+        self, train: Rows, rows: Rows, label_names: Sequence[str]
+    ) -> tuple[str, ScoredAnswers] | None:
+        """A classifier over words for each label."""
+        assert isinstance(train.labels, np.ndarray)
+        texts, asked = (baselines.join_pairs(side.texts, side.pairs) for side in (train, rows))
+        name, scores = baselines.label_sets(texts, train.labels, asked)
+        return name, self._score(scores, rows)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

@@ -22,6 +22,7 @@ from compress.data.tables.answer_spans import Reply, decode_spans
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import UNLABELLED, Rows, first_rows, format_count
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
+from compress.data.text import baselines
 from compress.data.text.passages import Windows, encode_windows, gold_positions, overlap
 from compress.data.text.tokenizer import EncodedRows, Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
@@ -237,13 +238,26 @@ class Task(task.Task):
         """(T, 2) logits beside the gold answers, by the rules of their script (`evaluation.quality.answers`)."""
         assert isinstance(rows.labels, Ragged)
         contexts = rows.columns["context"].to_pylist()
-        gold = answers.extract_answer_texts(rows.labels, contexts)
         unanswered = rows.labels.lengths == 0
         allowed = bool(unanswered.any()) if self.no_answer is None else self.no_answer
-        said = [reply.chosen.text for reply in self._replies(logits, examples, contexts, allowed)]
+        return self._score([r.chosen.text for r in self._replies(logits, examples, contexts, allowed)], rows)
+
+    def answer_by_baseline(
+        self, train: Rows, rows: Rows, label_names: Sequence[str]
+    ) -> tuple[str, ScoredAnswers] | None:
+        """The sentence that shares most words with the question."""
+        questions, contexts = (rows.columns[role].to_pylist() for role in self.text_roles)
+        return baselines.SENTENCE, self._score(baselines.nearest_sentences(questions, contexts), rows)
+
+    def _score(self, said: Sequence[str], rows: Rows) -> ScoredAnswers:
+        """One text a question, empty for no answer, beside the gold answers."""
+        assert isinstance(rows.labels, Ragged)
+        contexts = rows.columns["context"].to_pylist()
+        gold = answers.extract_answer_texts(rows.labels, contexts)
+        unanswered = rows.labels.lengths == 0
         scores = score_answers(said, gold, rules_of(gold))
-        baselines = {"no_answer_baseline": float(unanswered.mean())} if unanswered.any() else {}
-        return ScoredAnswers(len(rows), {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}, baselines)
+        floor = {"no_answer_baseline": float(unanswered.mean())} if unanswered.any() else {}
+        return ScoredAnswers(len(rows), {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}, floor)
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

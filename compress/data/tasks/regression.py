@@ -19,6 +19,7 @@ from compress.data.tables.label_order import Labels
 from compress.data.tables.scores import NAME, read_scores
 from compress.data.tables.table import Rows
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
+from compress.data.text import baselines
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
@@ -101,13 +102,26 @@ class Task(task.Task):
 
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, 1) outputs beside the scores. A correlation with a side that does not vary is undefined."""
+        return self._score(logits[:, 0], rows)
+
+    def _score(self, answers: np.ndarray, rows: Rows) -> ScoredAnswers:
+        """(N,) numbers beside the scores."""
+        assert isinstance(rows.labels, np.ndarray)
         metrics, undefined = {}, {}
         for name, of_draws in CORRELATIONS.items():
             try:
-                metrics[name] = of_draws(examples.labels, logits[:, 0])
+                metrics[name] = of_draws(rows.labels, answers)
             except UndefinedCorrelationError as error:
                 undefined[name] = str(error)
-        return ScoredAnswers(len(logits), metrics, undefined=undefined)
+        return ScoredAnswers(len(answers), metrics, undefined=undefined)
+
+    def answer_by_baseline(
+        self, train: Rows, rows: Rows, label_names: Sequence[str]
+    ) -> tuple[str, ScoredAnswers] | None:
+        """A regression over words, of pairs over those that both texts have."""
+        assert isinstance(train.labels, np.ndarray)
+        found = baselines.regress(train.texts, train.pairs, train.labels, rows.texts, rows.pairs)
+        return None if found is None else (found[0], self._score(found[1], rows))
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

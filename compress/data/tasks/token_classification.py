@@ -21,7 +21,7 @@ from compress.data.tables.label_lists import is_list, read_tags
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
-from compress.data.text import words
+from compress.data.text import baselines, words
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, printable
@@ -168,6 +168,10 @@ class Task(task.Task):
         assert isinstance(rows.labels, Ragged)
         gold, names = rows.labels, list(label_names)
         tags, _, _ = _by_word(logits, examples, gold.lengths)
+        return self._score(tags, gold, names)
+
+    def _score(self, tags: Ragged, gold: Ragged, names: Sequence[str]) -> ScoredAnswers:
+        """The tag of every word, -1 where there is none, beside the right ones."""
         owners = np.repeat(np.arange(len(gold)), gold.lengths)
         right = np.bincount(owners, tags.values == gold.values, minlength=len(gold))
         accuracy = of_mean(right, gold.lengths)
@@ -180,6 +184,18 @@ class Task(task.Task):
             return ScoredAnswers(len(gold), {"accuracy": accuracy, **tables}, baselines)
         counts, _ = entity_counts(_spelled(gold, names), _spelled(tags, names), scheme)
         return ScoredAnswers(len(gold), {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}, baselines)
+
+    def answer_by_baseline(
+        self, train: Rows, rows: Rows, label_names: Sequence[str]
+    ) -> tuple[str, ScoredAnswers] | None:
+        """The tag that each word has most often."""
+        assert isinstance(train.labels, Ragged)
+        assert isinstance(rows.labels, Ragged)
+        known = [train.labels.row(i).tolist() for i in range(len(train))]
+        asked = rows.columns["words"].to_pylist()
+        found = baselines.tag_words(train.columns["words"].to_pylist(), known, asked)
+        tags = Ragged(np.array([n for row in found for n in row], dtype=np.int64), rows.labels.offsets)
+        return baselines.TAG, self._score(tags, rows.labels, list(label_names))
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from compress.contracts import Frozen, ListOf
 from compress.encoder.config.quantization import PACKAGE
+from compress.encoder.config.scheme_names import SchemeName
 from compress.registry import RowOf
-
-SchemeName = Literal[
-    "per-token", "static", "static-ema", "static-percentile", "static-mse", "static-kl", "lsq", "lsq-plus", "q8bert",
-    "int4", "int4-tables",
-]  # fmt: skip
 
 
 class Rule(Frozen):

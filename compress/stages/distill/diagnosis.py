@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -26,7 +25,7 @@ from compress.stages.distill.checks._check import Course, Finding, Start
 from compress.stages.distill.checks.still_projections import matrices
 from compress.stages.distill.probe import AskedModel, Carried, CorpusProbe, Probe, TaskProbe
 from compress.stages.distill.spec import Spec
-from compress.stages.shared.stage import FINDINGS, PreparedStage, StageContext, task_max_length
+from compress.stages.shared.stage import PreparedStage, StageContext, task_max_length
 from compress.tracking import TrackedRun
 from compress.training.module import StageModule
 from compress.training.precision import autocast
@@ -85,12 +84,9 @@ class Diagnosis:
                 self._add(check.check_progress(course))
         return reading
 
-    def close(self, folder: Path) -> None:
-        """Write the table of findings; it is an artifact of the run."""
-        columns = ("step", "check", "finding", "do")
-        rows = [[f.step, f.check, f.text, f.do] for f in self.findings]
-        assert self._log is not None
-        self._log.table(folder / FINDINGS, columns, rows)
+    def close(self) -> Sequence[Sequence[object]]:
+        """What was found, a row of FINDING_COLUMNS each."""
+        return [[f.step, f.check, f.text, f.do] for f in self.findings]
 
     def _reading(self, module: StageModule, ours: np.ndarray) -> dict[str, float]:
         """The probe's figures, and the losses on the fixed training rows."""
@@ -159,22 +155,28 @@ def _diagnosed(
     module, source = prepared.module, prepared.source
     assert isinstance(module, StageModule)
     assert source is not None
+    assert prepared.plan is not None
     was = module.training
     module.eval()
     start = Start(
         spec=spec,
+        plan=prepared.plan,
         module=module,
         probe=probe,
         teacher=teacher,
         ours=probe.ask(cast(AskedModel, module.student)),
         theirs=None if teacher is None else probe.ask(teacher),
         projections=matrices(module.objectives),
-        steps=prepared.total_steps(),
+        steps=prepared.least_steps(),
         label_names=() if table is None else tuple(table.label_names),
         by_number=table is not None and any("matched by number" in note for note in table.notes),
     )
     module.train(was)
     prepared.diagnosis = Diagnosis(start, source, context)
+    if start.theirs is not None and start.answers:
+        prepared.watched = {**prepared.watched, probe.score: "max"}
+    elif not start.answers:  # what is trained shows in no answer
+        prepared.watched = {**prepared.watched, "probe_loss": "min"}
     prepared.diagnosis.examine()
     return prepared
 

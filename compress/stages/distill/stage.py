@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import cast
 
 from torch import nn
 
 from compress import registry
-from compress.contracts import Batch, BatchSource, Objective, Teacher
+from compress.contracts import Batch, BatchSource, Objective, Teacher, TrainingPlan
 from compress.data.batches.paired import PairedBatches
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.layer_maps import ModelPair
@@ -33,15 +34,19 @@ from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.stage import (
+    WATCHED,
     ModelShape,
     PreparedStage,
     StageContext,
     StageOutput,
     TaskData,
     check_same_labels,
+    describe_plan,
+    describe_task_plan,
     folder_meta,
     require_folder,
     sample_batches,
+    settle_plan,
     task_choice,
     task_max_length,
     task_validation,
@@ -105,7 +110,16 @@ class Stage:
         if s.quantize is not None:
             born += f", quantized by {s.quantize.scheme or 'rules'}"
         what = "corpus" if s.level == "general" else "task"
-        return [f"distil on the {what}: {born}; loss {losses}; {t.length} of {t.batch_rows} rows{more}"]
+        c = self.context
+        length = describe_plan(t) if s.level == "general" else describe_task_plan(t, c, self._parent())
+        return [f"distil on the {what}: {born}; loss {losses}; {length}{more}"]
+
+    def _parent(self) -> Path | None:
+        """The folder whose encoder the student has the width of, as far as it is known."""
+        if self.spec.student is None:
+            return self.context.model
+        narrower = self.spec.student.model is not None or self.spec.student.hidden is not None
+        return None if narrower else self.context.teacher
 
     def prepare(self) -> PreparedStage:
         """Student, teacher, rows (task-specific) or blocks of text (general), and the objectives to train with.
@@ -122,7 +136,11 @@ class Stage:
         if self.spec.control is False or self.spec.level == "general":
             return None
         hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
-        plan = self.spec.training.model_copy(update={"steps": steps, "epochs": None})
+        plan = self.spec.training
+        if plan.is_automatic:  # in the same schedule as the student
+            plan = plan.model_copy(update={"min_steps": steps, "max_steps": steps})
+        else:
+            plan = plan.model_copy(update={"steps": steps, "epochs": None})
         changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan, "cache": None}
         changes["checks"] = "off"  # the student was told of already
         if self.spec.augmentation is not None and not self.spec.augmentation.keep_labels:
@@ -174,7 +192,7 @@ class Stage:
             module=StageModule(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
             opening=taught.opening,
             source=source,
-            plan=spec.training,
+            plan=self._plan(source, student, tying, validated=head is not None),
             validate=None if head is None else tying.wrap_validation(corpus_validation(batches("validation"), c)),
             select=None if head is None else ("mlm_loss", "min"),
             identity={
@@ -209,7 +227,9 @@ class Stage:
             more = augment_rows(spec.augmentation, table, c, source_of_words)
             parents |= {"words of the augmentation": source_of_words}
         reader = begun.donor if alien else teacher
-        data = TaskData.encode(table, reader, c, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise)
+        data = TaskData.encode(
+            table, reader, c, plan=spec.training, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise
+        )
         source = data.source(spec.training, c.seed)
         labelled = len(table.split("train"))
         student = initialization.initialize_student(
@@ -238,9 +258,10 @@ class Stage:
             module=kind(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
             opening=taught.opening,
             source=source,
-            plan=spec.training,
-            validate=tying.wrap_validation(task_validation(data.validation, table, c)),
+            plan=self._plan(source, student, tying),
+            validate=tying.wrap_validation(task_validation(data, table, c)),
             select=task_choice(table),
+            watched=WATCHED,
             identity={
                 "data": table.fingerprint,
                 "tokenizer": data.vocabulary_sha,
@@ -293,6 +314,12 @@ class Stage:
         job = TeachingJob(spec.level, source, tokenizer, max_length, passes)
         parts = [objective for _, objective in objectives.values()]
         return set_up_teacher(spec.cache, self.context, teacher.model, fingerprint, parts, job, live)
+
+    def _plan(self, source: BatchSource, student: Model, tying: Tying, *, validated: bool = True) -> TrainingPlan:
+        """How long and how fast. Ramps, and ranges that are frozen, need the number of steps before training."""
+        paced = bool(tying.regularizers) or bool(Ranges(student, self.spec).quantizers)
+        hidden = student.config.hidden
+        return settle_plan(self.spec.training, source, hidden, self.context, open_ended=validated and not paced)
 
     def _is_alien(self, begun: initialization.Origin, teacher: LoadedModel) -> bool:
         """Whether the student reads other pieces than its teacher. Raises UserError where these could not be

@@ -17,6 +17,7 @@ from compress.stages.shared.flags import (
     Table,
     above_zero,
     part,
+    part_names,
     share,
 )
 
@@ -50,12 +51,12 @@ TABLE = Table(
             metavar="MB", convert=above_zero, family="size",
         ),
         Flag(
-            "--method", "method", "Factorization method: whitened (default), svd, fwsvd or asvd.", metavar="NAME",
-            convert=part(METHODS),
+            "--method", "method", "Factorization method.", metavar="NAME", convert=part(METHODS),
+            known=part_names(METHODS),
         ),
         Flag(
             "--allocation", "allocation", "How ranks are spread over the matrices: sensitivity: by how much each error "
-            "changes the predictions (default); error: by the errors alone; uniform: the same share everywhere.",
+            "changes the predictions; error: by the errors alone; uniform: the same share everywhere.",
             choices=("sensitivity", "error", "uniform"),
         ),
         Flag(

@@ -6,14 +6,17 @@ from compress.data.text.tokenizer import check_length
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.finetune.spec import Spec
 from compress.stages.shared.stage import (
+    WATCHED,
     ModelShape,
     PreparedStage,
     StageContext,
     StageOutput,
     TaskData,
+    describe_task_plan,
     folder_meta,
     load_for_task,
     require_folder,
+    settle_plan,
     task_choice,
     task_max_length,
     task_validation,
@@ -35,8 +38,7 @@ class Stage:
         return start
 
     def plan(self) -> list[str]:
-        t = self.spec.training
-        return [f"fine-tune for {t.length} of {t.batch_rows} rows, learning rate {t.learning_rate:g}"]
+        return [f"fine-tune: {describe_task_plan(self.spec.training, self.context, self.context.model)}"]
 
     def prepare(self) -> PreparedStage:
         """The model with a task head for the table's labels, its encoded rows, and the labels' loss to train it with.
@@ -47,14 +49,16 @@ class Stage:
         folder = require_folder(c.model, "a model to start from", "--model", "finetune")
         table = c.table()
         loaded = load_for_task(folder, table, c, dropout=spec.dropout, new_head=spec.new_head)
-        data = TaskData.encode(table, loaded, c, noise=spec.noise)
+        data = TaskData.encode(table, loaded, c, plan=spec.training, noise=spec.noise)
+        source = data.source(spec.training, c.seed)
         return PreparedStage(
             finish=lambda: StageOutput(loaded.model, loaded.tokenizer_files, folder_meta(c, {"start": folder}, table)),
             module=StageModule(loaded.model, {"hard_labels": (1.0, HardLabels())}),
-            source=data.source(spec.training, c.seed),
-            plan=spec.training,
-            validate=task_validation(data.validation, table, c),
+            source=source,
+            plan=settle_plan(spec.training, source, loaded.config.hidden, c),
+            validate=task_validation(data, table, c),
             select=task_choice(table),
+            watched=WATCHED,
             identity={"data": table.fingerprint, "tokenizer": data.vocabulary_sha},
             params={"student.layers": loaded.config.depth, "student.hidden": loaded.config.hidden},
         )

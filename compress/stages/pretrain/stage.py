@@ -18,8 +18,10 @@ from compress.stages.shared.stage import (
     PreparedStage,
     StageContext,
     StageOutput,
+    describe_plan,
     folder_meta,
     require_folder,
+    settle_plan,
 )
 from compress.training.module import StageModule
 
@@ -46,7 +48,7 @@ class Stage:
         return [
             f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.intermediate_size})"
             f"{'' if e.groups is None else f' in {e.groups} groups of {e.inner}'}"
-            f" with {self.spec.masking.strategy} masked LM{pairs} for {t.length} of {t.batch_rows} blocks"
+            f" with {self.spec.masking.strategy} masked LM{pairs}: {describe_plan(t, e.hidden)}"
         ]
 
     def prepare(self) -> PreparedStage:
@@ -75,11 +77,12 @@ class Stage:
         model = Model(config, heads).initialize(c.seed)
         held_out = self._batches(tokenizer, "validation", length)
         source = self._batches(tokenizer, "train", length)
+        plan = settle_plan(spec.training, source, config.hidden, c)
         return PreparedStage(
             finish=lambda: StageOutput(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
             module=StageModule(model, objectives),
             source=source,
-            plan=spec.training,
+            plan=plan,
             validate=corpus_validation(held_out, c),
             select=("mlm_loss", "min"),
             identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},

@@ -18,6 +18,7 @@ from compress.stages.shared.flags import (
     numbers,
     parse_numbers,
     part,
+    part_names,
     repeatable,
 )  # fmt: skip
 
@@ -82,7 +83,7 @@ TABLE = Table(
     flags=(
         Flag(
             "--keep", "keep", "Number of layers that stay; several, as 5,4,3, when criteria are compared.", metavar="N",
-            convert=_layers, family="target",
+            convert=_layers, family="target", several=True,
         ),
         Flag(
             "--drop", "drop", "Number of layers to remove.", kind="int", convert=above_zero, family="target"
@@ -96,8 +97,9 @@ TABLE = Table(
             "layers as it needs.", kind="ms", convert=above_zero, family="target",
         ),
         Flag(
-            "--criterion", "criterion", "Criterion that chooses the layers (default: cka); all, or several as "
-            "cka,greedy-loss: compare criteria.", metavar="NAME", convert=part(PACKAGE, [ALL]),
+            "--criterion", "criterion", "Criterion that chooses the layers; all, or several as cka,greedy-loss: "
+            "compare criteria.", metavar="NAME", convert=part(PACKAGE, [ALL]), known=part_names(PACKAGE, [ALL]),
+            several=True,
         ),
         Flag(
             "--protect", "protect", "Layers that always stay, counted from 0: 0,5.", metavar="LAYERS",

@@ -169,7 +169,7 @@ class Stage:
         for model in (loaded, small):
             c.workshop.stop()
             data = TaskData.encode(c.table(), model, dataclasses.replace(c, say=lambda _: None))
-            validate = task_validation(data.validation, c.table(), c)
+            validate = task_validation(data, c.table(), c)
             with torch.no_grad():
                 found.append(validate(StageModule(model.model, {"hard_labels": (1.0, HardLabels())}).eval())[metric])
         return {metric: (found[0], found[1])}

@@ -19,6 +19,7 @@ from compress.stages.shared.flags import (
     complement,
     number_or_list,
     part,
+    part_names,
     repeatable,
     require_recovery,
 )  # fmt: skip
@@ -112,8 +113,8 @@ TABLE = Table(
             kind="switch",
         ),
         Flag(
-            "--importance", "importance", "How the importance of heads and neurons is estimated (default: obs).",
-            metavar="NAME", convert=part(PACKAGE),
+            "--importance", "importance", "How the importance of heads and neurons is estimated.", metavar="NAME",
+            convert=part(PACKAGE), known=part_names(PACKAGE),
         ),
         Flag(
             ROUNDS, "", "Prune in N rounds, the largest first, with recovery training after each.", "training", "int",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
+from compress.encoder.config.scheme_names import SchemeName
 from compress.errors import UserError, did_you_mean
 from compress.stages.shared.flags import RECOVERY, SEEDS, Edit, Flag, Given, Table
 
@@ -16,8 +17,6 @@ RECIPES = {"ptq": "quantize", "qat": "qat"}
 
 
 def _scheme(name: str, flag: str) -> str:
-    from compress.encoder.config.schemes import SchemeName
-
     if name not in (known := get_args(SchemeName)):
         raise UserError(f"unknown scheme '{name}'", where=flag, do=did_you_mean(name, known))
     return name
@@ -48,8 +47,8 @@ TABLE = Table(
             "(default: as the recipe does, else ptq).", choices=("ptq", "qat"),
         ),
         Flag(
-            "--scheme", "scheme", "Quantization scheme: per-token, static, static-ema, static-percentile, static-mse, "
-            "static-kl, lsq, lsq-plus, q8bert, int4 or int4-tables.", metavar="NAME", convert=_scheme,
+            "--scheme", "scheme", "Quantization scheme.", metavar="NAME", convert=_scheme,
+            known=lambda: get_args(SchemeName),
         ),
         Flag(
             "--max-drop", "max_drop", "Maximum drop of the main metric on validation, in percentage points; the most "

@@ -17,6 +17,7 @@ from compress.stages.shared.flags import (
     Given,
     Table,
     part,
+    part_names,
     require_recovery,
 )
 
@@ -41,6 +42,12 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 """--pattern → the recipe row that it means."""
 
 
+def _pattern(name: str, flag: str) -> str:
+    if name not in ROWS:
+        raise UserError(f"unknown pattern '{name}'", where=flag, do=did_you_mean(name, ROWS))
+    return name
+
+
 def pattern_row(name: str | None, groups: str | None) -> dict[str, Any] | None:
     """The recipe row that --pattern and --groups mean together; None without both. Raises UserError."""
     from compress.recipe import parse_override
@@ -52,9 +59,7 @@ def pattern_row(name: str | None, groups: str | None) -> dict[str, Any] | None:
         raise UserError("a list of groups is a pattern already", where=f"--pattern {name}", do="remove one of the two")
     if isinstance(listed, list):
         return {"kind": "listed", "groups": listed}
-    pattern = name or "contiguous"
-    if pattern not in ROWS:
-        raise UserError(f"unknown pattern '{pattern}'", where="--pattern", do=did_you_mean(pattern, ROWS))
+    pattern = _pattern(name or "contiguous", "--pattern")
     row = dict(ROWS[pattern])
     counted = "groups" in registry.schema(PATTERNS, row["kind"]).model_fields
     if listed is None:
@@ -108,10 +113,13 @@ TABLE = Table(
             "--groups", "", "Number of groups of neighbouring layers, each group with one set of weights; or the "
             "groups themselves: [[0,1],[2,3],[4,5]].", metavar="N",
         ),
-        Flag("--pattern", "", f"Which layers share parameters: {', '.join(ROWS)}.", metavar="NAME"),
         Flag(
-            "--init", "init", "Initialization of the shared weights: mean, chosen, fisher or activation.",
-            metavar="NAME", convert=part(STARTS),
+            "--pattern", "", "Which layers share parameters.", metavar="NAME", convert=_pattern,
+            known=lambda: tuple(ROWS),
+        ),
+        Flag(
+            "--init", "init", "Initialization of the shared weights.", metavar="NAME", convert=part(STARTS),
+            known=part_names(STARTS),
         ),
         Flag(
             "--share-norms-and-biases", "share_norms_and_biases", "Also share layer norms and biases, as ALBERT does.",

@@ -35,7 +35,8 @@ class Flag:
     convert: the value, and the flag's name for messages → the value in the recipe, or `Keys`. Raises UserError.
     constant: what a switch writes.  family: flags that say the same thing in several ways; see `Family`.
     within: only stages that have the block of the path are changed, of any kind; False: the block is made.
-    alias: a second name.
+    alias: a second name.  known: the names that it takes, which the help lists and the shell completes; None: any text.
+    several: takes a list of them with commas between.
     """
 
     name: str
@@ -53,6 +54,31 @@ class Flag:
     family: str = ""
     within: bool = False
     alias: str = ""
+    known: Callable[[], Sequence[str]] | None = None
+    several: bool = False
+
+    @property
+    def text(self) -> str:
+        """Its help, with the names that it takes."""
+        return self.help if self.known is None else f"{self.help} Values: {', '.join(self.known())}."
+
+    def shown(self, value: Any) -> str:
+        """A value of the recipe as it would be typed; empty for one that no line shows."""
+        if isinstance(value, Mapping) and self.known is not None:
+            value = str(value.get("kind", "")).replace("_", "-")
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return ""
+        value = complement(value, self.name) if self.convert is complement and not isinstance(value, str) else value
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    def check(self, value: Any) -> None:
+        """Raises UserError for a value that cannot be meant, as far as the value alone says so."""
+        if self.convert is None or self.kind == "switch":
+            return
+        known = () if self.known is None else self.known()
+        for one in [part.strip() for part in value.split(",")] if self.several else [value]:
+            if one not in known:
+                self.convert(one, self.name)
 
     @property
     def key(self) -> str:
@@ -87,8 +113,9 @@ class Edit:
 class Table:
     """All flags of one command.
 
-    kind: the stage whose keys they set, the first of this kind in the recipe.  every: all of this kind instead.
-    recipe: used where --recipe names none.
+    kind: the stage whose keys they set, the first of this kind in the recipe; empty: no stage's.
+    every: all of this kind instead.
+    recipe: used where --recipe names none; empty: the command has no default.
     edits: recipe without --set, place of the stage, flags → what one row of the table cannot say. Raises UserError.
     again: recipe with all flags and --set, place, flags → edits that repeat its stages. Raises UserError.
     check: recipe as it will run, place, flags: raises UserError for flags that have no effect there.
@@ -124,11 +151,12 @@ SEEDS = Flag(
     "--seeds", "", "Repeat the run with N seeds; report mean and spread.", "training", "int", "N", low=2, high=100
 )
 TRAINING = (
-    Flag("--epochs", "", "Passes over the training data; replaces the recipe's epochs or steps.", "training", "float",
-         "N"),
-    Flag("--steps", "", "Optimizer steps of each stage that trains; replaces the recipe's epochs or steps.", "training",
-         "int", "N"),
-    Flag("--learning-rate", "", "Peak learning rate.", "training", "float", "RATE", alias="--lr"),
+    Flag("--epochs", "",
+         "Passes over the training data. Default: the recipe's length, else until validation stops improving.",
+         "training", "float", "N"),
+    Flag("--steps", "", "Optimizer steps of each stage that trains. Default: as for --epochs.", "training", "int", "N"),
+    Flag("--learning-rate", "", "Peak learning rate. Default: the recipe's, else by the hidden size.", "training",
+         "float", "RATE", alias="--lr"),
     Flag("--batch-size", "", "Sequences per optimizer step.", "training", "int", "N"),
 )  # fmt: skip
 """Flags of every command that trains: they change the `training:` block of all stages that train and run."""
@@ -140,8 +168,6 @@ RECOVERY = (*TRAINING, TEMPERATURE)
 """Flags of every command that distils, or whose recovery training does."""
 TRAINING_KEYS = {"epochs": "epochs", "steps": "steps", "learning_rate": "learning_rate", "batch_size": "batch_rows"}
 """Flag of `TRAINING` → its key in a `training:` block."""
-NOT_SOFTENED = ("contrastive",)
-"""Objectives whose temperature divides cosines, not logits."""
 NO_RECOVER = Flag("--no-recover", "", "Skip recovery training: convert and measure only.", "training", "switch")
 
 
@@ -156,6 +182,11 @@ def is_given(value: Any) -> bool:
 def part(package: str, more: Sequence[str] = ()) -> Callable[[Any, str], Any]:
     """The recipe row of a part by its name. more: other values that the flag takes, for the message."""
     return lambda name, flag: {"kind": part_kind(package, name, flag, more)}
+
+
+def part_names(package: str, more: Sequence[str] = ()) -> Callable[[], Sequence[str]]:
+    """The names of the parts of a package as they are typed, and other values of the flag."""
+    return lambda: (*(kind.replace("_", "-") for kind in registry.parts(package)), *more)
 
 
 def part_kind(package: str, name: str, flag: str, more: Sequence[str] = ()) -> str:
@@ -273,7 +304,7 @@ def _temperature(name: str, stages: Mapping[int, Mapping[str, Any]], value: floa
 
 def _is_softened(objective: Mapping[str, Any]) -> bool:
     kind = objective.get("kind")
-    if kind in NOT_SOFTENED or kind not in registry.parts("compress.objectives"):
+    if kind not in registry.parts("compress.objectives") or not registry.load("compress.objectives", kind).softens:
         return False
     return "temperature" in registry.schema("compress.objectives", kind).model_fields
 

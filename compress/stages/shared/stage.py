@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -38,14 +39,19 @@ from compress.modelfolder.resolve import model_name
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe import Recipe
 from compress.tracking import TrackedRun
+from compress.training.length import choose_length, fixed_length
 from compress.training.precision import autocast
+from compress.training.rate import choose_rate
 from compress.training.schedule import total_steps
 
 VALIDATION_TOKENS = 8192
+VALIDATION_ROWS = 2000
+"""Most rows of one validation in a training of automatic length."""
 SPREAD_TOKENS = 4096
 """Real tokens that are read at once where nothing is trained."""
 FINDINGS = "findings.json"
-"""What a stage's diagnosis found, in its folder: a table as MLflow shows it."""
+"""What was found while a stage was trained, in its folder: a table as MLflow shows it."""
+FINDING_COLUMNS = ("step", "check", "finding", "do")
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ class StageContext:
     folder: the stage's work folder.  model, tokenizer: folders from an earlier stage or a flag.  teacher: the folder
     whose task head teaches; general_teacher: the one whose masked-LM head teaches.  ensemble: who teaches a task
     together, `teacher` among them as their lead; None: `teacher` alone.  table, corpus: opened on first use.  workshop:
-    for long work while a stage is prepared.  show: (title, columns, rows) of a table to the terminal.
+    for long work while a stage is prepared.  opened: the table where it is open already.  show: (title, columns, rows)
+    of a table to the terminal.
     """
 
     recipe: Recipe
@@ -71,6 +78,7 @@ class StageContext:
     general_teacher: Path | None = None
     ensemble: Ensemble | None = None
     say: Callable[[str], None] = lambda _: None
+    opened: Callable[[], Table | None] = lambda: None
     workshop: StageServices = field(default_factory=lambda: StageServices(unwatched, lambda: None))
     show: Callable[[str, Sequence[str], Sequence[Sequence[object]]], None] = lambda title, columns, rows: None
 
@@ -108,6 +116,7 @@ class PreparedStage:
     """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
 
     identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
+    plan: with a learning rate.  watched: further metrics that keep a training of automatic length going.
     opening: work before the first step, which may be long.  told: tells the run what `prepare` found.
     closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
     """
@@ -118,6 +127,7 @@ class PreparedStage:
     plan: TrainingPlan | None = None
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None
     select: tuple[str, Literal["max", "min"]] | None = None
+    watched: Mapping[str, Literal["max", "min"]] = field(default_factory=dict)
     identity: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
     opening: Opening | None = None
@@ -126,9 +136,17 @@ class PreparedStage:
     diagnosis: Diagnosis | None = None
 
     def total_steps(self) -> int:
-        """Optimizer steps from start to end."""
+        """Optimizer steps from start to end, the most where the length is automatic."""
         assert self.source is not None
         assert self.plan is not None
+        return total_steps(self.plan, self.source)
+
+    def least_steps(self) -> int:
+        """Optimizer steps that are made in any case."""
+        assert self.source is not None
+        assert self.plan is not None
+        if self.plan.is_automatic:
+            return choose_length(self.plan, self.source.steps(0)).least
         return total_steps(self.plan, self.source)
 
 
@@ -143,8 +161,8 @@ class Diagnosis(Protocol):
         """A validation was made: see `TrainingContext.observe`."""
         ...
 
-    def close(self, folder: Path) -> None:
-        """Training has ended; what was found is written to FINDINGS in the stage's folder."""
+    def close(self) -> Sequence[Sequence[object]]:
+        """Training has ended; what was found, a row of FINDING_COLUMNS each."""
         ...
 
 
@@ -200,6 +218,59 @@ def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
             f"stage {stage} needs {what}", where=flag, do=f"add {flag} FOLDER, or use a recipe that creates it"
         )
     return path
+
+
+# --- how long, how fast -----------------------------------------------------------------------------------------
+
+
+def settle_plan(
+    plan: TrainingPlan, source: BatchSource, hidden: int, context: StageContext, *, open_ended: bool = True
+) -> TrainingPlan:
+    """The plan with what the recipe leaves to us, which is printed. hidden: hidden size of the encoder.
+
+    open_ended: training can end when a metric stops rising: something is validated, and nothing in it changes with the
+    share of the steps that are done. Otherwise a length that is not given follows from the size of the data.
+    """
+    if plan.learning_rate is None:
+        plan = plan.model_copy(update={"learning_rate": choose_rate(hidden)})
+        context.say(f"learning rate {plan.rate:g}, by the hidden size {hidden}")
+    if plan.is_automatic and not open_ended:
+        steps = fixed_length(plan, source.steps(0))
+        plan = plan.model_copy(update={"min_steps": steps, "max_steps": steps})
+        context.say(f"training for {steps:,} steps, by the size of the data")
+    return plan
+
+
+def describe_task_plan(plan: TrainingPlan, context: StageContext, model: Path | None) -> str:
+    """Length, batch size and learning rate of a training on the labelled rows, for people, as far as they are known.
+    model: the folder whose encoder is trained, None while there is none."""
+    table = context.opened()
+    hidden = None if model is None else modelfolder.inspect(model).config.hidden
+    if table is None:
+        return describe_plan(plan, hidden)
+    return describe_plan(plan, hidden, len(table.split("train")), f"validation {task_choice(table)[0]}")
+
+
+def describe_plan(plan: TrainingPlan, hidden: int | None = None, rows: int | None = None, metric: str = "") -> str:
+    """Length, batch size and learning rate, for people. hidden: hidden size of the encoder.  rows: of the training
+    data; both None where they are not known.  metric: what is validated."""
+    rate = choose_rate(hidden) if plan.learning_rate is None and hidden is not None else plan.learning_rate
+    told = "by the hidden size of the encoder" if rate is None else f"{rate:g}"
+    length = plan.length
+    if plan.is_automatic:
+        length = f"until {metric} stops rising" if metric else "until validation stops improving"
+        if rows is not None:
+            length += f" ({choose_length(plan, max(1, math.ceil(rows / plan.batch_rows)))})"
+    return f"{length}, {plan.batch_rows} rows a step, learning rate {told}"
+
+
+def validation_rows(table: Table, plan: TrainingPlan | None) -> Rows:
+    """The rows on which the model is validated while it trains: all, but a part that is evenly spaced where the length
+    is automatic, and validations are many."""
+    rows = table.split("validation")
+    if plan is None or not plan.is_automatic or len(rows) <= VALIDATION_ROWS:
+        return rows
+    return rows.take(np.linspace(0, len(rows) - 1, VALIDATION_ROWS).astype(np.int64))
 
 
 # --- data -------------------------------------------------------------------------------------------------------
@@ -274,6 +345,7 @@ class TaskData:
     for.
 
     mistyped: epoch → the same rows as `train` with that epoch's noise.  rows: what `train` was made of, in its order.
+    held_out: what `validation` was made of.
     """
 
     train: Examples
@@ -281,6 +353,7 @@ class TaskData:
     vocabulary_sha: str
     mistyped: Callable[[int], Examples] | None = None
     rows: Sequence[Rows] = ()
+    held_out: Rows | None = None
 
     @classmethod
     def encode(
@@ -289,11 +362,13 @@ class TaskData:
         loaded: LoadedModel,
         context: StageContext,
         *,
+        plan: TrainingPlan | None = None,
         unlabelled: bool = False,
         augmented: Rows | None = None,
         noise: NoiseSpec | None = None,
     ) -> TaskData:
-        """augmented: more rows to learn from.  noise: of all texts but the validation's, anew for each epoch.
+        """plan: of the training, which says how many rows validate it.  augmented: more rows to learn from.
+        noise: of all texts but the validation's, anew for each epoch.
 
         Raises UserError when the lengths or the tokenizer do not fit the model, or there are no unlabelled rows.
         """
@@ -312,16 +387,17 @@ class TaskData:
             )
         for note in train.notes:
             context.say(f"training: {note}")
-        validation = task.encode(tokenizer, table.split("validation"), max_length=length)
+        held_out = validation_rows(table, plan)
+        validation = task.encode(tokenizer, held_out, max_length=length)
         if noise is None:
-            return cls(train, validation, tokenizer.vocabulary_sha, rows=sources)
+            return cls(train, validation, tokenizer.vocabulary_sha, rows=sources, held_out=held_out)
 
         def mistyped(epoch: int) -> Examples:
             random = stream("task-noise", context.seed, epoch)
             noisy = [add_typos_to_rows(rows, noise, random) for rows in sources]
             return join(*(task.encode(tokenizer, rows, max_length=length) for rows in noisy))
 
-        return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources)
+        return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources, held_out)
 
     def source(self, plan: TrainingPlan, seed: int) -> BatchSource:
         """Training batches in an order that depends on the seed alone."""
@@ -489,10 +565,12 @@ def _for_others(value: Any) -> Any:
 # --- validation while training ----------------------------------------------------------------------------------
 
 
-def task_validation(examples: Examples, table: Table, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
-    """The task's main metric, and the loss on the labels, of the student on the table's validation rows, encoded."""
+def task_validation(data: TaskData, table: Table, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
+    """The task's main metric, and the loss on the labels, of the student on the validation rows of the data."""
+    examples, rows = data.validation, data.held_out
+    assert rows is not None
     batches = [b.to(context.device) for b in evaluation_batches(examples, VALIDATION_TOKENS)]
-    task, names, rows = task_of(table.task, table.settings), table.label_names, table.split("validation")
+    task, names = task_of(table.task, table.settings), table.label_names
     metric = task.choose_metrics(names)[0]
 
     def validate(module: nn.Module) -> dict[str, float]:
@@ -507,6 +585,10 @@ def task_validation(examples: Examples, table: Table, context: StageContext) -> 
         return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, count)}
 
     return validate
+
+
+WATCHED: Mapping[str, Literal["max", "min"]] = {"loss": "min"}
+"""What of a task's validation keeps a training of automatic length going, beside the main metric."""
 
 
 def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:

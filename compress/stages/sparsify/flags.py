@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from compress.errors import UserError
-from compress.stages.shared.flags import NO_RECOVER, RECOVERY, SEEDS, Flag, Table, part
+from compress.stages.shared.flags import NO_RECOVER, RECOVERY, SEEDS, Flag, Table, part, part_names
 
 METHODS = "compress.stages.sparsify.methods"
+
+
+def _sparsities() -> tuple[str]:
+    from compress.encoder.config.sparsity import PATTERN
+
+    return (PATTERN,)
 
 
 def _supported(sparsity: str, flag: str) -> str:
@@ -22,12 +28,12 @@ TABLE = Table(
     recipe="sparsify",
     flags=(
         Flag(
-            "--sparsity", "sparsity", "N:M sparsity; only 2:4 is supported: two of every four weights stay.",
-            metavar="N:M", convert=_supported,
+            "--sparsity", "sparsity", "N:M sparsity: of every M weights N stay.",
+            metavar="N:M", convert=_supported, known=_sparsities,
         ),
         Flag(
-            "--method", "method", "Sparsification method: reconstruct (default), activation or magnitude.",
-            metavar="NAME", convert=part(METHODS),
+            "--method", "method", "Sparsification method.", metavar="NAME", convert=part(METHODS),
+            known=part_names(METHODS),
         ),
         *RECOVERY,
         NO_RECOVER,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from compress.contracts import TrainingPlan
 from compress.stages.distill.probe import AskedModel, Probe
 from compress.stages.distill.spec import Spec
 from compress.training.module import StageModule
@@ -41,11 +42,12 @@ class Start:
 
     probe: the fixed rows.  teacher: answers any batch, None where nobody teaches.  ours, theirs: (N, C) what student
     and teacher say of the probe; theirs None: no teacher.  projections: parameter of the objectives → a copy.
-    steps: of the whole training.  label_names: of the data, none on a corpus.  by_number: one side has no label names,
-    so that labels were matched by number.
+    plan: with a learning rate.  steps: that are made in any case.  label_names: of the data, none on a corpus.
+    by_number: one side has no label names, so that labels were matched by number.
     """
 
     spec: Spec
+    plan: TrainingPlan
     module: StageModule
     probe: Probe
     teacher: AskedModel | None
@@ -85,12 +87,11 @@ class Course:
     @property
     def settled(self) -> bool:
         """Past the warm-up and a fifth of the steps: before that a student may be anything."""
-        plan = self.start.spec.training
-        return self.step >= max(plan.warmup, 0.2) * self.start.steps
+        return self.step >= max(self.start.plan.warmup, 0.2) * self.start.steps
 
     @property
     def ended(self) -> bool:
-        """The last step is made."""
+        """The last step is made; of a training of automatic length, the least steps."""
         return self.step >= self.start.steps
 
 

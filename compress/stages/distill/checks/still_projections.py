@@ -36,7 +36,7 @@ class Check(_check.Check):
         if not still:
             return None
         owners = ", ".join(dict.fromkeys(name.partition(".")[0] for name in still))
-        rate = course.start.spec.training.learning_rate
+        rate = course.start.plan.rate
         return self.make_finding(
             f"after step {course.step} the projections of {owners} have not changed ({len(still)} of "
             f"{len(course.start.projections)} matrices)",

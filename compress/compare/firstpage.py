@@ -1,0 +1,184 @@
+"""The first page of an experiment in MLflow: the models that could be shipped, one row each, and which one to ship.
+
+It is tags of the runs (which row is shown, its place on the Pareto frontier), the saved views, and the verdict in the
+experiment's description. Each run, `compress compare` and `compress ui` renew it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from compress.compare import table
+from compress.compare.frontier import RankedRow, rank_rows
+from compress.compare.gather import holds_model, read_resampled
+from compress.compare.query import PARETO as PARETO_COLUMN
+from compress.compare.query import QUALITY
+from compress.compare.rows import LATENCY, MISSING, SIZE, Row, of_run, unique
+from compress.compare.verdict import Verdict, decide
+from compress.report.rows import markdown
+from compress.tracking import finished
+from compress.tracking.firstpage import END, HEADING, write_page
+from compress.tracking.reading import Reader, StoredRun
+from compress.tracking.registering import FLAVOUR_TAG, PROMOTED_TAG
+from compress.tracking.store import Store, open_client, short
+from compress.tracking.view import DEPLOYABLE, NO, PARETO, STAGE, YES, page_state
+from evaluation.quality.pairing import ResampledMetric
+
+log = logging.getLogger(__name__)
+
+SHOWN = 20  # rows of the description's table
+
+
+@dataclass(frozen=True)
+class FirstPage:
+    """tags: run id → its tags.  verdict: Markdown.  views: metric of the quality axis → state of the saved view, the
+    metric of the newest model last."""
+
+    tags: Mapping[str, Mapping[str, str]]
+    verdict: str
+    views: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def renew_finished() -> None:
+    """Renew the pages of the experiments in which this process finished a run."""
+    for store, experiment in finished.take():
+        renew(store, experiment)
+
+
+def renew(store: Store, experiment: str) -> None:
+    """Write the first page as the runs of the store are now. Never raises: a failure is only logged."""
+    try:
+        reader = Reader(store)
+        listed = [run for run in reader.list_runs() if run.experiment == experiment and not run.deleted]
+        runs = reader.runs(listed)
+        if runs:
+            page = build(runs, lambda shown: read_resampled(reader, shown, []))
+            views = {f"quality/{metric}": state for metric, state in page.views.items()}
+            write_page(open_client(store), experiment, runs, page.tags, views, page.verdict)
+    except Exception as error:
+        log.info("the first page of %s was not renewed: %s", experiment, short(error))
+
+
+def build(runs: Sequence[StoredRun], read: Callable[[Sequence[StoredRun]], Mapping[str, ResampledMetric]]) -> FirstPage:
+    """The page of these runs of one experiment, the newest first. read: runs → run id → its quality on resamples; asked
+    of the runs that are shown alone, since it reads a file for each."""
+    found = {run.run_id: of_run(run, run.name, None) for run in runs}
+    models, references = _choose(runs, found)
+    shown = [*models, *references]
+    resampled = read(shown)
+    names = unique([*(run.name for run in models), *map(_model_name, references)], [run.run_id for run in shown])
+    rows = [
+        replace(found[run.run_id], name=name, resampled=resampled.get(run.run_id))
+        for run, name in zip(shown, names, strict=True)
+    ]
+    judged, notes = rank_rows(rows)
+    places = {j.row.facts["run"]: table.cell(j, PARETO_COLUMN) for j in judged}
+    shipped = {run.run_id for run in models}
+    tags = {}
+    for run in runs:
+        if run.run_id in shipped:
+            tags[run.run_id] = {DEPLOYABLE: YES, PARETO: places[run.run_id]}
+        else:
+            belongs = run.tags.get("compress.role") == "stage" and run.parent in shipped
+            tags[run.run_id] = {DEPLOYABLE: STAGE if belongs else NO, PARETO: MISSING}
+    own = rows[: len(models)]
+    return FirstPage(tags, describe(judged, decide(judged), notes), dict(_views(models, own)))
+
+
+def describe(judged: Sequence[RankedRow], verdict: Verdict | None, notes: Sequence[str]) -> str:
+    """The verdict with its table, as Markdown between HEADING and END."""
+    by_name = {j.row.name: j for j in judged}
+    if not judged:
+        said = "no run of this experiment has measured a model that could be shipped"
+    elif verdict is None:
+        said = "nothing to compare yet; a verdict needs two models that are measured on the same data"
+    else:
+        said = verdict.sentence
+    order = list(by_name) if verdict is None else [verdict.ship, *verdict.reasons]
+    keys = (QUALITY, SIZE, LATENCY, PARETO_COLUMN)
+    heads = ["model", *table.heads(keys, [j.row for j in judged]), "verdict"]
+    lines = []
+    for name in order[:SHOWN]:
+        why = MISSING if verdict is None else verdict.reasons.get(name, "ship" if name != verdict.against else "keep")
+        lines.append((name, *table.cells(by_name[name], keys), why))
+    brief, _, more = said.partition(" (")  # a closed description shows one line, which must fit a small screen
+    parts = [f"{HEADING}: {brief}", *([f"**{said}**"] if more else [])]
+    if lines:
+        parts.append(markdown(tuple(heads), lines))
+    if len(order) > SHOWN:
+        notes = [f"{len(order) - SHOWN:,} more models are in the table of runs", *notes]
+    if judged:
+        together = "`compress compare MODEL MODEL --data DATA` times them together"
+        notes = [*notes, f"each run timed its own models; {together}"]
+    parts += ["\n".join(f"- {note}" for note in notes)] if notes else []
+    return "\n\n".join([*parts, END])
+
+
+def _choose(runs: Sequence[StoredRun], rows: Mapping[str, Row]) -> tuple[list[StoredRun], list[StoredRun]]:
+    """(runs of deployable models, one each; runs that measured a parent which no run made, one each). rows: run id →
+    its row."""
+    by_id = {run.run_id: run for run in runs}
+    able = [(run, rows[run.run_id]) for run in runs if _is_deployable(run, rows[run.run_id])]
+    own: dict[object, StoredRun] = {}
+    measurements = set()
+    for run, row in sorted(able, key=lambda pair: _preference(*pair)):
+        figures = _figures(row)
+        if _stands_alone(run, by_id) and (run.tags.get(PROMOTED_TAG) is None or figures not in measurements):
+            own.setdefault(_identity(run, row), run)
+            measurements.add(figures)
+    chosen = {run.run_id for run in own.values()}
+    others: dict[object, StoredRun] = {}
+    for run, row in able:
+        identity, parent = _identity(run, row), run.tags.get("compress.role") == "teacher"
+        if parent and not _stands_alone(run, by_id) and identity not in own:
+            others.setdefault(identity, run)
+    return [run for run in runs if run.run_id in chosen], list(others.values())
+
+
+def _is_deployable(run: StoredRun, row: Row) -> bool:
+    """Whether it measured a model as it would be deployed: its quality, and not that of a simulation, and its size."""
+    made = run.tags.get("compress.role") in ("student", "teacher") and holds_model(run)
+    return made and row.quality is not None and not row.simulated and SIZE in row.values
+
+
+def _stands_alone(run: StoredRun, by_id: Mapping[str, StoredRun]) -> bool:
+    """Whether its model is what a person ran a command for, not a part of another run."""
+    above = by_id.get(run.parent)
+    return not run.parent or (above is not None and above.tags.get("compress.role") == "summary")
+
+
+def _preference(run: StoredRun, row: Row) -> tuple[bool, bool, int]:
+    """Of several runs of one model, the smallest is shown: one that made it, and timed it, the newest."""
+    copied = PROMOTED_TAG in run.tags or FLAVOUR_TAG in run.tags  # FLAVOUR_TAG: by earlier versions
+    return copied, LATENCY not in row.values, -run.started_ms
+
+
+def _identity(run: StoredRun, row: Row) -> object:
+    """The same for two runs that measured the same model on the same data."""
+    model = run.tags.get("compress.fingerprint")
+    return (model, row.data) if model else run.run_id
+
+
+def _figures(row: Row) -> object:
+    """The same for a run that measured a model and one that copied the figures from its folder."""
+    return row.quality, row.values[SIZE], row.values.get(LATENCY)
+
+
+def _model_name(run: StoredRun) -> str:
+    """What the parent is called that a run measured."""
+    return run.tags.get("compress.model") or run.name
+
+
+def _views(models: Sequence[StoredRun], rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Metric → the state of its view; models and their rows, the newest first."""
+    metrics = list(dict.fromkeys(row.metric for row in rows if row.metric is not None))
+    nested = not any(run.parent for run in models)
+    search = f"tags.{DEPLOYABLE} != '{NO}'" if nested else f"tags.{DEPLOYABLE} = '{YES}'"
+    for metric in reversed(metrics):
+        some = [row for row in rows if row.metric == metric]
+        known = set.intersection(*(set(row.values) for row in some))
+        only = f" AND tags.`measured.metric` = '{metric}'" if len(metrics) > 1 else ""
+        yield metric, page_state(f"quality/{metric}", search=search + only, known=known, nested=nested)

@@ -1,0 +1,8 @@
+"""Names of the quantization schemes of `schemes.py`. Imports nothing, since `--help` lists them."""
+
+from typing import Literal
+
+SchemeName = Literal[
+    "per-token", "static", "static-ema", "static-percentile", "static-mse", "static-kl", "lsq", "lsq-plus", "q8bert",
+    "int4", "int4-tables",
+]  # fmt: skip

@@ -1,0 +1,65 @@
+"""What answers without an encoder, beside the measured models: a row of their table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compress.contracts import BASELINE, BASELINES
+from compress.data.tables.table import Table
+from compress.data.tasks import task_of
+from compress.data.text.baselines import ROWS
+from compress.measure.models import MeasuredModel
+from compress.report.rows import format_figure, title
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """name: of `data.text.baselines`.  metric: the one that decides.  value: its figure on the measured rows."""
+
+    name: str
+    metric: str
+    value: float
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return BASELINES[self.name]
+
+
+def measure_baseline(table: Table, split: str, metric: str | None) -> Baseline | None:
+    """The baseline's figure on a split, learned from the training rows; None where there is none: without training
+    rows with labels, for kinds of task without one, and where its figure is undefined."""
+    train, task = table.splits.get("train"), task_of(table.task, table.settings)
+    if train is None or metric is None or train is table.split(split):
+        return None
+    known = np.flatnonzero(~task.find_unlabelled(train.labels))
+    if not len(known):
+        return None
+    train = train.take(known[np.linspace(0, len(known) - 1, min(ROWS, len(known))).astype(np.int64)])
+    found = task.answer_by_baseline(train, table.split(split), table.label_names)
+    if found is None or not np.isfinite(value := found[1].value(metric)):
+        return None
+    return Baseline(found[0], metric, value)
+
+
+def with_baseline(measured: Sequence[MeasuredModel], baseline: Baseline | None) -> list[MeasuredModel]:
+    """The models with the baseline's figure beside their own."""
+    if baseline is None:
+        return [*measured]
+    told = {f"{BASELINE}{baseline.name}": baseline.value}
+    made = [replace(m.measurement, values={**m.measurement.values, **told}) for m in measured]
+    return [replace(m, measurement=one) for m, one in zip(measured, made, strict=True)]
+
+
+def describe_weak(model: MeasuredModel, baseline: Baseline | None) -> str | None:
+    """That a model is not above the baseline; None where it is."""
+    if baseline is None or model.scored is None:
+        return None
+    value = model.scored.value(baseline.metric)
+    if not np.isfinite(value) or value > baseline.value:
+        return None
+    ours, theirs = (format_figure(baseline.metric, figure) for figure in (value, baseline.value))
+    return f"{title(baseline.metric)} {ours} is not above {baseline.title}, {theirs}"

@@ -1,0 +1,175 @@
+"""What `compress predict` answers: texts, lines, JSON lines and CSV, and what is wrong with them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compress.commands import predict
+from compress.commands.predict import PredictionInput, _count, _given, _read, _read_texts, embed_texts, predict_texts
+from compress.contracts import RunOptions
+from compress.data.task import Task
+from compress.data.tasks import task_of
+from compress.errors import UserError
+
+TEXTS, PAIRS, ANSWERING = (task_of(kind) for kind in ("classification", "pair-classification", "question-answering"))
+
+
+def asked(**given: Any) -> list[PredictionInput]:
+    words = {"texts": (), "pairs": (), "questions": (), "contexts": (), "file": None, **given}
+    return _given(**words)
+
+
+def read(path: Path, content: str | bytes, task: Task) -> list[PredictionInput]:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(_read(path, task))
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+def test_texts_and_pairs_of_the_command_line() -> None:
+    assert asked(texts=("a", "b")) == [PredictionInput("a"), PredictionInput("b")]
+    assert asked(texts=("a", "b"), pairs=("c", "d")) == [PredictionInput("a", "c"), PredictionInput("b", "d")]
+
+
+def test_one_context_serves_all_questions() -> None:
+    one = asked(questions=("who?", "when?"), contexts=("there",))
+    assert one == [PredictionInput("who?", "there"), PredictionInput("when?", "there")]
+    each = asked(questions=("who?", "when?"), contexts=("here", "there"))
+    assert [found.pair for found in each] == ["here", "there"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "no input text"),
+        ({"file": Path("x"), "texts": ("a",)}, "--file: give texts or --file, not both"),
+        ({"file": Path("x"), "questions": ("a",)}, "--file: give texts or --file, not both"),
+        ({"texts": ("a",), "questions": ("b",)}, "--question: give texts or --question, not both"),
+        ({"texts": ("a", "b"), "pairs": ("c",)}, "--pair: 1 second texts for 2 texts"),
+        ({"file": Path("x"), "pairs": ("c",)}, "--pair: 1 second texts for 0 texts"),
+        ({"questions": ("a", "b", "c"), "contexts": ("x", "y")}, "--context: 2 contexts for 3 questions"),
+        ({"questions": ("a",)}, "--context: 0 contexts for 1 questions"),
+        ({"contexts": ("x",)}, "--context: a context needs a question"),
+    ],
+)
+def test_what_does_not_go_together(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        asked(**given)
+    assert refused.value.line().startswith(message)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_text_a_line_empty_ones_too(tmp_path: Path) -> None:
+    found = read(tmp_path / "x.txt", "one\r\n\nthree", TEXTS)
+    assert [one.text for one in found] == ["one", "", "three"]
+    with pytest.raises(UserError, match=r"x\.txt:2: not UTF-8: byte 1 of the line"):
+        read(tmp_path / "x.txt", b"one\na\xff\n", TEXTS)
+    with pytest.raises(UserError, match="cannot read the file: No such file"):
+        list(_read(tmp_path / "none.txt", TEXTS))
+
+
+def test_json_lines_keep_their_id(tmp_path: Path) -> None:
+    lines = [{"text": "a", "id": 7}, {"sentence": "b"}]
+    found = read(tmp_path / "x.jsonl", "\n\n".join(map(json.dumps, lines)), TEXTS)
+    assert [(one.text, dict(one.beside)) for one in found] == [("a", {"id": 7}), ("b", {})]
+
+
+def test_rows_of_two_texts(tmp_path: Path) -> None:
+    both = '{"question": "who?", "context": "she"}\n'
+    (one,) = read(tmp_path / "x.jsonl", both, ANSWERING)
+    assert (one.text, one.pair) == ("who?", "she")
+    (one,) = read(tmp_path / "lines", both, ANSWERING)
+    assert (one.text, one.pair) == ("who?", "she"), "JSON lines whatever the file is called: a line is no question"
+    (one,) = read(tmp_path / "x.csv", "sentence1,sentence2,id\na,b,4\n", PAIRS)
+    assert (one.text, one.pair, dict(one.beside)) == ("a", "b", {"id": "4"})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not json", ":1: not JSON: not json; write one object with"),
+        ("[1]", ":1: not a JSON object: [1]"),
+        ('{"contxt": "x", "question": "q"}', ":1: the row has no context; did you mean 'contxt'?"),
+        ('{"question": " ", "context": "x"}', ":1: the question is empty or not text"),
+        ('{"question": 3, "context": "x"}', ":1: the question is empty or not text"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_named(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read(tmp_path / "x.jsonl", line, ANSWERING)
+    assert message in refused.value.line()
+
+
+def test_a_table_without_a_text_is_told_by_its_row(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"x\.csv: row 1: the row has no text"):
+        read(tmp_path / "x.csv", "other\na\n", TEXTS)
+    assert read(tmp_path / "empty.csv", "", TEXTS) == []
+
+
+def test_vectors_are_made_of_lines_or_of_the_text_of_each_row(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a\nb\n", encoding="utf-8")
+    assert [one.text for one in _read_texts(tmp_path / "x.txt")] == ["a", "b"]
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n', encoding="utf-8")
+    assert [one.text for one in _read_texts(tmp_path / "x.jsonl")] == ["a"]
+
+
+def test_rows_are_counted_where_that_is_cheap(tmp_path: Path) -> None:
+    for name, content, count in (("x.txt", "a\n\nb", 3), ("x.jsonl", "{}\n\n{}\n", 2), ("x.csv", "a\nb\n", None)):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        assert _count(tmp_path / name) == count, name
+    assert _count(Path("-")) is None
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+class Predictor:
+    """Answers with what it was asked."""
+
+    def __init__(self, *_: Any, **how: Any) -> None:
+        self.task = SimpleNamespace(asked_as="text", text_roles=("text",), usual={}, optional_roles=())
+
+    def predict(self, texts: list[str], second: list[str] | None, told: Any) -> list[Any]:
+        told(len(texts))
+        return [SimpleNamespace(as_json=lambda t=t: {"label": t.upper()}, line=lambda text: f"{text}!") for t in texts]
+
+
+def test_answers_are_lines_or_json_in_the_order_of_the_texts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(predict, "Predictor", Predictor)
+    monkeypatch.setattr(predict, "resolve", Path)
+    monkeypatch.setattr(predict, "AT_ONCE", 2)
+    predict_texts("m", ("a", "b", "c"), (), None, RunOptions(quiet=True))
+    assert capsys.readouterr().out.splitlines() == ["a!", "b!", "c!"]
+    predict_texts("m", ("é",), (), None, RunOptions(json=True))
+    assert capsys.readouterr().out == '{"text": "é", "label": "É"}\n'
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x\ny\nz\n")))
+    predict_texts("m", (), (), Path("-"), RunOptions(quiet=True))
+    assert capsys.readouterr().out.splitlines() == ["x!", "y!", "z!"]
+
+
+def test_vectors_are_numbers_and_their_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vector = np.array([1 / 3, -2.0], np.float32)
+    monkeypatch.setattr(predict, "Embedder", lambda *_, **__: lambda texts, told: [vector] * len(texts))
+    monkeypatch.setattr(predict, "resolve", Path)
+    embed_texts("m", ("a\tb",), None, RunOptions(quiet=True))
+    numbers, text = capsys.readouterr().out.rstrip("\n").split("\t", 1)
+    assert (numbers, "\t" in text) == ("0.333333 -2", False), "a tab parts the vector from its text, and nothing else"
+    embed_texts("m", ("a",), None, RunOptions(json=True))
+    assert json.loads(capsys.readouterr().out) == {"text": "a", "embedding": [0.3333333, -2.0]}
+    with pytest.raises(UserError, match="--runtime onnxruntime: embeddings are only computed with torch"):
+        embed_texts("m", ("a",), None, RunOptions(runtime="onnxruntime"))

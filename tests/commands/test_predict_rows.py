@@ -1,0 +1,70 @@
+"""Rows of a file are answered in chunks; they are counted first only where progress is shown."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from compress.commands import predict
+from compress.commands.predict import PredictionInput
+from compress.contracts import RunOptions
+from compress.data.reading import text_files
+from compress.errors import UserError
+
+
+def answered(rows: Path | int, options: RunOptions) -> list[int]:
+    """Rows of each chunk."""
+    sizes: list[int] = []
+    source = (PredictionInput(str(i)) for i in range(predict.AT_ONCE + 3))
+    predict._in_chunks(source, lambda chunk, told: sizes.append(len(chunk)), "predict", rows, options)
+    return sizes
+
+
+@pytest.mark.parametrize("options", [{"quiet": True}, {"json": True}])
+def test_a_file_is_not_counted_where_no_progress_is_shown(
+    options: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[Path] = []
+    monkeypatch.setattr(predict, "_count", counted.append)
+    assert answered(tmp_path / "rows.txt", RunOptions(**options)) == [predict.AT_ONCE, 3]
+    assert counted == []
+
+
+def test_a_file_is_not_counted_between_answers_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(predict, "_count", lambda file: pytest.fail("counted"))
+    assert answered(tmp_path / "rows.txt", RunOptions()) == [predict.AT_ONCE, 3]
+
+
+def test_the_rows_of_a_file_are_the_total_of_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Path] = []
+    monkeypatch.setattr(predict, "_count", counted.append)
+    answered(tmp_path / "rows.txt", RunOptions())
+    answered(5, RunOptions())
+    assert counted == [tmp_path / "rows.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [("a.txt", "one\n\nthree\n", 3), ("a.jsonl", '{"text": "one"}\n\n', 1), ("a.csv", "text\none\n", None)],
+)
+def test_lines_are_counted_as_they_are_read(name: str, content: str, rows: int | None, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    assert predict._count(tmp_path / name) == rows
+
+
+def test_what_cannot_be_read_twice_is_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "pipe.txt").mkdir()
+    assert predict._count(tmp_path / "pipe.txt") is None
+    assert predict._count(Path("-")) is None
+
+
+def test_a_line_without_end_is_refused_at_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "LINE_LIMIT", 1 << 16)
+    with pytest.raises(UserError, match="/dev/zero:1: the line is too long"):
+        next(predict._lines(Path("/dev/zero")))

@@ -1,0 +1,116 @@
+"""Answers without an encoder: each kind of task has one, and what it knows follows from the training rows."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compress.contracts import BASELINES
+from compress.data.reading.sources import open_table
+from compress.data.tables.table import Table
+from compress.data.tasks import task_of
+from compress.data.text import baselines
+from compress.measure.baseline import Baseline, describe_weak, measure_baseline
+
+KINDS = {
+    "opinions": "accuracy",
+    "opinions-pairs": "accuracy",
+    "opinions-claims": "f1_micro",
+    "opinions-similarity": "spearman",
+    "opinions-tags": "entity_f1",
+}
+
+
+@pytest.fixture
+def no_sklearn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "_has_sklearn", lambda: False)
+
+
+def table(name: str, limit: int = 200) -> Table:
+    return open_table(name, limit=limit)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_has_a_figure_above_chance(name: str) -> None:
+    if importlib.util.find_spec("sklearn") is None:
+        pytest.skip("scikit-learn is an extra")
+    found = measure_baseline(table(name), "test", KINDS[name])
+    assert found is not None
+    assert found.name in BASELINES
+    assert found.value > 0.1, found
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "opinions-similarity"])
+@pytest.mark.usefixtures("no_sklearn")
+def test_without_scikit_learn_there_is_one_too(name: str) -> None:
+    found = measure_baseline(table(name), "test", KINDS[name])
+    assert found is not None
+    assert found.name in (baselines.BAYES, baselines.TAG)
+    assert found.value > 0.1, found
+
+
+@pytest.mark.usefixtures("no_sklearn")
+def test_numbers_have_none_without_scikit_learn() -> None:
+    assert measure_baseline(table("opinions-similarity"), "test", "spearman") is None
+
+
+def test_rows_that_are_learned_from_judge_nothing() -> None:
+    opened = table("opinions", 40)
+    assert measure_baseline(opened, "train", "accuracy") is None
+    assert measure_baseline(opened, "test", None) is None
+
+
+def test_naive_bayes_is_the_written_formula() -> None:
+    texts, labels = ["a a b", "b c"], np.array([0, 1])
+    found = baselines.naive_bayes(texts, labels, ["a", "c b", "unknown"], 2)
+    # add-one over the vocabulary {a, b, c}: p(a|0) = 3/6, p(a|1) = 1/5; both classes have the prior 2/4
+    assert np.allclose(found[0], np.log([0.5 * 3 / 6, 0.5 * 1 / 5]))
+    assert np.allclose(found[1], np.log([0.5 * 1 / 6 * 2 / 6, 0.5 * 2 / 5 * 2 / 5]))
+    assert np.allclose(found[2], np.log([0.5, 0.5]))
+
+
+def test_a_word_gets_its_commonest_tag_and_a_new_one_that_of_rare_words() -> None:
+    words = [["the", "dog", "runs"], ["the", "dog", "barks"], ["the", "cat"]]
+    tags = [[0, 1, 2], [0, 1, 2], [3, 1]]
+    assert baselines.tag_words(words, tags, [["the", "dog", "sings"], ["cat"]]) == [[0, 1, 2], [1]]
+
+
+def test_the_sentence_that_shares_rare_words_with_the_question() -> None:
+    context = "Anna lives in Rome. The dog of Paul sleeps. It is the best of the dogs."
+    assert baselines.nearest_sentences(["Where does Anna live?"], [context]) == ["Anna lives in Rome."]
+    assert baselines.nearest_sentences(["谁住在罗马"], ["狗在睡觉。安娜住在罗马。"]) == ["安娜住在罗马。"]
+    assert baselines.nearest_sentences(["?"], ["no end"]) == ["no end"]
+
+
+def test_words_of_both_texts_are_words_of_their_own() -> None:
+    assert baselines.join_pair("A dog", None) == "A dog"
+    assert baselines.join_pair("A dog", "a cat") == "a dog a__2 cat__2 a__both"
+
+
+def test_questions_have_a_figure(tmp_path: Path) -> None:
+    row = '{"question": "Where does Anna live?", "context": "It rains. Anna lives in Rome.", '
+    row += '"answers": {"text": ["Anna lives in Rome."], "answer_start": [10]}}\n'
+    for split in ("train", "validation", "test"):
+        (tmp_path / f"{split}.jsonl").write_text(row.replace("Rome", split.title()[:4]).replace("10]", "10]"))
+    opened = open_table(str(tmp_path))
+    assert task_of(opened.task).kind == "question-answering"
+    found = measure_baseline(opened, "test", "f1")
+    assert found == Baseline(baselines.SENTENCE, "f1", 1.0)
+
+
+def test_a_model_that_is_not_above_it_is_told() -> None:
+    from compress.data.tasks.classification import Task
+    from compress.measure.models import MeasuredModel, Measurement, Subject
+
+    opened = table("opinions", 20)
+    rows = opened.split("test")
+    gold = np.asarray(rows.labels)
+    right = np.eye(len(opened.label_names))[gold]
+    for logits, told in ((right, None), (1 - right, "accuracy 0.00 % is not above naive Bayes over words, 60.00 %")):
+        scored = Task()._score(logits, opened.label_names, rows)
+        model = MeasuredModel(Subject("x", Path("x"), "student"), Measurement({}, {}), scored, "accuracy")
+        assert describe_weak(model, Baseline(baselines.BAYES, "accuracy", 0.6)) == told
+        assert describe_weak(model, None) is None

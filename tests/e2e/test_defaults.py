@@ -1,0 +1,59 @@
+"""Recipes as they are, without a length or a learning rate, through the real command line on a toy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from e2e_toy import PRETRAINED, QUICK, TEACHER, Cli
+
+from compress.modelfolder import folder as modelfolder
+from compress.recipe import load_recipe
+
+DATA = ("--data", "data", "--threads", "1", "--max-length", "24")
+SHORT = ("--set", "stages.0.training.min_steps=8", "--set", "stages.0.training.max_steps=16", "--batch-size", "8")
+
+
+def test_length_rate_and_baseline_by_default(taught: Path, compress: Cli) -> None:
+    (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
+    words = ("finetune", "--recipe", "./quick.yaml", "--model", PRETRAINED, *DATA, *SHORT)
+    plan = compress(*words, "--dry-run")
+    assert plan.code == 0, plan.err
+    assert "until validation accuracy stops rising (8 to 16 steps), 8 rows a step, learning rate 0.0005" in plan.out
+
+    done = compress(*words, "--output", "runs/own")
+    assert done.code == 0, done.err
+    assert "learning rate 0.0005, by the hidden size" in done.err
+    assert "0-finetune: trained " in done.err
+    assert "  baseline: " in done.out
+    made = json.loads(Path("runs/own/stages/0-finetune/steps.json").read_text())
+    assert 8 <= made["steps"] <= 16
+
+    kept = load_recipe(Path("runs/own/recipe.yaml")).stages[0].training
+    assert kept.learning_rate == made["learning_rate"] == 5e-4
+    assert kept.is_automatic
+    note = modelfolder.inspect(Path("runs/own/model")).meta.recipe
+    assert note is not None
+    assert note.resolved["stages"][0]["training"]["learning_rate"] == 5e-4
+    assert '"baseline/' in Path("runs/own/model/compress.json").read_text(), "its figure is kept beside the model's"
+
+
+def test_a_student_and_its_control_take_the_same_steps(taught: Path, compress: Cli) -> None:
+    (taught / "quick.yaml").write_text(f"extends: distilbert-task\n{QUICK}", encoding="utf-8")
+    words = ("distill", "--recipe", "./quick.yaml", "--teacher", TEACHER, *DATA, *SHORT, "--output", "runs/small")
+    done = compress(*words, "--set", "stages.0.student.layers=[0, 2]")
+    assert done.code == 0, done.err
+    steps = [
+        json.loads(Path(f"runs/small/stages/0-distill{end}/steps.json").read_text())["steps"]
+        for end in ("", "-control")
+    ]
+    assert steps[0] == steps[1]
+
+
+def test_a_model_below_the_baseline_is_a_finding(taught: Path, compress: Cli) -> None:
+    (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
+    words = ("finetune", "--recipe", "./quick.yaml", "--model", PRETRAINED, *DATA, "--output", "runs/weak", "--json")
+    done = compress(*words, "--steps", "1", "--lr", "1e-7")
+    assert done.code == 0, done.err
+    found = {row["check"]: row["finding"] for row in json.loads(done.out)["findings"]}
+    assert " is not above " in found["below_baseline"]

@@ -1,0 +1,78 @@
+"""What several seeds say together: mean, spread, the gain over the control, and which sentences they allow."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+from measured_models import measured_model
+
+from compress.errors import UserError
+from compress.experiments.seeds import Summary
+from compress.measure.models import MeasuredModel
+
+
+def run(student: int, control: int | None = None, **more: Any) -> list[MeasuredModel]:
+    found = [measured_model("teacher", 190), measured_model("student", student, **more)]
+    return found if control is None else [*found, measured_model("control", control)]
+
+
+def test_mean_and_spread_of_each_role() -> None:
+    summary = Summary([3, 4, 5], [run(180), run(170), run(184)])
+    shares = [0.9, 0.85, 0.92]
+    assert summary.values == pytest.approx(
+        {
+            "seeds/count": 3.0,
+            "seeds/teacher_accuracy_mean": 0.95,
+            "seeds/teacher_accuracy_sd": 0.0,
+            "seeds/student_accuracy_mean": statistics.mean(shares),
+            "seeds/student_accuracy_sd": statistics.stdev(shares),
+        }
+    )
+    columns, rows = summary.table()
+    assert columns == ("accuracy x 100", "seed 3", "seed 4", "seed 5", "mean", "sd")
+    assert rows[1] == ("student", "90.00", "85.00", "92.00", "89.00", "3.61")
+    assert summary.lines() == [
+        "mean and standard deviation of 3 seeds; no run was left out",
+        "the best student of 3: seed 5, 92.00",
+    ]
+
+
+def test_one_seed_has_no_spread_and_no_best() -> None:
+    summary = Summary([7], [run(180, 170)])
+    assert summary.values["seeds/student_accuracy_sd"] == 0.0
+    assert summary.gain is None, "an interval needs two"
+    assert len(summary.lines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("students", "word"),
+    [((180, 181), "gain from the teacher (+"), ((160, 161), "loss from the teacher (-"), ((150, 190), "no measurable")],
+)
+def test_the_gain_over_the_control_is_named_only_where_its_interval_excludes_0(
+    students: tuple[int, int], word: str
+) -> None:
+    summary = Summary([0, 1], [run(students[0], 170), run(students[1], 170)])
+    gains = [(right - 170) / 200 for right in students]
+    assert summary.gain is not None
+    assert summary.gain.value == pytest.approx(statistics.mean(gains))
+    assert summary.values["seeds/gain"] == pytest.approx(statistics.mean(gains))
+    half = 12.706 * statistics.stdev(gains) / 2**0.5  # Student's t of two figures
+    assert summary.values["seeds/gain_low"] == pytest.approx(statistics.mean(gains) - half, rel=1e-3)
+    assert word in summary.lines()[-1]
+    assert summary.table()[1][-1][:3] == ("gain from the teacher", *(f"{100 * gain:+.2f}" for gain in gains))
+
+
+def test_a_model_without_a_figure_ends_it_in_one_line() -> None:
+    with pytest.raises(UserError, match="student has no accuracy on these rows"):
+        Summary([0], [[measured_model("student", None)]])
+
+
+def test_estimates_of_simulated_integers_keep_their_name() -> None:
+    """A quantized model without a file that runs here is scored with its integers computed in floats."""
+    summary = Summary([0, 1], [run(180, simulated=True), run(182, simulated=True)])
+    assert summary.values["fake_quantized/seeds/student_accuracy_mean"] == pytest.approx(0.905)
+    assert "seeds/student_accuracy_mean" not in summary.values
+    assert "seeds/teacher_accuracy_mean" in summary.values
+    assert [row[0] for row in summary.table()[1]] == ["teacher", "student, simulated"]

@@ -1,0 +1,68 @@
+"""What a sweep says of its runs: their names, a row each, the smallest that keeps the quality, the picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from measured_models import measured_model
+
+from compress.experiments.sweep import Point, conclude, draw_plot, format_point_name, table
+
+GROUPS, SIZE = "stages.0.pattern.groups", "stages.0.embedding.size"
+
+
+def point(groups: int, size: int, mb: float, kept: float | None, right: int | None = 180, **more: Any) -> Point:
+    key = "fake_quantized/vs_teacher/quality_kept_pct" if more.get("simulated") else "vs_teacher/quality_kept_pct"
+    values = {"vs_teacher/size_ratio": 40 / mb} | ({} if kept is None else {key: kept})
+    made = measured_model("student", right, mb=mb, values=values, **more)
+    return Point({GROUPS: groups, SIZE: size}, made)
+
+
+def test_a_run_is_named_by_the_last_words_of_its_keys() -> None:
+    assert format_point_name({GROUPS: 3, SIZE: 64}) == "groups-3_size-64"
+
+
+def test_a_row_for_each_run() -> None:
+    columns, rows = table([point(3, 64, 8.0, 98.4), point(2, 64, 5.0, None, ms=None)])
+    assert columns == ("groups", "size", "accuracy x 100", "kept", "MB", "parameters", "latency p50")
+    assert rows == [
+        ("3", "64", "90.00 [86.00, 94.00]", "98.4 %", "8.00", "2.00 M", "5.00 ms"),
+        ("2", "64", "90.00 [86.00, 94.00]", "", "5.00", "1.25 M", ""),
+    ]
+
+
+def test_the_smallest_that_keeps_enough_is_named() -> None:
+    found = [point(3, 64, 8.0, 99.0), point(2, 64, 5.0, 98.0), point(1, 64, 4.0, 97.99)]
+    assert conclude(found) == [
+        "the smallest that keeps 98 % of the teacher's quality: groups-2_size-64, 8.00x smaller on disk"
+    ]
+    assert conclude(found[2:]) == ["no run kept 98 % of the teacher's quality"]
+
+
+def test_one_run_without_a_figure_does_not_cost_the_others_their_table() -> None:
+    """A student that answers all rows alike has no correlation: the sweep reports the others all the same."""
+    found = [point(3, 64, 8.0, 99.0), point(2, 64, 5.0, None, right=None)]
+    assert [row[2] for row in table(found)[1]] == ["90.00 [86.00, 94.00]", "undefined"]
+    assert conclude(found)[0].startswith("the smallest that keeps 98 % of the teacher's quality: groups-3_size-64")
+    plot = draw_plot("x", found)
+    assert plot is not None
+    assert "groups 3" in plot
+    assert "groups 2" not in plot
+    assert draw_plot("x", found[1:]) is None
+
+
+def test_estimates_of_simulated_integers_are_marked() -> None:
+    found = [point(3, 64, 8.0, 99.0, simulated=True)]
+    assert table(found)[1][0][2:4] == ("90.00 [86.00, 94.00], simulated", "99.0 %")
+    assert "groups-3_size-64" in conclude(found)[0]
+
+
+def test_the_picture_has_a_line_for_each_value_of_the_first_key_by_size() -> None:
+    found = [point(2, 64, 9.0, None, 180), point(1, 64, 3.0, None, 160), point(2, 32, 7.0, None, 170)]
+    plot = draw_plot("share-sweep", found)
+    assert plot is not None
+    assert plot.count("<polyline") == 2
+    assert plot.index("groups 2") < plot.index("groups 1"), "in the order of the recipe"
+    two = plot[: plot.index("groups 2")]
+    across = [float(pair.split(",")[0]) for pair in two.split('<polyline points="')[1].split('"')[0].split()]
+    assert across == sorted(across), "a line goes from small to large"

@@ -1,0 +1,116 @@
+"""Models that a command measures on labelled data: their names, who is the parent, and what they are timed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from compress.contracts import Override, RunOptions
+from compress.errors import UserError
+from compress.measure import labelled
+from compress.measure.labelled import measure_models, model_label, open_labelled
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `measure` was asked for."""
+    found: dict[str, Any] = {}
+    recipe = SimpleNamespace(data=SimpleNamespace(max_length=24))
+    table = SimpleNamespace(
+        split=lambda name: f"rows of {name}", task="classification", display_name="x", fingerprint="abc",
+        splits={"validation": "held"},
+    )  # fmt: skip
+
+    def measure(subjects: list[Any], rows: str, **how: Any) -> list[Any]:
+        found.update(how, subjects=[(s.name, s.role, s.runtime) for s in subjects], rows=rows)
+        return []
+
+    monkeypatch.setattr(labelled, "resolve", lambda name, *_: Path(name))
+    monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: None)
+    monkeypatch.setattr(labelled, "open_labelled", lambda *_, **__: (recipe, table))
+    monkeypatch.setattr(labelled, "settings_for", lambda *_: {})
+    monkeypatch.setattr(labelled, "measure", measure)
+    monkeypatch.setattr(labelled, "_in_fastest", lambda s, *_: type(s)(s.name, s.folder, s.role, runtime="onnxruntime"))
+    return found
+
+
+def subjects(measured: dict[str, Any], *models: str, against: str | None = None, **how: Any) -> list[tuple[str, ...]]:
+    console: Any = SimpleNamespace(note=None, slow_progress=None)
+    options = how.pop("options", RunOptions())
+    measure_models(models, against, how.pop("split", "test"), 100, options, console, **how)
+    return measured["subjects"]
+
+
+def test_one_model_is_its_own_reference(measured: dict[str, Any]) -> None:
+    assert subjects(measured, "a") == [("a", "teacher", None)]
+    assert subjects(measured, "a", "b", "a") == [("a", "student", None), ("b", "student", None)], "each once"
+
+
+def test_the_parent_comes_first_and_is_measured_once(measured: dict[str, Any]) -> None:
+    assert subjects(measured, "a", against="p") == [("p", "teacher", None), ("a", "student", None)]
+    assert subjects(measured, "a", "p", against="p") == [("p", "teacher", None), ("a", "student", None)]
+    assert [role for _, role, _ in subjects(measured, "p", against="p")] == ["teacher", "student"], (
+        "a model against itself shows what chance does"
+    )
+
+
+def test_models_are_timed_as_deployed_unless_a_runtime_is_named(measured: dict[str, Any]) -> None:
+    assert subjects(measured, "a", as_deployed=True) == [("a", "teacher", "onnxruntime")]
+    assert subjects(measured, "a", as_deployed=True, options=RunOptions(runtime="torch")) == [("a", "teacher", None)]
+    assert measured["runtime"] == "torch"
+
+
+def test_a_temperature_is_never_fitted_on_the_measured_rows(measured: dict[str, Any]) -> None:
+    subjects(measured, "a")
+    assert (measured["rows"], measured["held"], measured["dataset"]) == ("rows of test", "held", "x/test")
+    subjects(measured, "a", split="validation")
+    assert (measured["rows"], measured["held"]) == ("rows of validation", None)
+
+
+@pytest.mark.parametrize(
+    ("folder", "label"), [("runs/x/student", "x/student"), ("runs/x/model", "x/model"), ("runs/small", "small")]
+)
+def test_a_model_is_called_by_what_tells_it_apart(folder: str, label: str) -> None:
+    assert model_label(Path(folder)) == label
+
+
+def test_a_model_with_a_choice_runs_in_the_fastest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def fastest(predictor: Any, *shape: Any) -> Any:
+        asked.append(shape)
+        return SimpleNamespace(runtime="openvino")
+
+    config = SimpleNamespace(quantization=None)
+    monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: SimpleNamespace(config=config))
+    monkeypatch.setattr(labelled, "fastest_for_shape", fastest)
+    monkeypatch.setattr(labelled.Subject, "predictor", lambda *_, **__: SimpleNamespace(max_length=24))
+    one = labelled.Subject("a", tmp_path)
+    console: Any = None
+    assert labelled._in_fastest(one, RunOptions(), console) is one, "it has no file that another runtime could run"
+    (tmp_path / labelled.RECORD).write_text("{}", encoding="utf-8")
+    assert labelled._in_fastest(one, RunOptions(), console).runtime == "openvino"
+    assert asked == [("a", 1, 24, console)], "no longer than the model reads"
+    config.quantization = "int8"
+    assert labelled._in_fastest(one, RunOptions(), console) is one
+
+
+def test_data_are_read_as_long_as_the_model_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    table = SimpleNamespace(notes=("a note",))
+    monkeypatch.setattr(labelled, "open_table_of", lambda recipe, *_, **__: opened.append(recipe) or table)
+    said: list[str] = []
+    console: Any = SimpleNamespace(note=said.append)
+    named = RunOptions(overrides=(Override("data.source", "mine", "--data"),))
+    for trained, positions, length in ((24, 512, 24), (None, 512, 128), (None, 32, 32)):
+        meta, config = SimpleNamespace(max_length=trained), SimpleNamespace(max_positions=positions)
+        info: Any = SimpleNamespace(meta=meta, config=config)
+        recipe, _ = open_labelled(info, named, console)
+        assert recipe.data is not None
+        assert (recipe.data.source, recipe.data.max_length) == ("mine", length)
+    assert said == ["a note"] * 3
+    with pytest.raises(UserError, match="--data: labelled data is required"):
+        open_labelled(info, RunOptions(), console)

@@ -1,0 +1,153 @@
+"""Who teaches a run: folders, recipes, several together, and what a teacher lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from compress.errors import UserError
+from compress.recipe import Recipe, load_recipe
+from compress.run import teachers
+from compress.run.teachers import (
+    Teachers,
+    find_teachers,
+    is_recipe,
+    join_teachers,
+    overrides,
+    teacher_recipe,
+    teacher_rows,
+)
+
+TRAINING = {"steps": 2}
+TASK = {
+    "kind": "distill", "level": "task_specific", "student": {"layers": [0]}, "objectives": [{"kind": "hard_labels"}],
+    "training": TRAINING,
+}  # fmt: skip
+GENERAL = {**TASK, "level": "general", "objectives": [{"kind": "soft_targets", "on": "vocabulary"}]}
+HIDDEN = {**GENERAL, "objectives": [{"kind": "hidden_mse"}]}
+
+
+def recipe(*stages: dict[str, Any], **more: Any) -> Recipe:
+    content = {"name": "x", "teacher": "t", "data": {"source": "d"}, "corpus": {"source": "c"}, **more}
+    return load_recipe({**content, "stages": list(stages)})
+
+
+@pytest.fixture
+def heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """Name of a model folder → its heads."""
+    known: dict[str, set[str]] = {"tuned": {"task"}, "both": {"task", "mlm"}, "pretrained": {"mlm"}, "bare": set()}
+    monkeypatch.setattr(teachers, "resolve", Path)
+    monkeypatch.setattr("compress.modelfolder.resolve.require_there", lambda name: None)
+    monkeypatch.setattr(
+        teachers.modelfolder, "inspect", lambda folder: SimpleNamespace(heads=dict.fromkeys(known[Path(folder).name]))
+    )
+    monkeypatch.setattr(teachers.modelfolder, "fingerprint", lambda folder: f"print of {folder}")
+    return known
+
+
+def refusal(one: Recipe, name: str, inputs: dict[str, Path] | None = None) -> str:
+    with pytest.raises(UserError) as refused:
+        find_teachers(one, name, inputs or {})
+    return refused.value.line()
+
+
+def test_a_fine_tuned_teacher_of_the_task(heads: dict[str, set[str]]) -> None:
+    assert find_teachers(recipe(TASK), "m/tuned", {}) == Teachers(Path("m/tuned"))
+    assert find_teachers(recipe(TASK), "m/both", {}) == Teachers(Path("m/both"), Path("m/both"))
+    assert refusal(recipe(TASK), "m/bare") == (
+        "--teacher m/bare: the teacher has no task head; fine-tune it first: compress finetune --model m/bare"
+    )
+
+
+def test_general_distillation_needs_the_pretrained_encoder(heads: dict[str, set[str]]) -> None:
+    both = recipe(GENERAL, TASK)
+    general = {"general_teacher": Path("m/pretrained")}
+    assert find_teachers(both, "m/tuned", general) == Teachers(Path("m/tuned"), Path("m/pretrained"))
+    said = refusal(both, "m/tuned")
+    assert "needs a teacher with a masked-LM head: this teacher has none; add --general-teacher FOLDER" in said
+    said = refusal(recipe(HIDDEN, TASK, name="tinybert"), "m/tuned")
+    assert "needs the teacher's pretrained encoder: this teacher is fine-tuned" in said
+    assert said.endswith("or use --recipe tinybert-task"), "a recipe that does without"
+    assert "--general-teacher m/bare: the general teacher has no masked-LM head" in refusal(
+        both, "m/tuned", {"general_teacher": Path("m/bare")}
+    )
+    assert find_teachers(recipe(HIDDEN, TASK), "m/tuned", {"general_teacher": Path("m/bare")}).general == Path("m/bare")
+
+
+def test_one_of_several_gives_its_task_head_alone(heads: dict[str, set[str]]) -> None:
+    assert find_teachers(recipe(GENERAL, TASK), "m/both", {}, lead=False) == Teachers(Path("m/both"))
+
+
+def test_fingerprints_name_all_that_a_run_depends_on(heads: dict[str, set[str]]) -> None:
+    found = Teachers(Path("m/tuned"), Path("m/pretrained")).fingerprints()
+    assert found == {"teacher": "print of m/tuned", "general teacher": "print of m/pretrained"}
+    assert Teachers().fingerprints() == {}
+
+
+# --- several --------------------------------------------------------------------------------------------------------
+
+
+def several(*rows: dict[str, Any], **more: Any) -> Recipe:
+    return recipe(TASK, teacher=None, teachers=list(rows), corpus=None, **more)
+
+
+def test_several_teachers_are_weighed_and_one_leads(
+    heads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    monkeypatch.setattr(teachers.Ensemble, "check", lambda _, length: lengths.append(length))
+    one = several({"model": "a", "weight": 3.0}, {"model": "teacher", "seed": 7, "layers": True})
+    made = [Teachers(Path("a"), told=frozenset({0})), Teachers(Path("b"), Path("m/pretrained"))]
+    joined = join_teachers(one, made)
+    assert joined.ensemble is not None
+    assert [(m.name, m.folder, m.weight) for m in joined.ensemble.members] == [
+        ("a", Path("a"), 0.75), ("teacher (seed 7)", Path("b"), 0.25),
+    ]  # fmt: skip
+    assert (joined.task, joined.general, joined.ensemble.lead) == (Path("b"), Path("m/pretrained"), 1)
+    assert joined.told == frozenset({0}), "which of them have a tracked run, by their place"
+    assert joined.fingerprints()["teacher"] == joined.ensemble.fingerprint
+    assert one.data is not None
+    assert lengths == [one.data.max_length]
+    assert join_teachers(recipe(TASK), made) is made[0]
+
+
+# --- recipes as teachers --------------------------------------------------------------------------------------------
+
+
+def test_a_name_means_a_recipe_or_a_folder(heads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_recipe("teacher")
+    assert is_recipe("./mine.yaml")
+    assert not is_recipe("runs/teacher")
+    assert teacher_recipe(recipe(TASK), teacher_rows(recipe(TASK, teacher="runs/t"))[0]) is None
+    with pytest.raises(UserError, match="no such teacher 'teachr'; did you mean 'teacher'"):
+        teachers.teacher_folder("teachr")
+    assert teachers.teacher_folder("runs/t") == Path("runs/t")
+
+
+def test_a_recipe_without_a_teacher_asks_for_one() -> None:
+    with pytest.raises(UserError, match="--teacher: recipe x needs a teacher"):
+        teacher_rows(recipe(TASK, teacher=None))
+
+
+def test_a_teacher_learns_from_the_students_data_with_a_seed_of_its_own() -> None:
+    student = several({"model": "teacher", "seed": 7}, {"model": "teacher"}, data={"source": "d", "max_length": 24})
+    made = [teacher_recipe(student, row) for row in teacher_rows(student)]
+    assert all(one is not None and one.data is not None for one in made)
+    assert [(one.data.source, one.data.max_length) for one in made if one and one.data] == [("d", 24)] * 2
+    seeds = [one.seed for one in made if one]
+    assert seeds == [7, load_recipe("teacher").seed]
+
+
+def test_only_what_differs_is_taken_over() -> None:
+    other = load_recipe("teacher")
+    assert other.data is not None
+    same = other.model_copy(update={"data": other.data.model_copy(update={"source": "mine"})})
+    assert [(o.path, o.value, o.origin) for o in overrides(same, other)] == [
+        ("data.source", "mine", "the student's data.source")
+    ]
+    split = other.model_copy(update={"data": other.data.model_copy(update={"unlabelled_split": "more"})})
+    assert overrides(split, other) == [], "a teacher reads labelled rows alone"
+    assert overrides(other.model_copy(update={"data": None}), other) == []
