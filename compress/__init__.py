@@ -95,6 +95,10 @@ os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 # The fast tokenizers use threads of their own; after a fork they would print a warning and fall back anyway.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# oneDNN, and torch's layer above it, keep the code of a product for each shape that they meet, 1024 of each by default:
+# rows of all lengths fill 400 MB with it. So few are made again as fast as the others are found.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
 
 def __getattr__(name: str) -> Any:

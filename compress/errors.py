@@ -74,12 +74,15 @@ def printable(text: str, limit: int | None = None) -> str:
 
     limit: columns of the terminal. An ideographic space becomes two spaces, which are as wide.
     """
+    # A text of 50 MB is not looked through for the few characters that are shown.
+    most = len(text) if limit is None else SHOWN * limit
+    text, cut = text[:most], len(text) > most
     clean = "".join(c if c.isprintable() else _ESCAPES.get(c) or _escaped(c) for c in text)
     if limit is None or 2 * len(clean) <= limit:
         return clean
     ends = list(accumulate(map(_columns, clean)))
     if not ends or ends[-1] <= limit:
-        return clean
+        return f"{clean}…" if cut else clean
     return clean[: bisect_right(ends, limit - 1)] + "…"
 
 
@@ -100,6 +103,8 @@ def _columns(c: str) -> int:
     return 0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
 
 
+SHOWN = 64
+"""Characters of a text that are looked at for each column that is shown: combining marks take none."""
 _ESCAPES = {"\u3000": "  "}
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     type=InputFile(),
     metavar="FILE",
     help="File with one text per line, or .jsonl or .csv with a column text (and text_pair); for questions, JSON "
-    "objects; - reads stdin.",
+    "objects; - reads stdin and answers lines as they come.",
 )
 @click.option(
     "--no-answer-threshold",
@@ -70,7 +70,8 @@ def command(
       compress predict runs/embedder --embeddings --file rows.jsonl --json
       compress predict runs/finetune/model --question "Who ran?" --context "Rollo ran to the sea."
 
-    With --json: one JSON object per line and text (JSONL). Embeddings are pooled and post-processed as the folder's
+    With --json: one JSON object per line and text (JSONL). In a pipe, a line waits at most 50 ms for others to be
+    answered with it. Embeddings are pooled and post-processed as the folder's
     modules.json specifies (written by sentence-transformers or compress analyze --save-embedder); else mean pooling.
     """
     from compress.commands.predict import embed_texts, predict_texts

@@ -7,16 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import click
 
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.reading import text_files
 from compress.data.reading.files import SUFFIXES
+from compress.data.reading.pipe import lines_as_they_come
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.resolve import resolve
@@ -26,6 +24,7 @@ from compress.predict.predictor import Predictor
 from compress.predict.service import TEXT, roles_of
 
 AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough that a stream answers soon
+PART = 1 << 20  # characters that are written at once
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,9 @@ def predict_texts(
         for one, answer in zip(chunk, answers, strict=True):
             if options.json:
                 row = {**one.beside, task.asked_as: one.text, **answer.as_json()}
-                click.echo(json.dumps(row, ensure_ascii=False))
+                _write(json.dumps(row, ensure_ascii=False))
             else:
-                click.echo(answer.line(one.text))
+                _write(answer.line(one.text))
 
     _in_chunks(source, answer, "predict", file or len(given), options)
 
@@ -98,21 +97,29 @@ def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: Ru
         for one, vector in zip(chunk, embedder([one.text for one in chunk], told), strict=True):
             if options.json:
                 row = {**one.beside, "text": one.text, "embedding": [float(f"{value:.7g}") for value in vector]}
-                click.echo(json.dumps(row, ensure_ascii=False))
+                _write(json.dumps(row, ensure_ascii=False))
             else:
-                click.echo(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200))
+                _write(" ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200))
 
     _in_chunks(source, embed, "embed", file or len(given), options)
 
 
+def _write(line: str) -> None:
+    """A line of output; it leaves with its chunk. A long one in parts: each is copied to become bytes."""
+    for start in range(0, len(line), PART):
+        sys.stdout.write(line[start : start + PART])
+    sys.stdout.write("\n")
+
+
 def _in_chunks(
-    source: Iterator[PredictionInput],
+    source: Iterator[PredictionInput | None],
     work: Callable[[Sequence[PredictionInput], Callable[[int], None]], None],
     label: str,
     rows: int | Path,
     options: RunOptions,
 ) -> None:
-    """Give `work` the rows of `source`, AT_ONCE at a time, and show progress, but not between answers on a terminal.
+    """Give `work` the rows of `source`, AT_ONCE at a time or those that came before a None, and show progress, but not
+    between answers on a terminal. What it writes has left this process before the next rows are read.
 
     rows: how many, or the file that holds them, which is only counted where progress is shown.
     """
@@ -120,10 +127,24 @@ def _in_chunks(
     total = rows if isinstance(rows, int) else _count(rows) if console.shows_progress else None
     done = 0
     with console.slow_progress(label, total, "rows") as progress:
-        while chunk := list(islice(source, AT_ONCE)):
+        for chunk in _chunks(source):
             work(chunk, lambda count, before=done: progress.update(before + count))
+            sys.stdout.flush()
             done += len(chunk)
             progress.update(done)
+
+
+def _chunks(source: Iterator[PredictionInput | None]) -> Iterator[list[PredictionInput]]:
+    """Up to AT_ONCE consecutive rows, fewer where a None says that they must not wait for more."""
+    held: list[PredictionInput] = []
+    for one in source:
+        if one is not None:
+            held.append(one)
+        if held and (one is None or len(held) == AT_ONCE):
+            yield held
+            held = []
+    if held:
+        yield held
 
 
 def _count(file: Path) -> int | None:
@@ -165,28 +186,34 @@ def _given(
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def _read(file: Path, task: Task) -> Iterator[PredictionInput]:
+def _read(file: Path, task: Task) -> Iterator[PredictionInput | None]:
     """A text a line; of a table (JSON lines, CSV), and where a task's texts have names of their own such as question
-    and context, a row each."""
+    and context, a row each. None: what came so far must not wait for more."""
     named = len([role for role in task.text_roles if role in task.usual]) == 2
     if not named and _kind(file) is None:
-        return (PredictionInput(line) for line in _lines(file))
+        return (line if line is None else PredictionInput(line) for line in _lines(file))
     first, second = roles_of(task)
     paired = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
     return _named_texts(file, first, second, paired)
 
 
-def _read_texts(file: Path) -> Iterator[PredictionInput]:
+def _read_texts(file: Path) -> Iterator[PredictionInput | None]:
     """What vectors are made of: a text a line, or the text of each row of a table."""
     if _kind(file) is None:
-        return (PredictionInput(line) for line in _lines(file))
+        return (line if line is None else PredictionInput(line) for line in _lines(file))
     return _named_texts(file, TEXT, (), False)
 
 
-def _named_texts(file: Path, first: Sequence[str], second: Sequence[str], paired: bool) -> Iterator[PredictionInput]:
+def _named_texts(
+    file: Path, first: Sequence[str], second: Sequence[str], paired: bool
+) -> Iterator[PredictionInput | None]:
     """Rows whose columns are usual names of the texts; an `id` is kept."""
     needs = " and ".join([first[0], *([second[0]] if paired else [])])
-    for where, row in _table(file) if _kind(file) == "csv" else _objects(file, needs):
+    for place in _table(file) if _kind(file) == "csv" else _objects(file, needs):
+        if place is None:
+            yield None
+            continue
+        where, row = place
         found = [_text_of(row, names, where, needed) for names, needed in ((first, True), (second, paired)) if names]
         assert found[0] is not None
         yield PredictionInput(found[0], found[1] if len(found) > 1 else None, {"id": row["id"]} if "id" in row else {})
@@ -199,20 +226,25 @@ def _kind(file: Path) -> str | None:
 
 
 def _table(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where it stands, cells by column) of each row of a CSV file."""
+    """(where it stands, cells by column) of each row of a CSV file, which is checked before the first is given."""
     try:
         if not file.stat().st_size:
             return
-        frame = text_files.read_csv(file, [])
+        rows = text_files.csv_rows(file, [])
     except OSError as error:
         raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
-    for number, cells in enumerate(zip(*frame.columns.values(), strict=True), 1):
-        yield f"{file}: row {number}", {name: str(cell) for name, cell in zip(frame.columns, cells, strict=True)}
+    for number, row in enumerate(rows, 1):
+        yield f"{file}: row {number}", row
 
 
-def _objects(file: Path, needs: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(file: Path, needs: str) -> Iterator[tuple[str, dict[str, Any]] | None]:
     """(where it stands, object) of JSON lines. Blank lines are skipped."""
-    for number, line in enumerate(_lines(file), 1):
+    number = 0
+    for line in _lines(file):
+        if line is None:
+            yield None
+            continue
+        number += 1
         if not line or line.isspace():
             continue
         where = f"{file}:{number}"
@@ -239,17 +271,34 @@ def _text_of(row: Mapping[str, Any], names: Sequence[str], where: str, needed: b
     return row[key]
 
 
-def _lines(file: Path) -> Iterator[str]:
-    """Lines of a UTF-8 file or of standard input, without their ends; empty lines are texts too."""
+def _lines(file: Path) -> Iterator[str | None]:
+    """Lines of a UTF-8 file or of standard input, without their ends; empty lines are texts too. None: what came from
+    standard input so far must not wait for more."""
     with ExitStack() as stack:
-        try:
-            stream = sys.stdin.buffer if str(file) == "-" else stack.enter_context(open(file, "rb"))
-        except OSError as error:
-            raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
-        for number, line in enumerate(iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b""), 1):
-            text_files.require_short_line(line, f"{file}:{number}", "text")
+        if str(file) == "-":
+            found = lines_as_they_come(sys.stdin.buffer, AT_ONCE)
+        else:
             try:
-                yield line.decode().rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                why = f"byte {error.start} of the line"
-                raise UserError("not UTF-8", where=f"{file}:{number}", why=why, do="save the file as UTF-8") from error
+                stream = stack.enter_context(open(file, "rb"))
+            except OSError as error:
+                raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
+            found = iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b"")
+        number = 0
+        for line in found:
+            if line is None:
+                yield None
+                continue
+            number += 1
+            text = _text(line, f"{file}:{number}")
+            del line  # a line may have 64 MB: it is not kept beside its text
+            yield text
+
+
+def _text(line: bytes, where: str) -> str:
+    """A line as text, without its end."""
+    text_files.require_short_line(line, where, "text")
+    try:
+        return line.rstrip(b"\r\n").decode()
+    except UnicodeDecodeError as error:
+        why = f"byte {error.start} of the line"
+        raise UserError("not UTF-8", where=where, why=why, do="save the file as UTF-8") from error

@@ -13,6 +13,7 @@ from compress.data.tasks import task_of
 from compress.data.text.baselines import ROWS
 from compress.measure.models import MeasuredModel
 from compress.report.rows import format_figure, title
+from compress.storage.spill import pieces
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,13 @@ def measure_baseline(table: Table, split: str, metric: str | None) -> Baseline |
     train, task = table.splits.get("train"), task_of(table.task, table.settings)
     if train is None or metric is None or train is table.split(split):
         return None
-    known = np.flatnonzero(~task.find_unlabelled(train.labels))
-    if not len(known):
+    parts = pieces(train.labels) if isinstance(train.labels, np.ndarray) else [train.labels]
+    known = ~np.concatenate([task.find_unlabelled(part) for part in parts])
+    count = int(known.sum())
+    if not count:
         return None
-    train = train.take(known[np.linspace(0, len(known) - 1, min(ROWS, len(known))).astype(np.int64)])
+    chosen = np.linspace(0, count - 1, min(ROWS, count)).astype(np.int64)
+    train = train.take(chosen if count == len(known) else np.flatnonzero(known)[chosen])
     found = task.answer_by_baseline(train, table.split(split), table.label_names)
     if found is None or not np.isfinite(value := found[1].value(metric)):
         return None

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
 
 AT_ONCE = 500  # values of one statement: sqlite takes 999 in old builds
+TEXT_LIMIT = 16 << 20
+"""Bytes of a file of a run that is read: a table of its report has a few thousand."""
 ACTIVE = "active"
 PARENT = "mlflow.parentRunId"
 TAGS = ("compress.", "measured.", PARENT, DEPLOYABLE, PARETO)
@@ -156,16 +158,13 @@ class Reader:
         """A file of the run's artifacts; None where it is not to be found."""
         folder = local_artifacts(run.artifacts)
         if folder is not None:
-            try:
-                return (folder / name).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError):
-                return None
+            return _short_text(folder / name)
         from mlflow.exceptions import MlflowException
 
         with tempfile.TemporaryDirectory() as here:
             try:
-                return Path(self.client.download_artifacts(run.run_id, name, here)).read_text(encoding="utf-8")
-            except (MlflowException, OSError, UnicodeDecodeError):
+                return _short_text(Path(self.client.download_artifacts(run.run_id, name, here)))
+            except (MlflowException, OSError):
                 return None
 
     def _by_statement(self, chosen: Sequence[ListedRun]) -> list[StoredRun] | None:
@@ -244,6 +243,14 @@ class Reader:
             token = page.token
             if not token:
                 return
+
+
+def _short_text(path: Path) -> str | None:
+    """The text of a file; None for one that is missing, no text, or above TEXT_LIMIT bytes."""
+    try:
+        return path.read_text(encoding="utf-8") if path.stat().st_size <= TEXT_LIMIT else None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def find_listed_run(listed: Sequence[ListedRun], name: str, shown: str) -> ListedRun:

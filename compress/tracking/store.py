@@ -209,6 +209,9 @@ def import_mlflow() -> None:
     import mlflow.store.tracking.sqlalchemy_store
     import mlflow.tracking  # noqa: F401
 
+    from compress.tracking.bounded import bound_client
+
+    bound_client()
     silence()  # again: the import sets up loggers of its own
 
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluation.quality.confusion import margins
+
 NAME = "accuracy"
 
 
 def score(tables: NDArray) -> NDArray[np.float64]:
     """(..., C, C) confusion tables to (...) accuracies."""
-    tables = np.asarray(tables, dtype=np.float64)
-    return np.trace(tables, axis1=-2, axis2=-1) / tables.sum(axis=(-2, -1))
+    return score_margins(*margins(tables))
+
+
+def score_margins(hits: NDArray, gold: NDArray, predicted: NDArray) -> NDArray[np.float64]:
+    """`score` of `confusion.margins`, each (..., C)."""
+    return hits.sum(axis=-1) / gold.sum(axis=-1)

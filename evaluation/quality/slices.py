@@ -108,11 +108,10 @@ def find_worse(found: Sequence[Slice]) -> list[Slice]:
 
 def by_value(by: str, values: Sequence[object] | NDArray) -> list[Members]:
     """(N,) values → a group for each, the most frequent first."""
-    names = np.asarray([str(v) for v in values], dtype=object)
-    counts: dict[str, int] = {}
-    for name in names.tolist():
-        counts[name] = counts.get(name, 0) + 1
-    return [Members(by, name, names == name) for name in sorted(counts, key=lambda n: (-counts[n], n))]
+    place: dict[str, int] = {}
+    codes = np.array([place.setdefault(str(v), len(place)) for v in values], dtype=np.int64)
+    counts = np.bincount(codes, minlength=len(place))
+    return [Members(by, name, codes == place[name]) for name in sorted(place, key=lambda n: (-counts[place[n]], n))]
 
 
 def by_quarter(by: str, values: ArrayLike, *, digits: int = 0) -> list[Members]:

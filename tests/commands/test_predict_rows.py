@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import sys
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from compress.commands import predict
 from compress.commands.predict import PredictionInput
 from compress.contracts import RunOptions
 from compress.data.reading import text_files
-from compress.errors import UserError
+from compress.errors import UserError, printable
 
 
 def answered(rows: Path | int, options: RunOptions) -> list[int]:
@@ -68,3 +72,46 @@ def test_a_line_without_end_is_refused_at_a_limit(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(text_files, "LINE_LIMIT", 1 << 16)
     with pytest.raises(UserError, match="/dev/zero:1: the line is too long"):
         next(predict._lines(Path("/dev/zero")))
+
+
+def test_rows_that_must_not_wait_are_answered_with_what_is_there() -> None:
+    rows = [PredictionInput("a"), None, None, PredictionInput("b"), PredictionInput("c"), None]
+    sizes: list[int] = []
+    predict._in_chunks(iter(rows), lambda chunk, told: sizes.append(len(chunk)), "predict", 3, RunOptions(quiet=True))
+    assert sizes == [1, 2]
+
+
+def test_answers_leave_before_the_next_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    out = io.StringIO()
+    out.flush = lambda: events.append("flush")  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdout", out)
+
+    def rows() -> Iterator[PredictionInput | None]:
+        for text in ("a", "b"):
+            events.append(f"read {text}")
+            yield PredictionInput(text)
+            yield None
+
+    work = lambda chunk, told: predict._write(chunk[0].text)  # noqa: E731
+    predict._in_chunks(rows(), work, "predict", 2, RunOptions(quiet=True))
+    assert events == ["read a", "flush", "read b", "flush"]
+    assert out.getvalue() == "a\nb\n"
+
+
+def test_a_word_of_many_megabytes_is_held_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 4 << 20
+    path = tmp_path / "x.txt"
+    path.write_text("x" * size + "\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.FileIO(os.devnull, "w"), encoding="utf-8"))
+    tracemalloc.start()
+    try:
+        for text in predict._lines(path):
+            assert text is not None
+            predict._write(json.dumps({"text": text}, ensure_ascii=False))
+            assert printable(text, 200).endswith("…")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        sys.stdout.close()
+    assert peak < 4.5 * size

@@ -13,7 +13,7 @@ import numpy as np
 from compress.contracts import Batch
 from compress.data.batches.examples import Examples, collate, pack
 from compress.data.batches.ragged import gather
-from compress.data.batches.randomness import order, stream
+from compress.data.batches.randomness import LongOrder, stream
 from compress.data.text import masking, pairs
 from compress.data.text.masking import Rule
 from compress.data.text.tokenizer import Tokenizer
@@ -74,7 +74,7 @@ class _Ordered:
         self.rows, self.rows_per_step, self.max_tokens = rows, rows_per_step, max_tokens
         self.seed, self._purpose = seed, purpose
         self._rank, self._world = rank, world
-        self._held: tuple[int, np.ndarray] | None = None
+        self._held: tuple[int, LongOrder] | None = None
 
     def steps(self, epoch: int) -> int:
         """Optimizer steps in this epoch."""
@@ -85,7 +85,7 @@ class _Ordered:
         if not 0 <= index < self.steps(epoch):
             raise IndexError(f"step {index} of {self.steps(epoch)}")
         if self._held is None or self._held[0] != epoch:
-            self._held = (epoch, order(self.rows, self._purpose, self.seed, epoch))
+            self._held = (epoch, LongOrder(self.rows, self._purpose, self.seed, epoch))
         return self._held[1][index * self.rows_per_step : (index + 1) * self.rows_per_step]
 
     def shard(self, rank: int, world: int) -> Self:
@@ -111,14 +111,15 @@ class TaskBatches(_Ordered):
         self, examples: Examples, rows_per_step: int, max_tokens: int, seed: int, *, rank: int = 0, world: int = 1
     ) -> None:
         super().__init__(len(examples), rows_per_step, max_tokens, seed, "task", rank, world)
-        self.examples, self._lengths = examples, examples.lengths
+        self.examples = examples
         self.fingerprint = self._mark(examples.fingerprint)
 
     def step(self, epoch: int, index: int) -> Sequence[Batch]:
         """The micro-batches of one optimizer step."""
         rows = self._own(self.step_rows(epoch, index))
-        parts = micro_batches(rows, self._lengths, self.max_tokens) if len(rows) else []
-        return [collate(self.examples, part) for part in parts]
+        lengths = self.examples.offsets[rows + 1] - self.examples.offsets[rows]
+        parts = micro_batches(np.arange(len(rows)), lengths, self.max_tokens) if len(rows) else []
+        return [collate(self.examples, rows[part]) for part in parts]
 
 
 class EvaluationBatches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from compress.data.batches.ragged import content, gather
 from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.errors import UserError
+from compress.storage.spill import FAULT, Spool, concatenate, note_read, pieces
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,12 @@ def join(*parts: Examples) -> Examples:
     starts = np.cumsum([0, *(len(p.ids) for p in parts)])
     offsets = [p.offsets[1:] + start for p, start in zip(parts, starts)]
     return Examples(
-        np.concatenate([p.ids for p in parts]),
-        np.concatenate([np.zeros(1, dtype=np.int64), *offsets]),
-        np.concatenate([p.segments for p in parts]),
-        np.concatenate([p.special for p in parts]),
-        np.concatenate([p.labels for p in parts]),
-        np.concatenate([p.numbers for p in parts]),
+        concatenate([p.ids for p in parts]),
+        concatenate([np.zeros(1, dtype=np.int64), *offsets]),
+        concatenate([p.segments for p in parts]),
+        concatenate([p.special for p in parts]),
+        concatenate([p.labels for p in parts]),
+        concatenate([p.numbers for p in parts]),
         sum(p.cut for p in parts),
         hashlib.sha256("+".join(p.fingerprint for p in parts).encode()).hexdigest(),
         _all([p.words for p in parts]),
@@ -93,7 +94,7 @@ def join(*parts: Examples) -> Examples:
 
 def _all(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     there = [array for array in arrays if array is not None]
-    return np.concatenate(there) if len(there) == len(arrays) else None
+    return concatenate(there) if len(there) == len(arrays) else None
 
 
 # --- encoding ---------------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ def _all(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
 def encode_rows(tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:
     """Rows of a table → Examples with their labels, one example a row."""
     assert isinstance(rows.labels, np.ndarray)
-    parts = [tokenizer.encode_batch(texts, pairs, max_length=max_length) for texts, pairs in rows.slices()]
+    parts = (tokenizer.encode_batch(texts, pairs, max_length=max_length) for texts, pairs in rows.slices())
     return examples_of(tokenizer, parts, rows.labels, rows.numbers, max_length)
 
 
@@ -116,22 +117,28 @@ def encode_texts(
 
 
 def examples_of(
-    tokenizer: Tokenizer, parts: Sequence[Any], labels: np.ndarray, numbers: np.ndarray, max_length: int, **beside: Any
+    tokenizer: Tokenizer, parts: Iterable[Any], labels: np.ndarray, numbers: np.ndarray, max_length: int, **beside: Any
 ) -> Examples:
     """What the tokenizer made of consecutive rows (`EncodedRows` parts), with labels by row, or by token where `words`
     come with them. beside: words, places, notes of the Examples. Raises UserError when there is no row."""
     if not len(numbers):
         raise UserError("there are no rows to encode")
     check_length(max_length)
-    starts = np.cumsum([0, *(len(p.ids) for p in parts)])
-    ids = np.concatenate([p.ids for p in parts])
-    segments = np.concatenate([p.segments for p in parts])
-    offsets = np.concatenate([np.zeros(1, np.int64), *(p.offsets[1:] + s for p, s in zip(parts, starts))])
+    spools = [Spool(np.int32), Spool(np.uint8), Spool(bool), Spool(np.int64)]
+    spools[3].append(np.zeros(1))
+    tokens = cut = 0
+    for part in parts:
+        special = tokenizer.special_mask(part.ids)
+        for spool, values in zip(spools, (part.ids, part.segments, special, part.offsets[1:] + tokens), strict=True):
+            spool.append(values)
+        tokens, cut = tokens + len(part.ids), cut + part.cut
+    ids, segments, special, offsets = (spool.finish() for spool in spools)
     digest = hashlib.sha256(json.dumps(["examples-1", tokenizer.fingerprint, max_length]).encode())
-    for data in (ids.astype("<i4").tobytes(), offsets.astype("<i8").tobytes(), segments.tobytes(), content(labels)):
+    for array, kind in ((ids, "<i4"), (offsets, "<i8"), (segments, "u1")):
+        for piece in pieces(array):
+            digest.update(piece.astype(kind).tobytes())
+    for data in content(labels):
         digest.update(data)
-    special = tokenizer.special_mask(ids)
-    cut = sum(p.cut for p in parts)
     return Examples(ids, offsets, segments, special, labels, numbers, cut, digest.hexdigest(), **beside)
 
 
@@ -140,6 +147,7 @@ def examples_of(
 
 def collate(examples: Examples, rows: np.ndarray) -> Batch:
     """The rows at these positions as one packed batch; `row_ids` are the positions."""
+    note_read(5 * FAULT * len(rows))  # of ids, segments, special tokens, offsets and labels
     tokens, offsets = gather(examples.offsets, rows)
     return pack(
         examples.ids[tokens],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from compress.storage.spill import pieces
 
 
 def gather(offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -57,11 +59,12 @@ LabelArray = np.ndarray | Ragged
 """What rows are labelled with: an array whose first axis is the rows, or lists. Both are indexed by row numbers."""
 
 
-def content(labels: LabelArray) -> bytes:
-    """The bytes that stand for these labels in a fingerprint: integers of 64 bits and floats of 32, little-endian."""
-    if isinstance(labels, Ragged):
-        return content(labels.offsets) + content(labels.values)
-    return labels.astype("<f4" if np.issubdtype(labels.dtype, np.floating) else "<i8").tobytes()
+def content(labels: LabelArray) -> Iterator[bytes]:
+    """The bytes that stand for these labels in a fingerprint, piece by piece: integers of 64 bits and floats of 32,
+    little-endian."""
+    for array in (labels.offsets, labels.values) if isinstance(labels, Ragged) else (labels,):
+        for piece in pieces(array):
+            yield piece.astype("<f4" if np.issubdtype(array.dtype, np.floating) else "<i8").tobytes()
 
 
 def marks(labels: LabelArray) -> np.ndarray:

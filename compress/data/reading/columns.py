@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
-from compress.data.reading.frame import Column, Frame
+from compress.data.reading.frame import CHUNK, Column, Frame
 from compress.errors import UserError, did_you_mean, printable
+from compress.storage.spill import note_read
 
 TEXT = ("text", "sentence", "review", "content", "utterance", "query", "question", "comment", "tweet", "message")
 TEXT += ("document", "body", "passage", "sentence1", "text1", "title")
@@ -68,7 +70,7 @@ def holds_fractions(column: Column) -> bool:
     if not isinstance(column, list) and not (pa.types.is_floating(column.type) or is_text(column)):
         return False
     fraction = False
-    for value in column if isinstance(column, list) else column.to_pylist():
+    for value in values_in(column):
         if value is None or value == "":
             continue
         try:
@@ -177,6 +179,17 @@ def _find_text(frame: Frame, where: str, notes: list[str], labels: Sequence[str]
         notes.append(f"text column: '{printable(texts[0], 60)}', the only column that contains text")
         return texts[0]
     raise UserError("cannot infer the text column", where=where, do=f"name it; {format_columns(frame)}")
+
+
+def values_in(column: Column) -> Iterator[Any]:
+    """The values of a column as Python objects, a few thousand at a time."""
+    if isinstance(column, list):
+        yield from column
+        return
+    for start in range(0, len(column), CHUNK):
+        part = column.slice(start, CHUNK)
+        note_read(part.nbytes)
+        yield from part.to_pylist()
 
 
 def is_text(column: Column) -> bool:

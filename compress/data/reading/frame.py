@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from compress.errors import UserError
+from compress.storage.spill import LARGE, SpillFile
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -67,6 +68,8 @@ class FrameBuilder:
     def __init__(self, where: str = "") -> None:
         self._where = where
         self._columns: dict[str, list[list[Any] | pa.Array]] = {}
+        self._spill: SpilledArrays | None = None
+        self._bytes = 0
         self._open: dict[str, list[Any]] = {}
         self._sizes: list[int] = []
         self._count = 0
@@ -89,7 +92,10 @@ class FrameBuilder:
     def finish(self) -> Frame:
         if self._count:
             self._close()
-        return Frame({name: self._joined(parts) for name, parts in self._columns.items()}, self.rows)
+        if self._spill is not None:  # what came last too: its text must have the same type
+            self._spill.take(self._columns)
+        columns = self._columns if self._spill is None else self._spill.restore(self._columns)
+        return Frame({name: self._joined(parts) for name, parts in columns.items()}, self.rows)
 
     def _close(self) -> None:
         for name, values in self._open.items():
@@ -100,6 +106,10 @@ class FrameBuilder:
             self._columns[name].append(pa.nulls(self._count))
         self._sizes.append(self._count)
         self._open, self._count = {}, 0
+        self._bytes += sum(p[-1].nbytes for p in self._columns.values() if not isinstance(p[-1], list))
+        if self._bytes > LARGE:
+            self._spill = self._spill or SpilledArrays()
+            self._spill.take(self._columns)
 
     def _arrow(self, name: str, values: list[Any]) -> pa.Array | list[Any]:
         if len({type(value) for value in values} - {type(None)}) > 1:
@@ -125,6 +135,49 @@ class FrameBuilder:
             return [v for part in parts for v in (part if isinstance(part, list) else part.to_pylist())]
         kind = types.pop() if types else pa.null()
         return pa.chunked_array([part.cast(kind) for part in arrays], kind)
+
+
+class SpilledArrays:
+    """Chunks of columns in a file, so that a large table is read in little memory."""
+
+    def __init__(self) -> None:
+        self._file = SpillFile()
+
+    def take(self, columns: Mapping[str, list[Any]]) -> None:
+        """Move the arrays of all columns into the file; a `_Place` stands where each was. Text gets 64-bit offsets,
+        which it is read with."""
+        for parts in columns.values():
+            for i, part in enumerate(parts):
+                if isinstance(part, pa.Array):
+                    wide = part.cast(pa.large_string()) if pa.types.is_string(part.type) else part
+                    batch = pa.record_batch([wide], names=["values"])
+                    sink = pa.BufferOutputStream()
+                    with pa.ipc.new_stream(sink, batch.schema) as writer:
+                        writer.write_batch(batch)
+                    self._file.align()
+                    data = sink.getvalue()
+                    parts[i] = _Place(self._file.append(data), data.size)
+
+    def restore(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+        """The columns with their arrays, which lie in the mapped file."""
+        whole = pa.py_buffer(self._file.map())
+        return {
+            name: [self._read(whole, part) if isinstance(part, _Place) else part for part in parts]
+            for name, parts in columns.items()
+        }
+
+    @staticmethod
+    def _read(whole: pa.Buffer, place: _Place) -> pa.Array:
+        with pa.ipc.open_stream(whole.slice(place.start, place.size)) as reader:
+            return reader.read_next_batch().column(0)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an array lies in the file."""
+
+    start: int
+    size: int
 
 
 def _is_torn(value: Any) -> bool:

@@ -21,6 +21,7 @@ from compress.data.tables.table import Rows, Table, first_rows, format_count
 from compress.data.task import Choices, Task
 from compress.data.text import texts
 from compress.errors import UserError
+from compress.storage.spill import spill
 
 ALL = ("train", "validation", "test")
 
@@ -170,7 +171,8 @@ def _rows(
         made[role], bad[what] = task.read_text(role, frame.columns[roles[role]], f"{where}: column '{roles[role]}'")
     found = task.make_missing_labels(made, frame.rows, names) if labels is None else labels
     apart = {name: frame.columns[name] for name in others if name in frame.columns}
-    rows = Rows(made, found, np.arange(1, frame.rows + 1, dtype=np.int64), apart)
+    found = spill(found) if isinstance(found, np.ndarray) else found
+    rows = Rows(made, found, spill(np.arange(1, frame.rows + 1, dtype=np.int64)), apart)
     if labels is not None:
         bad |= {(what, roles["label"]): at for what, at in task.misfits(rows).items()}
     for (what, column), at in bad.items():

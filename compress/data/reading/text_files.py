@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -181,24 +181,60 @@ def read_csv(path: Path, notes: list[str]) -> Frame:
     """
     if path.suffix.lower() == ".tsv":
         try:
-            return _cells(path, "\t", True)
+            return _frame(path, "\t", True)
         except UserError:
-            frame = _cells(path, "\t", False)
-            notes.append(f"{path.name}: quotes are read as text because they are not balanced around cells")
+            frame = _frame(path, "\t", False)
+            notes.append(_note_unquoted(path))
             return frame
+    return _frame(path, _separator(path, notes), True)
+
+
+def csv_rows(path: Path, notes: list[str]) -> Iterator[dict[str, str]]:
+    """The rows of `read_csv` one after the other: a large file is never in memory.
+
+    The whole file is checked first, so that nothing is done with the rows of a bad one. Raises UserError as `read_csv`.
+    """
+    tabs, quoted = path.suffix.lower() == ".tsv", True
+    separator = "\t" if tabs else _separator(path, notes)
+    try:
+        deque(_cells(path, separator, True), maxlen=0)
+    except UserError:
+        if not tabs:
+            raise
+        quoted = False
+        deque(_cells(path, separator, False), maxlen=0)
+        notes.append(_note_unquoted(path))
+    rows = _cells(path, separator, quoted)
+    header = next(rows, [])
+    return (dict(zip(header, cells, strict=True)) for cells in rows)
+
+
+def _separator(path: Path, notes: list[str]) -> str:
     with closing(lines(path)) as found:
         header = next(found)[1]
     separator = max(",;\t", key=header.count)  # the first of them when none occurs
     if separator != ",":
         notes.append(f"{path.name}: the separator is {separator!r}")
-    return _cells(path, separator, True)
+    return separator
 
 
-def _cells(path: Path, separator: str, quoted: bool) -> Frame:
-    """The rows of a CSV file. Raises UserError for a row that does not fit the header."""
+def _note_unquoted(path: Path) -> str:
+    return f"{path.name}: quotes are read as text because they are not balanced around cells"
+
+
+def _frame(path: Path, separator: str, quoted: bool) -> Frame:
+    rows = _cells(path, separator, quoted)
+    header = next(rows, [])
+    builder = FrameBuilder(str(path))
+    for cells in rows:
+        builder.add(dict(zip(header, cells, strict=True)))
+    return builder.finish() if builder.rows else Frame({name: [] for name in header}, 0)
+
+
+def _cells(path: Path, separator: str, quoted: bool) -> Iterator[list[str]]:
+    """The header of a CSV file, then its rows. Raises UserError for a row that does not fit the header."""
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     number, start, header = 0, 1, None
-    builder = FrameBuilder(str(path))
     with closing(lines(path)) as found:
 
         def feed() -> Iterator[str]:
@@ -214,19 +250,17 @@ def _cells(path: Path, separator: str, quoted: bool) -> Frame:
                     continue  # a blank line
                 if header is None:
                     header = _header(path, cells)
-                    continue
-                if len(cells) != len(header):
+                elif len(cells) != len(header):
                     raise UserError(
                         f"the row has {len(cells)} cells, the header has {len(header)}",
                         where=f"{path}:{number}",
                         why=show(separator.join(cells)),
                         do="put quotes around cells that contain the separator",
                     )
-                builder.add(dict(zip(header, cells, strict=True)))
+                yield cells
         except csv.Error as error:
             what = "a quote is not closed" if "unexpected end" in str(error) else f"bad CSV ({error})"
             raise UserError(what, where=f"{path}:{start}", why=f"the row starts {show(_line(path, start))}") from error
-    return builder.finish() if builder.rows else Frame({name: [] for name in header or ()}, 0)
 
 
 def _line(path: Path, wanted: int) -> str:

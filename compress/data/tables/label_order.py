@@ -44,13 +44,15 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
             why=_difference(found, wanted),
             do="use data with the model's labels, or rename the labels as in the model",
         )
-    order = np.array([wanted.index(name) for name in found])
+    place = {name: i for i, name in enumerate(wanted)}
+    order = np.array([place[name] for name in found])
     for split, numbers in _flat(out).items():
         out.numbers[split] = np.where(numbers >= 0, order[numbers], numbers)
-    if [name for name in wanted if name in found] != found:
+    held = set(found)
+    if [name for name in wanted if name in held] != found:
         out.notes.append(f"labels are matched by name; the model's order is kept: {show_names(wanted)}")
     if len(found) < len(wanted):
-        absent = [name for name in wanted if name not in found]
+        absent = [name for name in wanted if name not in held]
         out.notes.append(f"no row of this data has the model's label {show_names(absent)}")
     return wanted
 
@@ -61,8 +63,9 @@ def _flat(out: Labels) -> dict[str, np.ndarray]:
 
 
 def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
-    ours = [name for name in found if name not in wanted]
-    theirs = [name for name in wanted if name not in found]
+    data, model = set(found), set(wanted)
+    ours = [name for name in found if name not in model]
+    theirs = [name for name in wanted if name not in data]
     parts = [f"the data has {len(found)}, the model {len(wanted)}"]
     if ours:
         parts.append(f"only in the data: {show_names(ours)}")
@@ -90,4 +93,5 @@ def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str)
             why=f"{show_names(found)} against {show_names(wanted)}",
             do="use teachers for the same task, with the same label names",
         )
-    return [list(found).index(name) for name in wanted]
+    place = {name: i for i, name in enumerate(found)}
+    return [place[name] for name in wanted]

@@ -15,6 +15,7 @@ from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels, reconcile, show_names
 from compress.data.tables.table import UNLABELLED, first_rows, format_count
 from compress.errors import UserError, nearest, printable
+from compress.storage.spill import note_read, pieces
 
 _DIGITS = re.compile(r"-?[0-9]{1,18}")  # what fits into 64 bits
 _MANY = 20  # above this many classes, a column in which most values differ is taken for something else
@@ -88,19 +89,37 @@ def distinct_values(column: Column, where: str) -> Values:
     kind = column.type
     if pa.types.is_nested(kind) and not pa.types.is_dictionary(kind):
         raise UserError("the labels are lists or objects, but each row needs one label", where=where, why=str(kind))
-    encoded = column.combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):  # what older pyarrow returns
-        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], kind)
-    if not pa.types.is_dictionary(kind):
-        encoded = encoded.dictionary_encode() if not pa.types.is_null(kind) else None
-    if encoded is None:
+    if pa.types.is_null(kind):
         return Values([], np.full(len(column), -1, dtype=np.int64))
-    raw = encoded.dictionary.to_pylist()
-    codes = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
+    raw, codes = _codes(column)
     keep = [i for i, value in enumerate(raw) if not _is_missing(value)]
     renumber = np.full(len(raw) + 1, -1, dtype=np.int64)
     renumber[keep] = np.arange(len(keep))
     return Values([raw[i] for i in keep], renumber[codes])
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[list[Any], np.ndarray]:
+    """(distinct values in the order of their first rows, (N,) int64 of each row's place among them, -1 for null).
+
+    Chunk by chunk: a large column never is in memory as a whole."""
+    place: dict[Any, int] = {}
+    raw: list[Any] = []
+    codes = np.empty(len(column), dtype=np.int64)
+    start = 0
+    for chunk in column.chunks:
+        encoded = chunk if pa.types.is_dictionary(column.type) else chunk.dictionary_encode()
+        note_read(chunk.nbytes)
+        values = encoded.dictionary.to_pylist()
+        to = np.full(len(values) + 1, -1, dtype=np.int64)
+        for i, value in enumerate(values):
+            key = (type(value), value) if value == value else (type(value), "nan")
+            if key not in place:
+                place[key] = len(raw)
+                raw.append(value)
+            to[i] = place[key]
+        codes[start : start + len(chunk)] = to[np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False))]
+        start += len(chunk)
+    return raw, codes
 
 
 def _is_missing(value: Any) -> bool:
@@ -150,7 +169,8 @@ def _convert(values: Mapping[str, Values], change: Any) -> None:
         changed = [change(value) for value in column.distinct]
         column.distinct = list(dict.fromkeys(changed))
         if changed:
-            to = np.array([column.distinct.index(value) for value in changed] + [-1])
+            place = {value: i for i, value in enumerate(column.distinct)}
+            to = np.array([place[value] for value in changed] + [-1])
             column.codes = to[column.codes]
 
 
@@ -263,7 +283,9 @@ def _unknown(
 
 def _note_balance(out: Labels, train: np.ndarray, lists: str | None) -> None:
     """What is worth knowing of the labels of train; in lists it is nothing new that most tags are O."""
-    counts = Counter(train[train >= 0].tolist())
+    counts: Counter[int] = Counter()
+    for piece in pieces(train):
+        counts.update(piece[piece >= 0].tolist())
     total = sum(counts.values())
     if not total:
         return

@@ -22,15 +22,15 @@ def keys(rows: Rows, seed: int) -> np.ndarray:
     """
     if "context" in rows.columns:
         rows = replace(rows, columns={"context": rows.columns["context"]})
-    out = np.empty(len(rows), dtype=np.uint64)
+    out = np.empty(len(rows))
     salt = f"split:{seed}".encode()
     place = 0
     for part in rows.contents():
         for texts in part:
             digest = hashlib.blake2b("\x1f".join(texts).encode(), digest_size=8, key=salt).digest()
-            out[place] = int.from_bytes(digest, "little")
+            out[place] = int.from_bytes(digest, "little") / 2.0**64
             place += 1
-    return out.astype(np.float64) / 2.0**64
+    return out
 
 
 def split_rows(rows: Rows, shares: Mapping[str, float], seed: int, where: str) -> dict[str, Rows]:
@@ -45,7 +45,7 @@ def split_rows(rows: Rows, shares: Mapping[str, float], seed: int, where: str) -
             do=f"at least {SMALLEST} are needed, or give the splits as files",
         )
     bounds = np.cumsum(list(shares.values()))[:-1]
-    part = np.searchsorted(bounds, place, side="right")
+    part = np.searchsorted(bounds, place, side="right").astype(np.int8)
     if len(np.unique(part)) < len(shares):  # so few rows that chance left a part empty: count instead of compare
         rank = np.searchsorted(distinct, place)
         steps = np.maximum(np.round(bounds * len(distinct)).astype(int), np.arange(1, len(shares)))

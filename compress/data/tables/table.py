@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data.batches.ragged import LabelArray, content
+from compress.data.reading.frame import CHUNK, SpilledArrays
 from compress.errors import UserError, did_you_mean, without_folders
+from compress.storage.spill import FAULT, LARGE, note_read, take
 
 UNLABELLED = -100  # a class or tag that only a teacher can tell; also what torch's cross entropy skips. Scores: NaN
 SLICE = 2048  # rows handled at once: enough to amortise a call, few enough to stay in the cache
@@ -49,21 +51,24 @@ class Rows:
     def slices(self, size: int = SLICE) -> Iterator[tuple[list[str], list[str] | None]]:
         """(texts, second texts) of consecutive rows, so that a large split never becomes one Python list."""
         for start in range(0, len(self), size):
-            part = {role: column.slice(start, size).to_pylist() for role, column in self.columns.items()}
+            part = {role: values_of(column, start, size) for role, column in self.columns.items()}
             yield part["text"], part.get("text_pair")
 
     def contents(self, size: int = SLICE) -> Iterator[list[tuple[str, ...]]]:
         """The texts of consecutive rows, role after role; a list of words counts as one text."""
         for start in range(0, len(self), size):
-            parts = [column.slice(start, size).to_pylist() for column in self.columns.values()]
+            parts = [values_of(column, start, size) for column in self.columns.values()]
             yield [tuple(map(_as_text, row)) for row in zip(*parts, strict=True)]
 
     def take(self, indices: np.ndarray) -> Rows:
         """The rows at `indices`, in that order."""
-        chosen = pa.array(indices)
-        columns = {role: column.take(chosen) for role, column in self.columns.items()}
-        others = {n: [c[i] for i in indices] if isinstance(c, list) else c.take(chosen) for n, c in self.others.items()}
-        return Rows(columns, self.labels[indices], self.numbers[indices], others)
+        columns = {role: take_values(column, indices) for role, column in self.columns.items()}
+        others = {
+            name: [column[i] for i in indices] if isinstance(column, list) else take_values(column, indices)
+            for name, column in self.others.items()
+        }
+        labels = take(self.labels, indices) if isinstance(self.labels, np.ndarray) else self.labels[indices]
+        return Rows(columns, labels, take(self.numbers, indices), others)
 
 
 @dataclass(frozen=True)
@@ -105,12 +110,52 @@ def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str
         digest.update(json.dumps([name, len(rows), sorted(rows.columns)]).encode())
         for role in sorted(rows.columns):
             for start in range(0, len(rows), SLICE):
-                for value in rows.columns[role].slice(start, SLICE).to_pylist():
+                for value in values_of(rows.columns[role], start, SLICE):
                     data = _as_text(value).encode()
                     digest.update(len(data).to_bytes(8, "little"))  # so that no two lists of texts run together alike
                     digest.update(data)
-        digest.update(content(rows.labels))
+        for data in content(rows.labels):
+            digest.update(data)
     return digest.hexdigest()
+
+
+def values_of(column: pa.ChunkedArray, start: int, count: int) -> list[Any]:
+    """So many values of a column from a place on, as Python objects."""
+    part = column.slice(start, count)
+    note_read(part.nbytes)
+    return part.to_pylist()
+
+
+def take_values(column: pa.ChunkedArray, indices: np.ndarray) -> pa.ChunkedArray:
+    """The values at these places, in that order, in a file where they are many."""
+    if column.nbytes <= LARGE or not len(indices):
+        return column.take(pa.array(indices))
+    held = SpilledArrays()
+    parts: dict[str, list[Any]] = {"": []}
+    bounds = np.cumsum([0, *(len(chunk) for chunk in column.chunks)])
+    for start in range(0, len(indices), CHUNK):
+        parts[""].append(_take_few(column, bounds, indices[start : start + CHUNK]))
+        held.take(parts)
+    chunks = held.restore(parts)[""]
+    return pa.chunked_array(chunks, chunks[0].type)
+
+
+def _take_few(column: pa.ChunkedArray, bounds: np.ndarray, indices: np.ndarray) -> pa.Array:
+    """The values at a few places, chunk by chunk: `take` of Arrow puts all chunks together first. bounds: where each
+    chunk begins, and the end."""
+    chunk_of = np.searchsorted(bounds, indices, side="right") - 1
+    by_chunk = np.argsort(chunk_of, kind="stable")
+    taken = []
+    for number in np.unique(chunk_of):
+        here = by_chunk[
+            np.searchsorted(chunk_of[by_chunk], number) : np.searchsorted(chunk_of[by_chunk], number, "right")
+        ]
+        chunk = column.chunk(int(number))
+        note_read(min(chunk.nbytes, 2 * FAULT * len(here)))
+        taken.append(chunk.take(pa.array(indices[here] - bounds[number])))
+    back = np.empty(len(indices), dtype=np.int64)
+    back[by_chunk] = np.arange(len(indices))
+    return pa.concat_arrays(taken).take(pa.array(back))
 
 
 def _as_text(value: Any) -> str:

@@ -12,7 +12,7 @@ import importlib.util
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ ROWS = 20_000
 """Most training rows that are read, evenly spaced."""
 FEATURES = 50_000
 """Most different words and pairs of words."""
+MOST_WEIGHTS = 10_000_000
+"""Most weights, one for each word and class, of logistic regression, which holds twenty copies of them, and of naive
+Bayes in a full table."""
 LOGISTIC, BAYES, RIDGE, TAG, SENTENCE = BASELINES
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
@@ -37,9 +40,12 @@ def words_of(text: str) -> list[str]:
 
 def classify(texts: Sequence[str], labels: np.ndarray, asked: Sequence[str], classes: int) -> tuple[str, np.ndarray]:
     """(baseline, (M, classes) scores of `asked`), learned from N texts and their (N,) class numbers."""
-    if len(np.unique(labels)) < 2 or not _has_sklearn():
+    different = len(np.unique(labels))
+    if different < 2 or not _has_sklearn():
         return BAYES, naive_bayes(texts, labels, asked, classes)
     learned, new = _tf_idf(texts, asked)
+    if different * learned.shape[1] > MOST_WEIGHTS:
+        return BAYES, naive_bayes(texts, labels, asked, classes)
     scores = np.full((len(asked), classes), -1e9)
     seen, found = _logistic(learned, labels, new)
     scores[:, seen] = found
@@ -119,6 +125,8 @@ def naive_bayes(texts: Sequence[str], labels: np.ndarray, asked: Sequence[str], 
     for text in texts:
         for word in words_of(text):
             places.setdefault(word, len(places))
+    if classes * len(places) > MOST_WEIGHTS:
+        return _sparse_bayes(texts, labels, asked, classes, places)
     counts = np.ones((classes, len(places)))
     for text, label in zip(texts, labels.tolist(), strict=True):
         for word in words_of(text):
@@ -129,6 +137,30 @@ def naive_bayes(texts: Sequence[str], labels: np.ndarray, asked: Sequence[str], 
     for row, text in enumerate(asked):
         at = [places[word] for word in words_of(text) if word in places]
         found[row] += logs[:, at].sum(1)
+    return found
+
+
+def _sparse_bayes(
+    texts: Sequence[str], labels: np.ndarray, asked: Sequence[str], classes: int, places: Mapping[str, int]
+) -> np.ndarray:
+    """`naive_bayes` in float32, without a table of all words and classes: most words are in few of them."""
+    words = [[places[word] for word in words_of(text)] for text in texts]
+    lengths = np.array([len(row) for row in words])
+    held = np.concatenate([np.array(row, np.int64) for row in words])
+    pairs, counts = np.unique(held * classes + np.repeat(labels, lengths), return_counts=True)
+    word, label = np.divmod(pairs, classes)
+    starts = np.searchsorted(word, np.arange(len(places) + 1))
+    gain = np.log(counts + 1.0)  # the log of a count and one; where a word never occurred it is 0
+    totals = np.log(np.bincount(np.repeat(labels, lengths), minlength=classes) + len(places))
+    prior = np.log((np.bincount(labels, minlength=classes) + 1) / (len(labels) + classes))
+    found = np.empty((len(asked), classes), np.float32)
+    for row, text in enumerate(asked):
+        at = [places[word] for word in words_of(text) if word in places]
+        scores = prior - len(at) * totals
+        for one in at:
+            here = slice(starts[one], starts[one + 1])
+            scores[label[here]] += gain[here]
+        found[row] = scores
     return found
 
 

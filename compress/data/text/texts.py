@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +10,12 @@ import pyarrow as pa
 from compress.data.batches.ragged import marks
 from compress.data.reading.columns import is_text
 from compress.data.reading.frame import Column
-from compress.data.tables.table import SLICE, Rows, first_rows, format_count
+from compress.data.tables.table import SLICE, Rows, first_rows, format_count, values_of
 from compress.errors import UserError, printable
+from compress.storage.spill import Spool, pieces
 
+GROUP = 1 << 19
+"""Rows that are looked through for repeats at once."""
 LONG = 100_000  # characters above which a text is mentioned; encoding cuts it before it is tokenized
 
 
@@ -54,7 +57,7 @@ def note_oddities(splits: Mapping[str, Rows], notes: list[str]) -> None:
             long: list[int] = []
             longest = 0
             for start in range(0, len(rows), SLICE):
-                for i, text in enumerate(column.slice(start, SLICE).to_pylist(), start):
+                for i, text in enumerate(values_of(column, start, SLICE), start):
                     if len(text) > LONG:
                         long.append(i)
                         longest = max(longest, len(text))
@@ -75,18 +78,16 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
     train = splits.get("train")
     if train is None:
         return
-    seen, first, group = np.unique(_contents(train), return_index=True, return_inverse=True)
-    repeats = len(train) - len(seen)
+    known = _contents(train)
+    repeats, conflicts = count_repeats(known, marks(train.labels))
     if repeats:
-        labels = marks(train.labels)
-        conflicts = int((labels != labels[first][group]).sum())
         also = f", {format_count(conflicts)} of them with a different label" if conflicts else ""
         notes.append(f"train: {format_count(repeats)} repeat an earlier row{also}")
     for split in ("validation", "test"):
         rows = splits.get(split)
         if rows is None:
             continue
-        again = np.isin(_contents(rows), seen)
+        again = is_among(_contents(rows), known)
         if again.any():
             share = 100 * again.mean()
             notes.append(
@@ -95,15 +96,44 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
             )
 
 
+def count_repeats(contents: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
+    """(rows whose content an earlier row has, rows whose first such row has another label). contents, labels: (N,)
+    int64."""
+    repeats = conflicts = 0
+    for at in _alike(contents):
+        group, marked = contents[at], labels[at]
+        seen, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+        repeats += len(group) - len(seen)
+        conflicts += int((marked != marked[first][inverse]).sum())
+    return repeats, conflicts
+
+
+def is_among(contents: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """(N,) bool: which of N contents are among the known ones."""
+    found = np.zeros(len(contents), bool)
+    for piece in pieces(known):
+        found |= np.isin(contents, piece)
+    return found
+
+
+def _alike(contents: np.ndarray) -> Iterator[np.ndarray]:
+    """Places of the contents, so many groups of them that each is small; equal contents are in the same group."""
+    groups = -(-len(contents) // GROUP)
+    for group in range(groups):
+        found = [np.zeros(0, np.int64)]
+        start = 0
+        for piece in pieces(contents):
+            found.append(np.flatnonzero(piece % groups == group) + start)
+            start += len(piece)
+        yield np.concatenate(found)
+
+
 def _contents(rows: Rows) -> np.ndarray:
     """(N,) int64, equal for texts that differ in case and spaces only; of a giant text its start and length count."""
-    out = np.empty(len(rows), dtype=np.int64)
-    place = 0
+    out = Spool(np.int64)
     for part in rows.contents():
-        for texts in part:
-            out[place] = hash(tuple(map(_folded, texts)))
-            place += 1
-    return out
+        out.append(np.fromiter((hash(tuple(map(_folded, texts))) for texts in part), np.int64, len(part)))
+    return out.finish()
 
 
 def _folded(text: str) -> str:

@@ -94,7 +94,7 @@ class Tokenizer:
 
     # --- what it knows --------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def vocabulary_size(self) -> int:
         """One more than the largest id: the rows an embedding table needs at least."""
         return max(self.vocabulary.values()) + 1

@@ -8,7 +8,7 @@ and started from a folder of the user's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, TrainingPlan, Watch, unwatched
-from compress.data.batches.batches import TaskBatches, evaluation_batches, restore_order
+from compress.data.batches.batches import EvaluationBatches, TaskBatches, evaluation_batches, restore_order
 from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
@@ -45,6 +45,8 @@ from compress.training.rate import choose_rate
 from compress.training.schedule import total_steps
 
 VALIDATION_TOKENS = 8192
+KEPT_TOKENS = 1 << 20
+"""Tokens of validation rows whose batches are kept from one validation to the next: 40 MB."""
 VALIDATION_ROWS = 2000
 """Most rows of one validation in a training of automatic length."""
 SPREAD_TOKENS = 4096
@@ -569,7 +571,7 @@ def task_validation(data: TaskData, table: Table, context: StageContext) -> Call
     """The task's main metric, and the loss on the labels, of the student on the validation rows of the data."""
     examples, rows = data.validation, data.held_out
     assert rows is not None
-    batches = [b.to(context.device) for b in evaluation_batches(examples, VALIDATION_TOKENS)]
+    batches = _on_device(evaluation_batches(examples, VALIDATION_TOKENS), len(examples.ids), context.device)
     task, names = task_of(table.task, table.settings), table.label_names
     metric = task.choose_metrics(names)[0]
 
@@ -587,6 +589,23 @@ def task_validation(data: TaskData, table: Table, context: StageContext) -> Call
     return validate
 
 
+def _on_device(batches: EvaluationBatches, tokens: int, device: str) -> Iterable[Batch]:
+    """The batches on the device, where they stay if their tokens are few; else each is made when it is read."""
+    if tokens <= KEPT_TOKENS:
+        return [batch.to(device) for batch in batches]
+    return _BatchesOnDevice(batches, device)
+
+
+class _BatchesOnDevice:
+    """Batches that are made and moved to a device each time they are read."""
+
+    def __init__(self, batches: EvaluationBatches, device: str) -> None:
+        self._batches, self._device = batches, device
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (batch.to(self._device) for batch in self._batches)
+
+
 WATCHED: Mapping[str, Literal["max", "min"]] = {"loss": "min"}
 """What of a task's validation keeps a training of automatic length going, beside the main metric."""
 
@@ -597,7 +616,7 @@ def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:
 
 
 def outputs_of(
-    module: nn.Module, batches: Sequence[Batch], needs: Needs, context: StageContext
+    module: nn.Module, batches: Iterable[Batch], needs: Needs, context: StageContext
 ) -> Iterator[tuple[Batch, EncoderOutput]]:
     """What the student of a stage computes, batch by batch, in the precision of the training."""
     student = module.student
