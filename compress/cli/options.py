@@ -306,6 +306,11 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         ),
         click.option("--limit", type=int, help="Maximum number of rows of each split."),
         click.option(
+            "--labelled-rows",
+            type=int,
+            help="Number of training rows whose labels are used; the others become unlabelled rows.",
+        ),
+        click.option(
             "--metric",
             metavar="NAME",
             help="Main metric, such as f1_macro (default: the model's, else the task's usual one).",
@@ -469,6 +474,7 @@ _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "data": "data.source", "text_column": "data.text_column",
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
+    "labelled_rows": "data.labelled_rows",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
     "no_answer_threshold": "data.no_answer_threshold", "metric": "data.metric", "corpus": "corpus.source",
 }  # fmt: skip

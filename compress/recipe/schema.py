@@ -53,6 +53,9 @@ class DataSpec(Frozen):
     """Label names, in the order of their ids."""
     limit: int | None = Field(default=None, gt=0)
     """Maximum number of rows of each split. Default: all rows."""
+    labelled_rows: int | None = Field(default=None, gt=0)
+    """Number of training rows whose labels are used. The other training rows join the unlabelled split, without their
+    labels. Default: all rows."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
     """Maximum sequence length in tokens, including [CLS] and [SEP]; longer texts are truncated."""
     bad_rows: Literal["refuse", "drop"] = "refuse"

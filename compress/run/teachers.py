@@ -122,7 +122,8 @@ def teacher_folder(name: str) -> Path:
 
 
 def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
-    """A teacher learns from the data of its student: where the two recipes differ, the student's data counts."""
+    """A teacher learns from the data of its student: where the two recipes differ, the student's data counts. How many
+    labels the student sees is its own: the teacher stands for a model that was trained on all of them."""
     found = []
     for block in ("data", "corpus"):
         ours, theirs = getattr(student, block), getattr(teacher, block)
@@ -130,7 +131,7 @@ def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
             continue
         other = theirs.model_dump(mode="json")
         for key, value in ours.model_dump(mode="json").items():
-            if key != "unlabelled_split" and value != other[key]:
+            if key not in ("unlabelled_split", "labelled_rows") and value != other[key]:
                 found.append(Override(f"{block}.{key}", value, f"the student's {block}.{key}"))
     return found
 

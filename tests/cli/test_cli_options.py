@@ -74,6 +74,7 @@ def test_what_describes_a_source_is_listed_whole() -> None:
     kept = {
         "source",
         "limit",
+        "labelled_rows",
         "max_length",
         "bad_rows",
         "bad_tags",

@@ -9,9 +9,11 @@ import json
 import numpy as np
 import pytest
 
+from compress.data import embedded
 from compress.data.reading import places
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import UNLABELLED
+from compress.data.tasks import task_of
 from compress.errors import ExitCode, UserError
 
 ROWS = {
@@ -224,6 +226,23 @@ def test_limit_is_stable_and_said(folder):
     assert table.split("train").texts == open_table(str(folder(train=rows)), limit=10).split("train").texts
     assert np.all(np.diff(table.split("train").numbers) > 0)
     assert any("limited to 10 rows" in n for n in table.notes)
+
+
+@pytest.mark.parametrize("name", [name for name in embedded.NAMES if embedded.describe(name).task != "corpus"])
+def test_rows_whose_labels_are_hidden_are_unlabelled_rows(name):
+    whole = open_table(name, limit=60)
+    few, more = (open_table(name, limit=60, labelled_rows=count) for count in (10, 20))
+    given = len(whole.splits.get("unlabelled", ()))
+    assert [len(few.split(split)) for split in ("train", "unlabelled")] == [10, given + 50]
+    assert set(few.split("train").numbers) < set(more.split("train").numbers), "more labels are the same and others"
+    hidden = few.split("unlabelled").numbers[given:]
+    assert sorted([*few.split("train").numbers, *hidden]) == sorted(whole.split("train").numbers)
+    assert task_of(few.task, few.settings).find_unlabelled(few.split("unlabelled").labels).all()
+    assert len(next(iter(few.split("unlabelled").contents()))) == given + 50
+    assert few.fingerprint != whole.fingerprint
+    assert few.split("test").numbers.tolist() == whole.split("test").numbers.tolist()
+    assert any(n.startswith("10 training rows keep their labels") for n in few.notes)
+    assert open_table(name, limit=60, labelled_rows=60).fingerprint == whole.fingerprint
 
 
 # --- columns ----------------------------------------------------------------------------------------------------

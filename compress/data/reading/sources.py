@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from compress.data import tasks
 from compress.data.batches.ragged import LabelArray
@@ -41,6 +42,7 @@ def open_table(
     bad_tags: Literal["refuse", "repair"] = "refuse",
     bad_rows: Literal["refuse", "drop"] = "refuse",
     limit: int | None = None,
+    labelled_rows: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     bare: bool = False,
@@ -53,7 +55,8 @@ def open_table(
     from others, aloud.  labels: label names in the order of their ids.  expect_labels: a model's labels, whose order
     the table takes.  expect_head: kind and problem of a model's head: among the tasks that the data could be for, one
     that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
-    limit: most rows of each split.  seed: of what is cut.  settings: of the task, as a person chose them.  others:
+    limit: most rows of each split.  labelled_rows: training rows that keep their labels; the others become unlabelled
+    ones.  seed: of what is cut.  settings: of the task, as a person chose them.  others:
     columns that no model reads and rows are told apart by; those that usually say where a row is from are always kept.
     bare: there may be no column of labels; then every row is an unlabelled one.  measured: a split that is enough where
     there is no train split.
@@ -101,6 +104,11 @@ def open_table(
     if limit is not None:
         rows = {split: _limited(part, limit, seed) for split, part in rows.items()}
         notes.append(f"limited to {limit:,} rows per split: " + ", ".join(f"{len(r):,} {s}" for s, r in rows.items()))
+    if labelled_rows is not None and "train" in rows and len(rows["train"]) > labelled_rows:
+        rows = _hide_labels(kind, rows, labelled_rows, seed, read.names)
+        notes.append(
+            f"{labelled_rows:,} training rows keep their labels; {len(rows['unlabelled']):,} rows are unlabelled"
+        )
     digest = table.fingerprint(rows, kind.kind, read.names)
     chosen = kind.settings_of(rows.get("train"), settings or {})
     return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen)
@@ -190,6 +198,23 @@ def _rows(
     if lost.all():
         raise UserError("no rows are left", where=where)
     return rows.take(np.flatnonzero(~lost)) if lost.any() else rows
+
+
+def _hide_labels(
+    task: Task, rows: Mapping[str, Rows], labelled: int, seed: int, names: Sequence[str]
+) -> dict[str, Rows]:
+    """The splits with `labelled` rows in train; the rest of it follows the unlabelled rows, as if it had no labels.
+
+    The labelled rows are those of `_limited`: a larger number keeps all rows of a smaller one.
+    """
+    train = rows["train"]
+    places = order(len(train), "limit", seed)
+    kept, hidden = (train.take(np.sort(part)) for part in (places[:labelled], places[labelled:]))
+    pool = [rows["unlabelled"], hidden] if "unlabelled" in rows else [hidden]
+    columns = {role: pa.chunked_array([c for r in pool for c in r.columns[role].chunks]) for role in train.columns}
+    numbers = np.concatenate([r.numbers for r in pool])
+    labels = task.make_missing_labels(columns, len(numbers), names)
+    return {**rows, "train": kept, "unlabelled": Rows(columns, labels, numbers)}
 
 
 def _limited(rows: Rows, limit: int, seed: int) -> Rows:

@@ -311,6 +311,7 @@ def open_table_of(
         bad_tags=d.bad_tags,
         bad_rows=d.bad_rows,
         limit=d.limit,
+        labelled_rows=d.labelled_rows,
         settings={**_judged_by(model), **get_requested_settings(recipe)},
         others=others,
         bare=bare,
