@@ -251,11 +251,16 @@ class Recipe(Frozen):
 
     def hash(self) -> str:
         """sha256 of everything that can change a result (prose does not)."""
-        return _digest([HASH_VERSION, as_before(self.model_dump(mode="json", exclude={*PROSE, *self._unsaid()}))])
+        left_out = {**dict.fromkeys((*PROSE, *self._unsaid()), True), **self._unsaid_data()}
+        return _digest([HASH_VERSION, as_before(self.model_dump(mode="json", exclude=left_out))])
 
     def _unsaid(self) -> set[str]:
         """Keys about several teachers, where there are none: they came later than many a hash."""
         return (set() if self.teachers else {"teachers", "combine"}) | (set() if self.sweep else {"sweep"})
+
+    def _unsaid_data(self) -> dict[str, Any]:
+        """Keys of the data that came later than many a hash, where they have no value."""
+        return {"data": {"labelled_rows"}} if self.data is not None and self.data.labelled_rows is None else {}
 
     def stage_hash(self, index: int) -> str:
         """sha256 of everything that can change the output of stage `index`: it, those before it, and what they read.
@@ -268,7 +273,7 @@ class Recipe(Frozen):
         return _digest(
             [
                 HASH_VERSION,
-                self.model_dump(mode="json", include={"seed", *blocks}),
+                self.model_dump(mode="json", include={"seed", *blocks}, exclude=self._unsaid_data()),
                 [as_before(stage.model_dump(mode="json"), stage.kind) for stage in done],
             ]
         )
