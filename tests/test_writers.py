@@ -76,6 +76,11 @@ METHODS = {
 # These write when they are given somewhere to write, and return a string otherwise: (name, place of that argument).
 TO_A_STREAM = {"yaml.dump": 1, "yaml.safe_dump": 1, "yaml.dump_all": 1, "yaml.safe_dump_all": 1}
 
+# What formats CSV: only `compress.report.csv_text` does, so that no cell is a formula of a spreadsheet.
+CSV_WRITERS = {"csv.writer", "csv.DictWriter", "_csv.writer", "pyarrow.csv.write_csv", "pyarrow.csv.CSVWriter"}
+CSV_WRITERS |= {"to_csv", "write_csv", "numpy.savetxt"}
+CSV_DOOR = ROOT / "compress" / "report" / "csv_text.py"
+
 OPENERS = {"open", "io.open", "builtins.open", "gzip.open", "bz2.open", "lzma.open", "os.fdopen", "zipfile.ZipFile"}
 
 
@@ -96,6 +101,19 @@ def raw_writes(source: str) -> Iterator[tuple[int, str]]:
             case _:
                 continue
         yield from ((node.lineno, f"import {m}") for m in modules if m.partition(".")[0] in PICKLES)
+
+
+def csv_writers(source: str) -> list[tuple[int, str]]:
+    """(line, what) of everything in `source` that formats CSV by itself, whatever it was imported as."""
+    tree = ast.parse(source)
+    names = dict(_imports(tree))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            name = _full_name(node, names) or (node.attr if isinstance(node, ast.Attribute) else "")
+            if name in CSV_WRITERS:
+                found.append((node.lineno, name))
+    return found
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
@@ -170,6 +188,31 @@ def sources() -> list[Path]:
 def test_no_raw_write(path: Path) -> None:
     found = [f"{path.relative_to(ROOT)}:{line}: {what}" for line, what in raw_writes(path.read_text(encoding="utf-8"))]
     assert not found, "only compress.storage writes files: " + "; ".join(found)
+
+
+def test_csv_is_formatted_at_one_place() -> None:
+    files = [p for package in ("compress", "evaluation", "benchmarks") for p in sorted((ROOT / package).rglob("*.py"))]
+    found = {p: csv_writers(p.read_text(encoding="utf-8")) for p in files}
+    assert found.pop(CSV_DOOR), "the one that formats is seen to format"
+    others = [f"{p.relative_to(ROOT)}:{line}: {what}" for p, lines in found.items() for line, what in lines]
+    assert not others, "only compress.report.csv_text formats CSV: " + "; ".join(others)
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("import csv\ncsv.writer(f)", True),
+        ("import csv as c\nc.DictWriter(f, names)", True),
+        ("from csv import writer as w\nmake = w", True),
+        ("import pyarrow.csv as pc\npc.write_csv(table, f)", True),
+        ("text = frame.to_csv()", True),
+        ("text = frame.head().to_csv(index=False)", True),
+        ("import csv\ncsv.reader(f)", False),
+        ("from compress.report.csv_text import format_csv\nformat_csv(rows)", False),
+    ],
+)
+def test_code_that_formats_csv_is_seen(source: str, seen: bool) -> None:
+    assert bool(csv_writers(source)) == seen
 
 
 def test_the_sources_were_found() -> None:

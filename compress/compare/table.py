@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ from compress.compare.query import NAME, PARETO, QUALITY, value_of
 from compress.compare.rows import DATA, LATENCY, MISSING, RUNTIME, SIZE, SPEEDUP, Row
 from compress.compare.verdict import Verdict
 from compress.errors import printable
+from compress.report.csv_text import format_csv
 from compress.report.rows import METRICS, figures, title
 
 DIFFERENCE = "difference"
@@ -133,27 +132,17 @@ def as_csv(judged: Sequence[RankedRow], keys: Sequence[str]) -> str:
     for key in keys:
         names += [key, f"{key}_low", f"{key}_high"] if key in (QUALITY, DIFFERENCE) else [key]
     names += ["pareto_by"] if PARETO in keys else []
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
+    lines: list[list[object]] = [[*names]]
     for j in judged:
         line: list[object] = []
         for key in keys:
             if key in (QUALITY, DIFFERENCE):
                 found = j.row.quality if key == QUALITY else _difference(j.row)
-                line += ["", "", ""] if found is None else ["" if x is None else x for x in found]
-            elif key == PARETO:
-                line.append(j.place)
+                line += [None, None, None] if found is None else found
             else:
-                value = value_of(j.row, key)
-                line.append("" if value is None else _safe(value))
-        writer.writerow([*line, j.by or ""] if PARETO in keys else line)
-    return out.getvalue()
-
-
-def _safe(value: float | str) -> float | str:
-    """Text that a spreadsheet would compute is marked as text."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+                line.append(j.place if key == PARETO else value_of(j.row, key))
+        lines.append([*line, j.by] if PARETO in keys else line)
+    return format_csv(lines)
 
 
 def _value(row: Row, key: str) -> Any:

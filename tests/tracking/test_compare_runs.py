@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import sqlite3
@@ -64,6 +65,29 @@ def test_names_ids_and_their_begin_mean_runs_and_pairs_are_read_from_artifacts(s
     assert dominated
     assert all(row["paired"] for row in dominated)
     assert not any("unpaired" in note for note in everything["notes"])
+
+
+def test_no_cell_of_a_table_for_spreadsheets_is_a_formula(store: Store, compare, tmp_path: Path) -> None:
+    ids = fill(store, 12, answers=False)
+    for run_id, begin in zip(ids, 4 * ("=", "+", "-", "@", "\t=", "\r=", "\n=", " =", "＝"), strict=False):
+        evil = f"{begin}HYPERLINK(1)"
+        execute(store, "UPDATE runs SET name = ? WHERE run_uuid = ?", evil, run_id)
+        execute(store, "UPDATE params SET value = ? WHERE key = 'recipe' AND run_uuid = ?", evil, run_id)
+    execute(store, "UPDATE params SET key = '-setting' WHERE key = 'setting_0'")
+    shown = "pareto,name,quality,size/disk_mb,recipe,-setting"
+    code, _, said = compare("--experiment", EXPERIMENT, "--columns", shown, "--csv", "table.csv", "--log")
+    assert code == 0, said
+    logged = [*tmp_path.rglob("comparison.csv")]
+    assert logged
+    for file in (tmp_path / "table.csv", *logged):
+        with open(file, newline="", encoding="utf-8") as text:
+            lines = list(csv.DictReader(text))
+        assert len(lines) == 12
+        assert all(line["pareto_by"] for line in lines if line["pareto"] == "dominated")
+        assert any(line["pareto_by"].startswith("'") for line in lines)
+        cells = [cell for line in lines for cell in (*line, *line.values()) if cell]
+        assert not [cell for cell in cells if cell.strip()[0] in "=+-@＝" or cell[0] in "\t\r\n"]
+        assert sum("HYPERLINK" in line["name"] for line in lines) == 12
 
 
 def test_the_client_of_mlflow_tells_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
