@@ -29,11 +29,18 @@ def cache_folder() -> Path:
 
 
 def private_folder(name: str) -> Path:
-    """The folder `name` of the cache, made if need be, that this user alone may enter.
+    """The folder `name` of the cache, made if need be, that this user alone may enter; name: one or more levels.
 
-    Raises UserError (environment) when it is a link, or belongs to somebody else.
+    Raises UserError (environment) when one of them is a link, or belongs to somebody else.
     """
-    place = atomic.make_folder(cache_folder()) / name
+    place = atomic.make_folder(cache_folder())
+    for level in name.split("/"):
+        place /= level
+        _make_private(place)
+    return place
+
+
+def _make_private(place: Path) -> None:
     with atomic.report_write_errors(place):
         with suppress(FileExistsError):
             place.mkdir(mode=0o700)
@@ -47,11 +54,11 @@ def private_folder(name: str) -> Path:
             )
         if stat.S_IMODE(status.st_mode) != 0o700:
             place.chmod(0o700)
-    return place
 
 
 def keep_folder(parent: Path, key: str | None, fill: Callable[[Path], None], most: int) -> Path:
-    """The folder `parent`/`key`, written by `fill` into a temporary one unless it is there and whole.
+    """The folder `parent`/`key`, written by `fill` into a temporary one unless it is there, whole, and all of it is
+    this user's: whoever could once write to `parent` may have left an entry there.
 
     key None: always filled, under a name of its own.  most: entries that stay in `parent`, those used last; one that a
     process of this machine got from here and may still read stays in any case. Whatever `fill` raises comes through,
@@ -60,8 +67,8 @@ def keep_folder(parent: Path, key: str | None, fill: Callable[[Path], None], mos
     parent = atomic.make_folder(parent)
     with file_lock(parent / LOCK, timeout=LOCK_SECONDS):
         entry = parent / (key or secrets.token_hex(8))
-        if atomic.verify_folder(entry):
-            remove_tree(entry, parent)  # missing, or damaged
+        if not _is_own(entry) or atomic.verify_folder(entry):
+            remove_tree(entry, parent)  # missing, damaged, or of somebody else
             with atomic.new_folder(entry) as temp:
                 fill(temp)
         _hold(entry)
@@ -69,6 +76,20 @@ def keep_folder(parent: Path, key: str | None, fill: Callable[[Path], None], mos
             os.utime(entry)
         _remove_unused(parent, most)
     return entry
+
+
+def _is_own(entry: Path) -> bool:
+    """Whether the entry and all files and folders below it are this user's, and none of them is a link."""
+    user = os.geteuid()
+    below = (os.path.join(root, name) for root, folders, files in os.walk(entry) for name in (*folders, *files))
+    try:
+        for path in (entry, *below):
+            status = os.lstat(path)
+            if status.st_uid != user or stat.S_ISLNK(status.st_mode):
+                return False
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _hold(entry: Path) -> None:

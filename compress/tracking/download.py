@@ -143,7 +143,7 @@ def _copied(address: _Address, uri: str, store: Store) -> Path:
         for config in entry.rglob(MARK):
             restore_names(config.parent)
 
-    parent = private_folder("models") / address.group
+    parent = private_folder(f"models/{address.group}")
     return keep_folder(parent, address.key, fill, KEPT if address.key else 1) / address.name
 
 

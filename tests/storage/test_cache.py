@@ -107,3 +107,44 @@ def test_a_folder_for_one_user(cache: Path, tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match="is not a folder that belongs to you") as caught:
         private_folder("models")
     assert caught.value.code == 6
+
+
+def test_every_level_of_a_folder_for_one_user_is_checked(cache: Path, tmp_path: Path) -> None:
+    (cache / "models" / "registered").mkdir(parents=True)
+    for folder in (cache / "models", cache / "models" / "registered"):
+        folder.chmod(0o777)
+    private_folder("models/registered/opinions")
+    made = [cache / "models" / inner for inner in (".", "registered", "registered/opinions")]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
+    (tmp_path / "elsewhere").mkdir()
+    (cache / "models" / "logged").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"models/logged: is not a folder that belongs to you"):
+        private_folder("models/logged")
+
+
+def test_an_entry_that_somebody_else_left_is_not_read(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = Filler()
+    entry = keep_folder(cache / "x", "a", fill, 8)
+    planted, usual = entry / "files" / "number", os.lstat
+
+    def lstat(path: str | Path, **more: int | None) -> os.stat_result:
+        found = usual(path, **more)  # pyright: ignore[reportArgumentType]
+        theirs = Path(path) == planted and fill.count == 1
+        return os.stat_result((*found[:4], found.st_uid + theirs, *found[5:])) if theirs else found
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    assert _number(keep_folder(cache / "x", "a", fill, 8)) == "2"
+    assert _number(keep_folder(cache / "x", "a", fill, 8)) == "2"
+
+
+def test_an_entry_that_is_or_holds_a_link_is_not_read(cache: Path) -> None:
+    fill = Filler()
+    entry = keep_folder(cache / "x", "a", fill, 8)
+    number = entry / "files" / "number"
+    number.rename(cache / "number")
+    number.symlink_to(cache / "number")
+    assert _number(keep_folder(cache / "x", "a", fill, 8)) == "2"
+    entry.rename(cache / "other")
+    entry.symlink_to(cache / "other")
+    with pytest.raises(UserError, match="x/a: cannot be removed: it is a link"):
+        keep_folder(cache / "x", "a", fill, 8)

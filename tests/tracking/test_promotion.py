@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from compress.modelfolder.meta import DataNote, MeasurementNote
 from compress.predict.predictor import Predictor
 from compress.predict.service import Service
 from compress.storage import atomic
-from compress.tracking import Store
+from compress.tracking import Store, download
 from compress.tracking.download import download_model
 from compress.tracking.pyfunc import write_pyfunc
 from compress.tracking.registering import holder
@@ -98,6 +99,30 @@ def test_an_alias_that_is_taken_is_told_and_moved_on_request(
     held = holder(store, "opinions", "champion")
     assert held is not None
     assert held.fingerprint == modelfolder.fingerprint(second)
+
+
+def test_a_copy_lies_in_a_folder_of_the_users_own_and_follows_its_alias(
+    made: Maker, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(download, "local_path", lambda _: None)  # as of a server
+    name, found = "models:/opinions@champion", []
+    for seed in (1, 2):
+        folder = made(f"seed{seed}", seed=seed)
+        assert _promote(store, folder, "--as", "champion", "--replace") == 0
+        found.append(download_model(name, store.uri))
+        assert modelfolder.fingerprint(found[-1]) == modelfolder.fingerprint(folder)
+    assert download_model("models:/opinions/1", store.uri) == found[0] != found[1]
+    place = tmp_path / "cache" / "models" / "registered" / "opinions"
+    for folder in (place, place.parent, place.parent.parent):
+        assert found[0].is_relative_to(folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError) as caught:
+        download_model(name, store.uri)
+    assert caught.value.line().startswith(f"{place}: is not a folder that belongs to you; set COMPRESS_CACHE")
+    assert caught.value.code == 6
 
 
 def test_the_model_of_a_run_is_not_logged_again(made: Maker, opened: Opener, store: Store, seen: Seen) -> None:
