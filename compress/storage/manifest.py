@@ -56,9 +56,11 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, FileRecord]:
         ) from None
     except OSError as error:
         raise UserError("manifest.json cannot be read", where=str(folder), why=error.strerror) from error
+    if len(data) > _LIMIT:
+        raise UserError("manifest.json is too large", where=str(folder), why=f"more than {_LIMIT >> 20} MB")
     try:
         files = _decode(data)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         why = str(error) if isinstance(error, _NewerError) else "its content has changed"
         raise UserError("manifest.json is damaged", where=str(folder), why=why) from None
     return files
@@ -125,8 +127,6 @@ class _NewerError(ValueError):
 
 
 def _decode(data: bytes) -> dict[str, FileRecord]:
-    if len(data) > _LIMIT:
-        raise ValueError
     content = json.loads(data)
     if content["format"] == FORMAT and type(content["version"]) is int and content["version"] > VERSION:
         raise _NewerError(

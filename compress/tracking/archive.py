@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
+from compress.errors import UserError, printable
 from compress.storage import atomic
 from compress.storage.trees import copy_tree
-from compress.tracking.archiveformat import INDEX, Dataset, Index, ModelFile, Point, RunFile
+from compress.tracking.archiveformat import INDEX, RUN_NAME, Index, ModelFile, Read, RunFile, describe, write_valid
 from compress.tracking.deleting import with_children
 from compress.tracking.download import download
 from compress.tracking.listing import all_experiments, experiment_named, find_run
+from compress.tracking.names import TAG_LIMIT
 from compress.tracking.places import local_path
+from compress.tracking.reading import Reader
 from compress.tracking.store import Store, open_client, short
 from compress.tracking.view import PREFIX, TAG
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
 
 _MOST = 50_000
+_FEW = 20  # models that are asked for one by one
 
 Say = Callable[[str], None]
 
@@ -45,24 +51,22 @@ def export_runs(
     Raises UserError when `target` exists, and for a name that no run has. A run whose artifacts are gone is written
     with its figures.
     """
-    client = open_client(store)
+    client, reader = open_client(store), Reader(store)
     runs = _chosen(store, client, names, experiment)
     experiments = {e.experiment_id: e for e in all_experiments(client)}
     left_out: list[str] = []
-    models: dict[str, LoggedModel] = {}
+    models = _models(client, runs, left_out)
     with atomic.new_folder(target) as temp:
         for number, run in enumerate(runs, 1):
-            for model in run.outputs.model_outputs if run.outputs else []:
-                models.setdefault(model.model_id, client.get_logged_model(model.model_id))
-            told = _run(client, run, experiments[run.info.experiment_id].name)
+            told = _run(reader, run, experiments[run.info.experiment_id].name, models, left_out)
             atomic.write_json(temp / "runs" / f"{run.info.run_id}.json", told.model_dump())
-            where = f"artifacts of run {run.info.run_name}"
+            where = f"artifacts of run {told.name}"
             place = temp / "runs" / run.info.run_id
             left_out += _files(client, run.info.artifact_uri or "", place, where, must=False)
             if number % 100 == 0:
                 say(f"{number} of {len(runs)} runs")
         for identity, model in models.items():
-            atomic.write_json(temp / "models" / f"{identity}.json", _model(model).model_dump())
+            atomic.write_json(temp / "models" / f"{identity}.json", _model(model, left_out).model_dump())
             place = temp / "models" / identity
             left_out += _files(client, model.artifact_location, place, f"files of model {model.name}", must=True)
         concerned = {run.info.experiment_id for run in runs}
@@ -70,6 +74,35 @@ def export_runs(
         index = Index(store=store.shown, runs=[r.info.run_id for r in runs], experiments=views)
         atomic.write_json(temp / INDEX, index.model_dump())
     return ExportedArchive(Path(target), len(runs), len(models), left_out)
+
+
+def _models(client: MlflowClient, runs: Sequence[Run], left_out: list[str]) -> dict[str, LoggedModel]:
+    """The models of the runs by id, of many by the page; those that were deleted are left out and said."""
+    names = {m: run.info.run_name for run in runs for m in _outputs(run)}
+    found: dict[str, LoggedModel] = {}
+    if len(names) > _FEW:
+        experiments, token = list({run.info.experiment_id for run in runs}), None
+        while True:
+            page = client.search_logged_models(experiments, page_token=token)
+            found |= {model.model_id: model for model in page if model.model_id in names}
+            token = page.token
+            if not token:
+                break
+    for identity, name in names.items():
+        if identity in found:
+            continue
+        try:
+            found[identity] = client.get_logged_model(identity)
+        except Exception as error:
+            if getattr(error, "error_code", None) != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            left_out.append(f"a model of run {printable(name or '', 250)} was deleted: {identity}")
+    return {identity: found[identity] for identity in names if identity in found}
+
+
+def _outputs(run: Run) -> list[str]:
+    """Ids of its models, each once."""
+    return list(dict.fromkeys(m.model_id for m in (run.outputs.model_outputs if run.outputs else [])))
 
 
 def _chosen(store: Store, client: MlflowClient, names: Sequence[str], experiment: str | None) -> list[Run]:
@@ -91,49 +124,58 @@ def _views(tags: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in tags.items() if key.startswith(TAG + PREFIX)}
 
 
-def _run(client: MlflowClient, run: Run, experiment: str) -> RunFile:
+def _run(reader: Reader, run: Run, experiment: str, models: Container[str], left_out: list[str]) -> RunFile:
+    """What the store knows of a run. JSON cannot say NaN and infinity: our runs say them in a tag."""
     info = run.info
-    return RunFile(
-        id=info.run_id,
-        name=info.run_name or info.run_id,
-        experiment=experiment,
-        status=info.status,
-        start_time=info.start_time,
-        end_time=info.end_time,
-        tags=dict(run.data.tags),
-        params=dict(run.data.params),
-        metrics=[point for key in sorted(run.data.metrics) for point in _history(client, info.run_id, key)],
-        datasets=[
-            Dataset(
-                name=d.dataset.name,
-                digest=d.dataset.digest,
-                source_type=d.dataset.source_type,
-                source=d.dataset.source,
-                tags={tag.key: tag.value for tag in d.tags},
-            )
-            for d in (run.inputs.dataset_inputs if run.inputs else [])
-        ],
-        models=[m.model_id for m in (run.outputs.model_outputs if run.outputs else [])],
-    )
+    name = printable(info.run_name or "").strip()[:TAG_LIMIT] or info.run_id
+    tags = dict(run.data.tags)
+    data = [
+        {
+            "name": d.dataset.name,
+            "digest": d.dataset.digest,
+            "source_type": d.dataset.source_type,
+            "source": d.dataset.source,
+            "tags": {tag.key: tag.value for tag in d.tags},
+        }
+        for d in (run.inputs.dataset_inputs if run.inputs else [])
+    ]
+    content = {
+        "id": info.run_id,
+        "name": name,
+        "experiment": experiment,
+        "status": info.status,
+        "start_time": info.start_time,
+        "end_time": info.end_time,
+        "tags": tags | ({RUN_NAME: name} if RUN_NAME in tags else {}),
+        "params": dict(run.data.params),
+        "metrics": [point for point in reader.points(info.run_id, run.data.metrics) if math.isfinite(point[1])],
+        "datasets": data,
+        "models": [identity for identity in _outputs(run) if identity in models],
+    }
+    return _written(RunFile, content, f"run {name}", left_out)
 
 
-def _history(client: MlflowClient, run_id: str, key: str) -> Iterable[Point]:
-    """The points of a metric; what JSON cannot say is left out (our runs say it in a tag)."""
-    for m in client.get_metric_history(run_id, key):
-        if math.isfinite(m.value):
-            yield m.key, m.value, m.timestamp, m.step
-
-
-def _model(model: LoggedModel) -> ModelFile:
+def _model(model: LoggedModel, left_out: list[str]) -> ModelFile:
     points = [m for m in (model.metrics or []) if math.isfinite(m.value)]
-    return ModelFile(
-        id=model.model_id,
-        name=model.name,
-        model_type=model.model_type,
-        tags=dict(model.tags),
-        params=dict(model.params or {}),
-        metrics=[(m.key, m.value, m.timestamp, m.step, m.dataset_name, m.dataset_digest) for m in points],
-    )
+    content = {
+        "id": model.model_id,
+        "name": printable(model.name),
+        "model_type": model.model_type,
+        "tags": dict(model.tags),
+        "params": dict(model.params or {}),
+        "metrics": [(m.key, m.value, m.timestamp, m.step, m.dataset_name, m.dataset_digest) for m in points],
+    }
+    return _written(ModelFile, content, f"model {model.name}", left_out)
+
+
+def _written(kind: type[Read], content: dict[str, Any], whose: str, left_out: list[str]) -> Read:
+    try:
+        told, without = write_valid(kind, content)
+    except ValidationError as error:
+        do = "change it in `compress ui`, or name the runs to export"
+        raise UserError("cannot be exported", where=printable(whose, 250), why=describe(error), do=do) from None
+    left_out += [f"{printable(whose, 250)}: left out {line}" for line in without]
+    return told
 
 
 def _files(client: MlflowClient, address: str, place: Path, what: str, must: bool) -> list[str]:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.errors import ExitCode, UserError, printable
-from compress.storage import atomic, manifest
-from compress.tracking.archiveformat import INDEX, VERSION, Dataset, Index, ModelFile, RunFile, read
+from compress.storage.disk import RESOURCE_ERRNOS
+from compress.tracking.archivecheck import check_archive, read_model, read_run
+from compress.tracking.archiveformat import INDEX, PARENT_TAGS, Dataset, RunFile
 from compress.tracking.batch import METRICS_PER_CALL, TEXTS_PER_CALL
 from compress.tracking.listing import all_experiments
 from compress.tracking.models import FROM_TAG, KEY_TAG, VERSIONS_TAG, patience
 from compress.tracking.replay import ensure_experiment
-from compress.tracking.store import Store, open_client
-from compress.tracking.view import PREFIX, TAG
+from compress.tracking.store import Store, open_client, short
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 STATE_TAG = "compress.import"
 _BEGUN, _DONE = "begun", "done"
-_PARENTS = ("mlflow.parentRunId", "compress.parent_run")
 
 Say = Callable[[str], None]
 
@@ -42,56 +41,104 @@ def import_runs(store: Store, source: Path, say: Say = lambda _: None) -> list[I
     """Make the runs of an archive in the store; a run that is there already is left out and said.
 
     Ids are the store's own; the tag `compress.imported_from` holds the old one, and `compress runs show` knows both.
-    An import that was interrupted begins its last run anew. Raises UserError, before anything is made, for a folder
-    that is no archive, is damaged, or holds files that its manifest does not list.
+    All or nothing: an import that fails or is stopped marks the runs that it made as deleted. After one that was
+    killed, the next import makes its last run anew. Raises UserError, before anything is made, for what
+    `check_archive` rejects; UserError with the store's reason when the store takes less than that.
     """
-    index = _checked(source)
+    archive = check_archive(source)
     client = open_client(store)
-    experiments = [e.experiment_id for e in all_experiments(client)]
+    made = _Made(client)
     ids: dict[str, str] = {}
-    done = []
-    for number, identity in enumerate(index.runs, 1):
-        told = read(source / "runs" / f"{identity}.json", RunFile)
-        name = printable(told.name, 250)
-        there = _there(client, experiments, told)
-        if there is not None:
-            ids[identity] = there
-            done.append(ImportedRun(identity, name, there, "the store already has it"))
-            continue
-        where = ensure_experiment(client, store, told.experiment, None)
-        for tag, value in index.experiments.get(told.experiment, {}).items():
-            if tag.startswith(TAG + PREFIX):
-                client.set_experiment_tag(where, tag, value)
-        if where not in experiments:
-            experiments.append(where)
-        ids[identity] = _make(client, where, told, ids, source)
-        done.append(ImportedRun(identity, name, ids[identity]))
-        if number % 100 == 0:
-            say(f"{number} of {len(index.runs)} runs")
-    return done
-
-
-def _checked(source: Path) -> Index:
-    """The index of a whole archive, all of whose files can be read."""
-    if not (source / INDEX).is_file():
-        raise UserError("not an archive of runs", where=str(source), why=f"it contains no {INDEX}")
-    reasons = atomic.verify_folder(source)
-    if reasons:
-        raise UserError("the archive is damaged", where=str(source), why=reasons[0], code=ExitCode.DATA)
-    others = manifest.find_unlisted(source)
-    if others:
-        why = f"its manifest does not list {printable(others[0], 100)}"
+    done: dict[str, ImportedRun] = {}
+    where = INDEX
+    try:
+        numbers = {name: made.experiment(store, name) for name in dict.fromkeys(archive.experiments.values())}
+        searched = list({*(e.experiment_id for e in all_experiments(client)), *numbers.values()})
+        for number, identity in enumerate(archive.order, 1):
+            where = f"runs/{identity}.json"
+            told = read_run(source, identity)
+            there = _there(client, searched, told)
+            why_not = "" if there is None else "the store already has it"
+            ids[identity] = there or _make(made, numbers[told.experiment], told, ids, source)
+            done[identity] = ImportedRun(identity, printable(told.name, 250), ids[identity], why_not)
+            if number % 100 == 0:
+                say(f"{number} of {len(archive.order)} runs")
+        where = INDEX
+        for name, tags in archive.index.experiments.items():
+            made.views(numbers[name], tags)
+    except BaseException as error:
+        left = made.undo()
+        code = _code(error)
+        if isinstance(error, UserError) or (code is None and not left):
+            raise
+        do = "`compress runs gc` frees their disk space" if made.runs and not left else None
+        what = "the import failed, and the runs that it made were deleted"
+        if left:
+            what = f"the import failed, and {left} of the runs that it made could not be deleted"
+            do = "delete them with `compress runs delete` when the store responds"
         raise UserError(
-            "the archive contains files that are not in its manifest", where=str(source), why=why, code=ExitCode.DATA
-        )
-    index = read(source / INDEX, Index)
-    if index.version > VERSION:
-        why = f"its format version is {index.version}; this program supports up to {VERSION}"
-        raise UserError("the archive was written by a newer version", where=str(source), why=why, do="upgrade compress")
-    for identity in index.runs:
-        for model in read(source / "runs" / f"{identity}.json", RunFile).models:
-            read(source / "models" / f"{model}.json", ModelFile)
-    return index
+            what, where=str(source / where), why=short(error), do=do, code=code or ExitCode.ENVIRONMENT
+        ) from error
+    return [done[identity] for identity in archive.index.runs]
+
+
+class _Made:
+    """What this import made so far, to be taken back if it fails."""
+
+    def __init__(self, client: MlflowClient) -> None:
+        self.client = client
+        self.runs: list[str] = []
+        self.models: list[str] = []
+        self._experiments: list[str] = []
+        self._views: list[tuple[str, str]] = []
+
+    def experiment(self, store: Store, name: str) -> str:
+        """The id of the experiment, made or taken back from the bin when needed."""
+        before = self.client.get_experiment_by_name(name)
+        found = ensure_experiment(self.client, store, name, None)
+        if before is None or before.lifecycle_stage == "deleted":
+            self._experiments.append(found)
+        return found
+
+    def views(self, experiment: str, tags: Mapping[str, str]) -> None:
+        """Saved views; one that the experiment has stays as it is."""
+        there = self.client.get_experiment(experiment).tags
+        for tag, value in tags.items():
+            if tag not in there:
+                self._views.append((experiment, tag))
+                self.client.set_experiment_tag(experiment, tag, value)
+
+    def undo(self) -> int:
+        """Mark everything as deleted; how many runs could not be."""
+        for experiment, tag in self._views:
+            self._try(self.client.delete_experiment_tag, experiment, tag)
+        for model in self.models:
+            self._try(self.client.delete_logged_model, model)
+        left = 0
+        for run in reversed(self.runs):
+            # An experiment taken back from the bin brings its runs with it: the next import must not count them.
+            self._try(self.client.set_tag, run, STATE_TAG, _BEGUN)
+            left += not self._try(self.client.delete_run, run)
+        for experiment in self._experiments:
+            self._try(self.client.delete_experiment, experiment)
+        return left
+
+    def _try(self, change: Callable[..., object], *words: str) -> bool:
+        try:
+            change(*words)
+        except Exception as error:  # the store is gone, or never had it
+            return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
+        return True
+
+
+def _code(error: BaseException) -> ExitCode | None:
+    """The exit code of what a store or a disk raised; None for a fault of ours, or a stop."""
+    said = getattr(error, "error_code", None)
+    if isinstance(error, OverflowError | ValueError) or said in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST"):
+        return ExitCode.INPUT  # a value that this store does not take
+    if isinstance(error, OSError) and error.errno in RESOURCE_ERRNOS:
+        return ExitCode.RESOURCES
+    return ExitCode.ENVIRONMENT if said is not None or isinstance(error, OSError) else None
 
 
 def _there(client: MlflowClient, experiments: list[str], told: RunFile) -> str | None:
@@ -116,33 +163,28 @@ def _there(client: MlflowClient, experiments: list[str], told: RunFile) -> str |
     return None
 
 
-def _make(client: MlflowClient, experiment: str, told: RunFile, ids: Mapping[str, str], source: Path) -> str:
-    tags = {key: value for key, value in told.tags.items() if key not in _PARENTS}
-    tags |= {key: ids[told.tags[key]] for key in _PARENTS if told.tags.get(key) in ids}
+def _make(made: _Made, experiment: str, told: RunFile, ids: Mapping[str, str], source: Path) -> str:
+    client = made.client
+    tags = {key: value for key, value in told.tags.items() if key not in PARENT_TAGS}
+    tags |= {key: ids[told.tags[key]] for key in PARENT_TAGS if told.tags.get(key) in ids}
     own = {**tags, FROM_TAG: told.id, STATE_TAG: _BEGUN}
-    run = client.create_run(experiment, start_time=told.start_time, run_name=told.name, tags=own)
+    begun = told.start_time or told.end_time
+    run = client.create_run(experiment, start_time=begun, run_name=told.name, tags=own)
     run_id = run.info.run_id
-    _params(client, run_id, told.params)
+    made.runs.append(run_id)
+    client.update_run(run_id, status="KILLED")  # if this process is killed, nothing seems to run
     _datasets(client, run_id, told.datasets)
-    _points(client, run_id, [_metric(run_id, point) for point in told.metrics])
+    _figures(client, run_id, [_metric(run_id, point) for point in told.metrics], told.params)
     files = source / "runs" / told.id
     if files.is_dir():
         with patience():
             client.log_artifacts(run_id, str(files))
     for identity in told.models:
-        _model(client, experiment, run_id, source, identity)
+        _model(made, experiment, run_id, source, identity)
     client.set_tag(run_id, STATE_TAG, _DONE)
     ended = told.status not in ("RUNNING", "SCHEDULED")  # one that ran is not run on here
     client.set_terminated(run_id, status=told.status if ended else "KILLED", end_time=told.end_time)
     return run_id
-
-
-def _params(client: MlflowClient, run_id: str, params: Mapping[str, str]) -> None:
-    from mlflow.entities import Param
-
-    rows = [Param(key, value) for key, value in params.items()]
-    for i in range(0, len(rows), TEXTS_PER_CALL):
-        client.log_batch(run_id, params=rows[i : i + TEXTS_PER_CALL])
 
 
 def _datasets(client: MlflowClient, run_id: str, datasets: Sequence[Dataset]) -> None:
@@ -164,32 +206,38 @@ def _metric(run_id: str, point: Sequence[Any], **of_model: Any) -> Metric:
     return Metric(key, value, time, step, run_id=run_id, **of_model)
 
 
-def _points(client: MlflowClient, run_id: str, points: Sequence[Metric]) -> None:
-    for i in range(0, len(points), METRICS_PER_CALL):
-        client.log_batch(run_id, metrics=points[i : i + METRICS_PER_CALL])
+def _figures(client: MlflowClient, run_id: str, points: Sequence[Metric], params: Mapping[str, str]) -> None:
+    from mlflow.entities import Param
+
+    rows = [Param(key, value) for key, value in params.items()]
+    calls = max(-(-len(points) // METRICS_PER_CALL), -(-len(rows) // TEXTS_PER_CALL))
+    for i in range(calls):
+        some = points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]
+        client.log_batch(run_id, metrics=some, params=rows[i * TEXTS_PER_CALL : (i + 1) * TEXTS_PER_CALL])
 
 
-def _model(client: MlflowClient, experiment: str, run_id: str, source: Path, identity: str) -> None:
+def _model(made: _Made, experiment: str, run_id: str, source: Path, identity: str) -> None:
     from mlflow.entities import LoggedModelOutput
 
-    told = read(source / "models" / f"{identity}.json", ModelFile)
+    client, told = made.client, read_model(source, identity)
     tags = {key: value for key, value in told.tags.items() if key != VERSIONS_TAG}  # of the other store's registry
-    made = client.create_logged_model(
+    model_id = client.create_logged_model(
         experiment_id=experiment,
         name=told.name,
         source_run_id=run_id,
         tags={**tags, FROM_TAG: identity},
         params=told.params,
         model_type=told.model_type,
-    )
+    ).model_id
+    made.models.append(model_id)
     files = source / "models" / identity
     if files.is_dir():
         with patience():
-            client.log_model_artifacts(made.model_id, str(files))
-    client.finalize_logged_model(made.model_id, "READY")
-    client.log_outputs(run_id, [LoggedModelOutput(made.model_id, step=0)])
+            client.log_model_artifacts(model_id, str(files))
+    client.finalize_logged_model(model_id, "READY")
+    client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
     points = []
     for point in told.metrics:
         of_data = {"dataset_name": point[4], "dataset_digest": point[5]} if point[4] else {}
-        points.append(_metric(run_id, point, model_id=made.model_id, **of_data))
-    _points(client, run_id, points)
+        points.append(_metric(run_id, point, model_id=model_id, **of_data))
+    _figures(client, run_id, points, {})

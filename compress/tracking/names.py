@@ -22,6 +22,10 @@ TAG_LIMIT = 8000
 DIGEST_LIMIT = 36
 DATASET_NAME_LIMIT = 500
 SOURCE_LIMIT = 60_000
+SOURCE_STORED = 65_535  # what the store takes; we cut earlier
+EXPERIMENT_LIMIT = 500
+VIEW_LIMIT = 20_000  # of a tag of an experiment
+INPUT_KEY_LIMIT, INPUT_VALUE_LIMIT = 255, 500  # of a tag of a data set
 NONFINITE = "nonfinite/"
 
 # Runs are told apart by colour only: the teacher dark, controls grey, each method its own.

@@ -33,6 +33,8 @@ ACTIVE = "active"
 PARENT = "mlflow.parentRunId"
 TAGS = ("compress.", "measured.", PARENT, DEPLOYABLE, PARETO)
 """What the tags that are read begin with: notes and lists of tables are long and nobody asks for them here."""
+MetricPoint = tuple[str, float, int, int]
+"""key, value, time in ms, step."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,21 @@ class Reader:
         experiments = [e.experiment_id for e in self._experiments()]
         tags = {run.info.run_id: run.data.tags for run in self._search(experiments)}
         return {run_id: said[key] for run_id, said in tags.items() if key in said}
+
+    def points(self, run_id: str, keys: Iterable[str]) -> list[MetricPoint]:
+        """All points of a run's metrics, by key, then time, step and value; those that are NaN are left out.
+
+        keys: of its metrics, which a server is asked for one by one.
+        """
+        if self._database is not None:
+            what = "SELECT key, value, timestamp, step FROM metrics WHERE is_nan = 0 AND run_uuid = ? "
+            try:
+                rows = self._select(what + "ORDER BY key, timestamp, step, value", [run_id])
+                return [(key, value, time, step) for key, value, time, step in rows]
+            except sqlite3.Error:
+                self._database = None
+        histories = (self.client.get_metric_history(run_id, key) for key in sorted(keys))
+        return [(m.key, m.value, m.timestamp, m.step) for h in histories for m in h if not math.isnan(m.value)]
 
     def files(self, run: StoredRun) -> list[str]:
         """Names of the files that the run left at the top of its artifacts; none where they are not to be found."""

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from many_runs import fill
 from toy_runs import log_toy_runs
 from tracking_tools import Opener, Seen
 
@@ -17,6 +18,7 @@ from compress.tracking import Store
 from compress.tracking.archive import export_runs
 from compress.tracking.importing import STATE_TAG, import_runs
 from compress.tracking.listing import find_run
+from compress.tracking.reading import Reader
 
 
 @pytest.fixture
@@ -151,3 +153,104 @@ def test_files_that_are_gone_are_told_and_the_rest_is_written(
     assert said.err.count("if the files were moved, run `compress runs relocate`") == 2
     assert main(["runs", "export", str(archive), "--tracking-uri", store.uri]) == 3
     assert "exists already" in capsys.readouterr().err
+
+
+def test_more_runs_and_metrics_are_no_more_statements_than_one_a_run(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.entities import LoggedModelOutput
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    client, counted, direct = store.client(), [], []
+    usual = Reader._select
+    monkeypatch.setattr(Reader, "_select", lambda *words: direct.append(words) or usual(*words))
+
+    def count(*_: object) -> None:
+        counted.append(1)
+
+    def exported(name: str) -> tuple[int, int]:
+        counted.clear()
+        direct.clear()
+        event.listen(Engine, "before_cursor_execute", count)
+        try:
+            done = export_runs(store, (), None, tmp_path / name)
+        finally:
+            event.remove(Engine, "before_cursor_execute", count)
+        assert (done.runs, done.models) == (len(list((tmp_path / name / "runs").glob("*.json"))), done.runs)
+        return len(counted), len(direct)
+
+    def add(seed: int) -> None:
+        for run_id in fill(store, 25, seed=seed, answers=False):
+            number = client.get_run(run_id).info.experiment_id
+            model = client.create_logged_model(number, source_run_id=run_id)
+            client.finalize_logged_model(model.model_id, "READY")
+            client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+
+    add(1)
+    first, of_25 = exported("first")
+    add(2)
+    second, of_50 = exported("second")
+    assert (of_25, of_50) == (25, 50), "the points of all metrics of a run are one statement"
+    assert second <= first + 2, "runs and models come by the page"
+
+
+def test_points_are_the_same_through_the_client(archive: Path, store: Store) -> None:
+    seen, quick, slow = Seen(store), Reader(store), Reader(store)
+    slow._database = None
+    for run in seen.runs():
+        points = quick.points(run.info.run_id, run.data.metrics)
+        assert points == slow.points(run.info.run_id, run.data.metrics)
+        assert len(points) > len(run.data.metrics)
+        assert quick._database is not None
+
+
+def test_what_a_store_took_and_an_import_would_not_is_left_out_and_said(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    from mlflow.entities import LoggedModelOutput
+
+    client = store.client()
+    number = client.create_experiment("toy")
+    tags = {"note": "x" * 9000, "a`b": "c", "kept": "1"}
+    run = client.create_run(number, start_time=10_000, run_name="od\x1bd", tags=tags)
+    model = client.create_logged_model(number, name="m", params={"rate": "x" * 7000, "kept": "1"})
+    gone = client.create_logged_model(number, name="gone")
+    for one in (model, gone):
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(one.model_id, step=0)])
+    client.delete_logged_model(gone.model_id)
+    client.set_terminated(run.info.run_id, end_time=9_000)
+    done = export_runs(store, (), None, tmp_path / "archive")
+    said = " | ".join(done.left_out)
+    assert f"a model of run od\\x1bd was deleted: {gone.model_id}" in said
+    assert "run od\\x1bd: left out end_time: a run cannot end before it starts" in said
+    assert "run od\\x1bd: left out tags.note: String should have at most 8000 characters" in said
+    assert "run od\\x1bd: left out tags.a`b.[key]: a key holds" in said
+    assert "model m: left out params.rate: String should have at most 6000 characters" in said
+    (made,) = import_runs(other, tmp_path / "archive")
+    found = Seen(other).client.get_run(made.run_id)
+    assert (found.info.run_name, found.info.start_time, found.data.tags["kept"]) == ("od\\x1bd", 10_000, "1")
+    assert not {"note", "a`b"} & set(found.data.tags)
+
+
+def test_an_experiment_that_no_archive_can_hold_is_named(store: Store, tmp_path: Path) -> None:
+    client = store.client()
+    client.create_run(client.create_experiment("a\x1bb"), run_name="one")
+    with pytest.raises(UserError, match="run one: cannot be exported: experiment: a name has at least one character"):
+        export_runs(store, (), None, tmp_path / "archive")
+    assert not (tmp_path / "archive").exists()
+
+
+def test_a_child_that_is_listed_first_still_hangs_below_its_parent(
+    opened: Opener, store: Store, other: Store, tmp_path: Path
+) -> None:
+    above = opened("above")
+    opened("below", parent=above.parent).finish()
+    above.finish()
+    export_runs(store, ["above"], None, tmp_path / "archive")
+    content = json.loads((tmp_path / "archive" / "archive.json").read_text())
+    content["runs"].reverse()
+    _rewrite(tmp_path / "archive", {"archive.json": json.dumps(content)})
+    done = import_runs(other, tmp_path / "archive")
+    assert [one.name for one in done] == ["below", "above"]
+    assert Seen(other).run("below").data.tags["mlflow.parentRunId"] == done[1].run_id
