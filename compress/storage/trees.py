@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -112,6 +113,14 @@ def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
     Links are left behind: they lead out of what is copied. Raises OSError when something cannot be read or written.
     """
     shutil.copytree(source, target, symlinks=True, ignore=_not_plain, copy_function=shutil.copyfile)
+
+
+def add_json(path: str | os.PathLike[str], content: object) -> None:
+    """Write a new JSON file into a folder that is being written, which makes it durable as a whole. Raises OSError."""
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with open(place, "x", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _not_plain(folder: str, names: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from compress.errors import UserError, printable
 from compress.storage import atomic
-from compress.storage.trees import copy_tree
+from compress.storage.trees import add_json, copy_tree
 from compress.tracking.archiveformat import INDEX, RUN_NAME, Index, ModelFile, Read, RunFile, describe, write_valid
 from compress.tracking.deleting import with_children
 from compress.tracking.download import download
@@ -59,20 +59,20 @@ def export_runs(
     with atomic.new_folder(target) as temp:
         for number, run in enumerate(runs, 1):
             told = _run(reader, run, experiments[run.info.experiment_id].name, models, left_out)
-            atomic.write_json(temp / "runs" / f"{run.info.run_id}.json", told.model_dump())
+            add_json(temp / "runs" / f"{run.info.run_id}.json", told.model_dump())
             where = f"artifacts of run {told.name}"
             place = temp / "runs" / run.info.run_id
             left_out += _files(client, run.info.artifact_uri or "", place, where, must=False)
             if number % 100 == 0:
                 say(f"{number} of {len(runs)} runs")
         for identity, model in models.items():
-            atomic.write_json(temp / "models" / f"{identity}.json", _model(model, left_out).model_dump())
+            add_json(temp / "models" / f"{identity}.json", _model(model, left_out).model_dump())
             place = temp / "models" / identity
             left_out += _files(client, model.artifact_location, place, f"files of model {model.name}", must=True)
         concerned = {run.info.experiment_id for run in runs}
         views = {experiments[e].name: _views(experiments[e].tags) for e in concerned}
         index = Index(store=store.shown, runs=[r.info.run_id for r in runs], experiments=views)
-        atomic.write_json(temp / INDEX, index.model_dump())
+        add_json(temp / INDEX, index.model_dump())
     return ExportedArchive(Path(target), len(runs), len(models), left_out)
 
 

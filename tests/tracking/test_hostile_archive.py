@@ -287,6 +287,7 @@ def test_runs_below_themselves(archive: Archive, rejected, tag: str) -> None:
 def _link(archive: Archive, tmp_path: Path) -> str:
     archive.files["artifact"].unlink()
     archive.files["artifact"].symlink_to("/etc/passwd")
+    archive.sign()
     return "plot.svg: the archive contains what is neither a file nor a folder: it is a symbolic link"
 
 
@@ -309,6 +310,7 @@ def _link_to_nothing(archive: Archive, tmp_path: Path) -> str:
 
 def _hard_link(archive: Archive, tmp_path: Path) -> str:
     os.link(archive.files["artifact"], tmp_path / "second")
+    archive.sign()
     return "plot.svg: the archive contains a hard link: the file has 2 names"
 
 
