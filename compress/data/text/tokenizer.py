@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from compress.data.text import tokenizer_files
+from compress.data.text import tokenizer_files, tokenizer_limits
 from compress.errors import UserError, printable
 
 MAX_LENGTH = 1 << 20  # tokens; nothing of the BERT family comes near
@@ -133,13 +133,21 @@ class Tokenizer:
     def _template(self) -> dict[str, int]:
         """The tokens that the tokenizer itself puts before and after a text, whatever they are called."""
         around = _guarded(self._backend, [""], True, False, self.where)[0].ids
+        outside = max((i for one in (around, self._around_pair) for i in one), default=0)
+        if outside >= self.vocabulary_size:
+            why = f"the vocabulary has ids up to {self.vocabulary_size - 1:,}"
+            raise UserError(f"the tokenizer adds a special token with the id {outside:,}", where=self.where, why=why)
         return {"cls": around[0], "sep": around[-1]} if len(around) > 1 else {}
 
     @cached_property
     def between(self) -> int:
         """How many separators part the two texts of a pair: one in BERT, two in RoBERTa."""
-        around = _guarded(self._backend, [("", "")], True, False, self.where)[0].ids
-        return max(1, len(around) - 2)
+        return max(1, len(self._around_pair) - 2)
+
+    @cached_property
+    def _around_pair(self) -> list[int]:
+        """The ids that the tokenizer itself puts around two texts."""
+        return _guarded(self._backend, [("", "")], True, False, self.where)[0].ids
 
     def _special(self, role: str) -> int:
         if role not in self.specials:
@@ -321,7 +329,7 @@ def _check_ids(vocabulary: Mapping[str, int], where: str) -> None:
     if not vocabulary:
         raise UserError("the tokenizer has no vocabulary", where=where)
     largest = max(vocabulary.values())
-    if largest >= tokenizer_files.MOST_TOKENS:
+    if largest >= tokenizer_limits.MOST_TOKENS:
         raise UserError(
-            f"the tokenizer has the id {largest:,}", where=where, why=f"allowed: below {tokenizer_files.MOST_TOKENS:,}"
+            f"the tokenizer has the id {largest:,}", where=where, why=f"allowed: below {tokenizer_limits.MOST_TOKENS:,}"
         )

@@ -10,16 +10,13 @@ from typing import Any
 import tokenizers
 
 from compress.contracts import SPECIAL_TOKENS
+from compress.data.text import tokenizer_limits, tokenizer_probe
 from compress.errors import UserError, printable
 
 NAMES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
 BPE = ("vocab.json", "merges.txt")  # what RoBERTa's tokenizer consists of in older folders
 SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model")
 LIMIT = 64 << 20  # bytes of one file; the largest honest tokenizer.json known has 33 MB
-MOST_TOKENS = 2_000_000
-DEEPEST = 40
-_REPLACEMENT = 64  # characters a normalizer may put in for a match: above, a text could grow without bound
-_PATTERN = 1000  # characters of a regular expression
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
@@ -49,7 +46,8 @@ def normal(files: dict[str, bytes], where: str) -> dict[str, bytes]:
     if "tokenizer.json" not in files:
         return {"tokenizer.json": from_vocabulary(files, where), **files}
     pipeline = parse(files["tokenizer.json"], f"{where}: tokenizer.json")
-    check(pipeline, f"{where}: tokenizer.json")
+    tokenizer_limits.check(pipeline, f"{where}: tokenizer.json")
+    tokenizer_probe.require_harmless(pipeline, f"{where}: tokenizer.json")
     if pipeline.get("truncation") is not None or pipeline.get("padding") is not None:
         pipeline["truncation"] = pipeline["padding"] = None
         files["tokenizer.json"] = json.dumps(pipeline, ensure_ascii=False, indent=2).encode()
@@ -207,54 +205,6 @@ def settings(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
         if name in files:
             merged.update(parse(files[name], f"{where}: {name}"))
     return merged
-
-
-def check(pipeline: Mapping[str, Any], where: str) -> None:
-    """Refuse a tokenizer.json that is made to blow up: growth by replacement, giant patterns, templates, ids."""
-    _walk(pipeline.get("normalizer"), where, 0)
-    _walk(pipeline.get("pre_tokenizer"), where, 0)
-    _walk(pipeline.get("decoder"), where, 0)
-    processor = pipeline.get("post_processor")
-    steps = processor.get("processors", [processor]) if isinstance(processor, dict) else []
-    for step in steps if isinstance(steps, list) else []:
-        for shape in ("single", "pair"):
-            if isinstance(step, dict) and isinstance(step.get(shape), list) and len(step[shape]) > 16:
-                raise UserError("the template adds too many tokens", where=where, why=f"{len(step[shape])}, limit 16")
-        tokens = step.get("special_tokens") if isinstance(step, dict) else None
-        for token in tokens.values() if isinstance(tokens, dict) else []:
-            if isinstance(token, dict) and len(token.get("ids") or ()) > 16:
-                raise UserError("a special token stands for too many ids", where=where, why="limit 16")
-    added = pipeline.get("added_tokens")
-    if isinstance(added, list) and len(added) > 10_000:
-        raise UserError("too many added tokens", where=where, why=f"{len(added):,}, limit 10,000")
-    for token in added if isinstance(added, list) else []:
-        number = token.get("id") if isinstance(token, dict) else None
-        if isinstance(number, int) and not 0 <= number < MOST_TOKENS:
-            raise UserError(f"an added token has the id {number:,}", where=where, why=f"allowed: below {MOST_TOKENS:,}")
-
-
-def _walk(node: Any, where: str, depth: int) -> None:
-    """Every Replace and Split below `node` within bounds."""
-    if depth > DEEPEST:
-        raise UserError("the tokenizer is nested too deeply", where=where, why=f"limit {DEEPEST}")
-    if isinstance(node, list):
-        if len(node) > 64:
-            raise UserError("the tokenizer has too many steps", where=where, why=f"{len(node)}, limit 64")
-        for item in node:
-            _walk(item, where, depth + 1)
-    elif isinstance(node, dict):
-        pattern = node.get("pattern")
-        text = next(iter(pattern.values()), "") if isinstance(pattern, dict) and pattern else ""
-        if isinstance(text, str) and len(text) > _PATTERN:
-            raise UserError("a pattern of the tokenizer is too long", where=where, why=f"{len(text):,} characters")
-        for key in ("content", "prepend"):
-            value = node.get(key)
-            grows = node.get("type") == "Replace" and not text and value  # put in at every place of the text
-            if isinstance(value, str) and (len(value) > _REPLACEMENT or grows):
-                raise UserError("a step of the tokenizer makes texts grow too much", where=where, why=f"'{key}'")
-        for key, value in node.items():
-            if key != "precompiled_charsmap":
-                _walk(value, where, depth + 1)
 
 
 def special_tokens(told: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, int]:
