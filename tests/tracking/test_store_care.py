@@ -48,10 +48,10 @@ def test_delete_tells_takes_the_children_and_asks(
 ) -> None:
     above = opened("above")
     below = opened("below", parent=above.parent)
-    opened("lowest", parent=below.parent).finish()
-    below.finish()
-    above.finish()
-    opened("another").finish()
+    opened("lowest", parent=below.parent).finish(seconds=120)
+    below.finish(seconds=120)
+    above.finish(seconds=120)
+    opened("another").finish(seconds=120)
     assert _call("runs", "delete", "above", "--tracking-uri", store.uri) == 3
     said = capsys.readouterr()
     assert [line for line in ("above", "  below", "  lowest") if line in said.out] == ["above", "  below", "  lowest"]
