@@ -7,6 +7,7 @@ The command line prints that line and leaves with the error's exit code; a trace
 from __future__ import annotations
 
 import difflib
+import errno
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ class ExitCode(IntEnum):
     INPUT = 2  # a flag, a recipe, a file or a model folder is wrong
     REFUSED = 3  # locked, exists already, a bound cannot be met
     DATA = 4  # numbers went bad: non-finite loss, no valid checkpoint
-    RESOURCES = 5  # disk or memory
+    RESOURCES = 5  # disk, memory, threads, processes or open files
     ENVIRONMENT = 6  # a missing dependency or device
     BUG = 70
     STOPPED = 75  # stopped by a signal, resumable
@@ -69,6 +70,98 @@ class Stopped(Exception):  # noqa: N818 - not an error: the user asked for it
         super().__init__(reason)
 
 
+_NO_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "failed to allocate memory",
+    "unable to allocate",
+    "failed to map segment",  # of a library that is loaded
+    "could not create a primitive",  # oneDNN, of its code
+)
+_NO_THREADS = (
+    "can't start new thread",
+    "failed to spawn thread",
+    "threadpoolbuilderror",
+    "pthread_create",
+    "thread creation failed",
+    "thread constructor failed",
+    "resource temporarily unavailable",
+)
+
+
+def find_exhausted(error: BaseException) -> UserError | None:
+    """The error (RESOURCES) about what the machine has run out of: memory, threads and processes, or open files.
+
+    Looks at `error` and at what it was raised from, since readers retell an error of the system as one of their file.
+    None where nothing was exhausted.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if (made := _exhausted(seen)) is not None:
+            return made
+        seen = seen.__cause__
+    return None
+
+
+def _exhausted(error: BaseException) -> UserError | None:
+    if isinstance(error, UserError):
+        return None
+    number = error.errno if isinstance(error, OSError) else None
+    said = "" if number is not None else str(error)[:2000].lower()
+    if is_out_of_memory(error):
+        do = "reduce the memory use, e.g. --set stages.*.training.max_tokens=2048 or --limit ROWS, or close other"
+        return UserError("out of memory", do=f"{do} programs", code=ExitCode.RESOURCES)
+    if (number == errno.EAGAIN and not _is_full_pipe(error)) or any(sign in said for sign in _NO_THREADS):
+        return UserError(
+            "no more threads or processes can be started",
+            why="a limit of the system or the container is reached",
+            do="use --threads 1 with OMP_NUM_THREADS=1, or raise the limit (`ulimit -u`, or that of the container)",
+            code=ExitCode.RESOURCES,
+        )
+    if number in (errno.EMFILE, errno.ENFILE):
+        return UserError(
+            "no more files can be opened",
+            why="a limit of the system is reached",
+            do="raise the limit (`ulimit -n 4096`), or close other programs",
+            code=ExitCode.RESOURCES,
+        )
+    return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory could not be allocated: each library has an error of its own for it, of torch a plain one."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error)[:2000].lower()
+    return isinstance(error, MemoryError) or any(sign in said for sign in _NO_MEMORY)
+
+
+def _is_full_pipe(error: BaseException) -> bool:
+    return "without blocking" in str(error)
+
+
+def require_short_path(path: Path, where: str) -> None:
+    """Raise UserError for a path that is longer than the file system takes."""
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise long_path_error(str(path), where) from error
+
+
+def long_path_error(path: str, where: str | None = None) -> UserError:
+    """What is said of a path that no file system takes."""
+    name = max(path.split("/"), key=len)
+    why = f"{len(path.encode(errors='replace')):,} bytes" + (
+        f", one name of {len(name.encode(errors='replace')):,}" if path else ""
+    )
+    do = "use at most 255 bytes for each name and 4,095 for the whole path"
+    return UserError("the path is too long", where=where or printable(path, 60) or None, why=why, do=do)
+
+
 def printable(text: str, limit: int | None = None) -> str:
     """`text` on one line, control characters escaped (foreign text must not drive the terminal), cut to `limit`.
 
@@ -105,6 +198,7 @@ def _columns(c: str) -> int:
 
 SHOWN = 64
 """Characters of a text that are looked at for each column that is shown: combining marks take none."""
+_SHOWN_NAMES = 100  # of those that a message lists
 _ESCAPES = {"\u3000": "  "}
 
 
@@ -126,7 +220,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     hit = nearest(word, known)
     if hit is not None:
         return f"did you mean '{hit}'?"
-    return "known: " + ", ".join(known) if known else "there are none"
+    if not known:
+        return "there are none"
+    more = f", … ({len(known):,} in all)" if len(known) > _SHOWN_NAMES else ""
+    return "known: " + ", ".join(known[:_SHOWN_NAMES]) + more
 
 
 def describe(value: Any) -> str:

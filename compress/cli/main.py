@@ -20,7 +20,16 @@ from compress.cli._loading import Announcer
 from compress.cli._model import accept_both
 from compress.cli._renamed import accept_renamed
 from compress.cli._words import command_meant, flag_meant, why_not
-from compress.errors import ExitCode, Stopped, UserError, did_you_mean, nearest, printable
+from compress.errors import (
+    ExitCode,
+    Stopped,
+    UserError,
+    did_you_mean,
+    find_exhausted,
+    long_path_error,
+    nearest,
+    printable,
+)
 from compress.import_paths import prefer_installed
 
 FOLDER = Path(__file__).parent
@@ -30,7 +39,6 @@ COMPLETE = "_COMPRESS_COMPLETE"
 """The variable by which a shell asks for completions."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
 
 
 @dataclass
@@ -175,7 +183,10 @@ def _leave(error: BaseException, state: State) -> int:
 
 
 def _told(error: BaseException, state: State) -> tuple[str, int]:
+    exhausted = find_exhausted(error)
     if isinstance(error, UserError):
+        if exhausted is not None and error.code == ExitCode.INPUT:  # read as a mistake in the input, and is none
+            return f"error: {exhausted.line()}", exhausted.code
         return f"error: {error.line()}", error.code
     if isinstance(error, Stopped):
         resume = f"; continue with: {error.resume}" if error.resume else ""
@@ -190,9 +201,10 @@ def _told(error: BaseException, state: State) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         where = f" at {error.filename}" if error.filename else ""
         return printable(f"error: no space left on the disk{where}; free some space and run again"), ExitCode.RESOURCES
-    if isinstance(error, MemoryError) or any(sign in str(error) for sign in NO_MEMORY):
-        do = "reduce the memory use, e.g. --set stages.*.training.max_tokens=2048, or close other programs"
-        return f"error: out of memory; {do}", ExitCode.RESOURCES
+    if exhausted is not None:
+        return f"error: {exhausted.line()}", exhausted.code
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"error: {long_path_error(str(error.filename or '')).line()}", ExitCode.INPUT
     what = printable(f"{type(error).__name__}: {error}", 300)
     do = "please report it" if state.debug else f"{_keep(error)}; please report it"
     return f"error: internal error: {what}; {do}", ExitCode.BUG

@@ -428,6 +428,10 @@ def run_options(values: Mapping[str, Any]) -> RunOptions:
     plain = {name: values[name] for name in _PLAIN if values.get(name) is not None}
     if "device" in plain:
         plain["device"] = resolve_device(plain["device"], values.get("threads"))
+    if "output" in plain:
+        from compress.errors import require_short_path
+
+        require_short_path(Path(plain["output"]), "--output")
     if plain.get("push_private") and "push" not in plain:
         from compress.errors import UserError
 

@@ -198,7 +198,7 @@ class _Builder:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
                 self._refuse("a key must be plain text", event)
-            key, place = event.value, self._place(event)
+            key, place = self._text(event), self._place(event)
             if key in items:
                 first = items[key].key_place
                 assert first is not None
@@ -210,9 +210,7 @@ class _Builder:
         return items
 
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
-        text = event.value
-        if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
-            self._refuse("a string contains NUL or a lone surrogate", event)
+        text = self._text(event)
         if event.style is not None or is_text(text):
             return text
         if text in WORDS:
@@ -224,6 +222,12 @@ class _Builder:
         if NOT_FINITE.fullmatch(text) or math.isinf(float(text)):
             self._refuse("not a finite number", event, why=f"found {text}")
         return float(text)
+
+    def _text(self, event: yaml.ScalarEvent) -> str:
+        text = event.value
+        if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+            self._refuse("a string contains NUL or a lone surrogate", event)
+        return text
 
     def _place(self, event: yaml.Event) -> Place:
         mark = event.start_mark

@@ -96,6 +96,8 @@ class _Run:
     def _boundary(self) -> None:
         """Between two steps: everything that may happen there."""
         self._stop_if_asked()
+        if self.state.step >= self.total:
+            self.meter.require_good_step()
         if self._validation_due():
             self._validate()
         if (self.state.step and self.state.step % self.plan.checkpoint_every == 0) or self.state.step >= self.total:

@@ -10,10 +10,8 @@ from contextlib import contextmanager
 import torch
 
 from compress.contracts import Batch
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode, UserError, is_out_of_memory
 from compress.storage.disk import human_bytes
-
-_CPU_SIGNS = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc")
 
 
 def keep_pages() -> None:
@@ -38,9 +36,7 @@ def report_out_of_memory(batches: Sequence[Batch], device: torch.device) -> Iter
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        # On a CPU torch raises a plain RuntimeError; on a GPU a class of its own.
-        plain = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not batches or (not plain and not any(sign in str(error) for sign in _CPU_SIGNS)):
+        if not batches or not is_out_of_memory(error):
             raise
         raise _explained(batches, device) from error
 

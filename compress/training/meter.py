@@ -68,6 +68,18 @@ class Meter:
             else:
                 self._bad(report, values, last_checkpoint)
 
+    def require_good_step(self) -> None:
+        """Raise UserError (data, exit 4) where all steps were bad: nothing was learned."""
+        steps = self.state.step
+        if not self._waiting and 0 < steps <= self.state.bad_steps:
+            raise UserError(
+                "training produced non-finite values",
+                where=f"step {steps}",
+                why=f"the loss or gradient of all {steps} steps was not finite" if steps > 1 else "in its only step",
+                do="lower the learning rate, or check the data and the weights of the model",
+                code=ExitCode.DATA,
+            )
+
     def line(self, learning_rate: float) -> dict[str, float]:
         """The means since the last line, under their names in the log; starts the next window."""
         window = self.state.window

@@ -48,7 +48,7 @@ CASES = {
     "arrow": ("a.arrow", b"ARROW1\x00\x00garbage", r"cannot read this arrow file, it is damaged or truncated"),
     "unknown suffix": ("a.xlsx", b"PK", r"cannot read '\.xlsx' files as a table; known: \.jsonl"),
     "many keys": ("a.jsonl", "{" + ",".join(f'"k{i}":1' for i in range(10_001)) + "}",
-                  r"jsonl:1: the object has 10,001 keys: limit 10,000"),
+                  r"jsonl:1: an object has 10,001 keys: limit 10,000"),
     "terminal codes": ("a.jsonl", '\x1b[31mred\n', r"'\\x1b\[31mred'"),
 }  # fmt: skip
 

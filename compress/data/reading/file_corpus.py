@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compress.data.reading import columns, files, places
+from compress.data.reading import columnar, columns, files, places
 from compress.data.reading import corpus as corpora
 from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.corpus import Corpus, text_documents
@@ -173,8 +173,11 @@ def _values(path: Path, kind: str | None, column: str) -> Iterator[object]:
         for _, row in jsonl_rows(path):
             yield row.get(column)
         return
+    start = 0
     for batch in _batches(path, kind, [column]):
+        columnar.require_utf8(pa.table([batch.column(column)], [column]), path, start)
         yield from batch.column(column).to_pylist()
+        start += batch.num_rows
 
 
 def _batches(path: Path, kind: str | None, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -217,7 +220,9 @@ def _sample(path: Path) -> Frame:
     if kind == "jsonl":
         return Frame.from_rows([row for _, row in islice(jsonl_rows(path), LOOKED_AT)])
     for batch in _batches(path, kind, None):
-        return Frame.from_rows(batch.slice(0, LOOKED_AT).to_pylist())
+        sample = batch.slice(0, LOOKED_AT)
+        columnar.require_utf8(pa.Table.from_batches([sample]), path)
+        return Frame.from_rows(sample.to_pylist())
     raise UserError("the file has no rows", where=str(path))
 
 

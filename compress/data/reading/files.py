@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from compress.data.reading import text_files
@@ -107,18 +106,15 @@ def _refuse_utf16_without_mark(path: Path, head: bytes) -> None:
 def _read_binary(path: Path, kind: str, head: bytes) -> Frame:
     """Parquet, or Arrow in either of its two layouts, memory-mapped."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
     from datasets import Dataset
+
+    from compress.data.reading import columnar
 
     if kind == "parquet":
         _check_parquet(path, head)
     try:
-        if kind == "parquet":
-            table = pq.read_table(path, memory_map=True)
-        else:
-            source = pa.memory_map(os.fspath(path))
-            opened = pa.ipc.open_file(source) if head.startswith(b"ARROW1") else pa.ipc.open_stream(source)
-            table = opened.read_all()
+        table = columnar.read_parquet(path) if kind == "parquet" else columnar.read_arrow(path, head)
+        columnar.require_utf8(table, path)
         return Frame.from_dataset(Dataset(table))
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         raise make_damaged_error(path, kind, error) from error

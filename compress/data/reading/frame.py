@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Column = pa.ChunkedArray | list[Any]  # a list where values of several types meet
 CHUNK = 10_000  # rows put into Arrow at once
+COLUMN_LIMIT = 10_000  # different keys of all rows
+CELL_LIMIT = 400_000_000  # rows times columns: a key that most rows lack takes room in all of them
+FIELD_LIMIT = 64  # different keys of the objects in a column, above which they are not put into Arrow
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class FrameBuilder:
         self._spill: SpilledArrays | None = None
         self._bytes = 0
         self._open: dict[str, list[Any]] = {}
+        self._names: set[str] = set()
         self._sizes: list[int] = []
         self._count = 0
 
@@ -79,12 +83,17 @@ class FrameBuilder:
         return sum(self._sizes) + self._count
 
     def add(self, row: Mapping[str, Any]) -> None:
-        for key in self._open.keys() - row.keys():
-            self._open[key].append(None)
+        """Raises UserError for rows that have too many different keys between them."""
         for key, value in row.items():
-            if key not in self._open:
-                self._open[key] = [None] * self._count
-            self._open[key].append(value)
+            values = self._open.get(key)
+            if values is None:
+                self._names.add(key)
+                if len(self._names) > COLUMN_LIMIT:
+                    self._refuse_width(f"row {self.rows + 1:,} adds one to {COLUMN_LIMIT:,}, the limit")
+                values = self._open[key] = []
+            if len(values) < self._count:  # of rows that lack it: filled up where it comes again, and in the end
+                values.extend([None] * (self._count - len(values)))
+            values.append(value)
         self._count += 1
         if self._count == CHUNK:
             self._close()
@@ -98,7 +107,11 @@ class FrameBuilder:
         return Frame({name: self._joined(parts) for name, parts in columns.items()}, self.rows)
 
     def _close(self) -> None:
+        width = len(self._names)
+        if width * self.rows > CELL_LIMIT:
+            self._refuse_width(f"{width:,} keys in {self.rows:,} rows or more, limit {CELL_LIMIT:,} cells")
         for name, values in self._open.items():
+            values.extend([None] * (self._count - len(values)))
             # chunks from before this column was first seen
             parts = self._columns.setdefault(name, [pa.nulls(size) for size in self._sizes])
             parts.append(self._arrow(name, values))
@@ -111,8 +124,12 @@ class FrameBuilder:
             self._spill = self._spill or SpilledArrays()
             self._spill.take(self._columns)
 
+    def _refuse_width(self, why: str) -> NoReturn:
+        do = "leave out the keys that no model reads, or put them into one text"
+        raise UserError("the rows have too many different keys", where=self._where or None, why=why, do=do)
+
     def _arrow(self, name: str, values: list[Any]) -> pa.Array | list[Any]:
-        if len({type(value) for value in values} - {type(None)}) > 1:
+        if len({type(value) for value in values} - {type(None)}) > 1 or _has_many_fields(values):
             return values
         try:
             return pa.array(values, from_pandas=False)
@@ -178,6 +195,19 @@ class _Place:
 
     start: int
     size: int
+
+
+def _has_many_fields(values: list[Any]) -> bool:
+    """Whether the objects in a column have more than FIELD_LIMIT different keys: Arrow gives all of them to each."""
+    seen: set[tuple[int, str]] = set()
+    waiting = [(0, value) for value in values if isinstance(value, dict | list)]
+    while waiting and len(seen) <= FIELD_LIMIT:
+        depth, value = waiting.pop()
+        if isinstance(value, dict):
+            seen.update((depth, key) for key in value)
+            value = value.values()
+        waiting += [(depth + 1, inner) for inner in value if isinstance(inner, dict | list)]
+    return len(seen) > FIELD_LIMIT
 
 
 def _is_torn(value: Any) -> bool:

@@ -21,7 +21,7 @@ from compress.errors import UserError, printable
 
 SHOWN = 80  # characters of a bad line that an error shows
 LINE_LIMIT = 1 << 26  # bytes; a longer line is no row: a file without line ends, or one of zeros
-KEY_LIMIT = 10_000  # keys of an object: each is a column
+KEY_LIMIT = 10_000  # keys of an object: each is a column, or a field of one
 JSON_LIMIT = 1 << 30  # a .json array is parsed whole; above 1 GiB it must come as lines
 csv.field_size_limit(1 << 30)  # the module's default refuses cells above 128 kB
 
@@ -134,10 +134,14 @@ def _questions(path: Path) -> list[dict[str, Any]] | None:
 class _Pairs(list):
     """The pairs of one JSON object, kept as pairs so that a key given twice is seen."""
 
-    def checked(self, where: str) -> dict[str, Any]:
+    def require_few(self, where: str) -> None:
+        """Raise UserError for more than KEY_LIMIT of them."""
         if len(self) > KEY_LIMIT:
-            raise UserError(f"the object has {len(self):,} keys", where=where, why=f"limit {KEY_LIMIT:,}")
-        row = {key: _plain(value) for key, value in self}
+            raise UserError(f"an object has {len(self):,} keys", where=where, why=f"limit {KEY_LIMIT:,}")
+
+    def checked(self, where: str) -> dict[str, Any]:
+        self.require_few(where)
+        row = {key: _plain(value, where) for key, value in self}
         if len(row) != len(self):
             twice = next(key for key, n in Counter(key for key, _ in self).items() if n > 1)
             raise UserError(f"duplicate key {show(twice)} in an object", where=where, do="keep one of them")
@@ -164,11 +168,12 @@ def _limit(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else "a number has thousands of digits"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, where: str) -> Any:
     """Nested objects as dictionaries."""
     if isinstance(value, _Pairs):
-        return {key: _plain(item) for key, item in value}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        value.require_few(where)
+        return {key: _plain(item, where) for key, item in value}
+    return [_plain(item, where) for item in value] if isinstance(value, list) else value
 
 
 # --- CSV --------------------------------------------------------------------------------------------------------
