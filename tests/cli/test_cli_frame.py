@@ -157,6 +157,23 @@ class Panic(BaseException):
     """As native code raises it: not an Exception."""
 
 
+def raised_from(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+NO_MEMORY = (
+    "error: out of memory; reduce the memory use, e.g. --set stages.*.training.max_tokens=2048 or --limit ROWS, "
+    "or close other programs"
+)
+NO_THREADS = (
+    "error: no more threads or processes can be started: a limit of the system or the container is reached; "
+    "use --threads 1 with OMP_NUM_THREADS=1, or raise the limit (`ulimit -u`, or that of the container)"
+)
+NO_FILES = (
+    "error: no more files can be opened: a limit of the system is reached; raise the limit (`ulimit -n 4096`), "
+    "or close other programs"
+)
 LEAVE = [
     (UserError("is wrong", where="x", do="do y"), 2, "error: x: is wrong; do y"),
     (UserError("held", code=ExitCode.REFUSED), 3, "error: held"),
@@ -168,11 +185,21 @@ LEAVE = [
     (KeyboardInterrupt(), 75, "stopped: interrupted"),
     (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 5,
      "error: no space left on the disk at /x/y; free some space and run again"),
-    (MemoryError(), 5, "error: out of memory; reduce the memory use, "
-     "e.g. --set stages.*.training.max_tokens=2048, or close other programs"),
+    (MemoryError(), 5, NO_MEMORY),
     (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), 5,
-     "error: out of memory; reduce the memory use, "
-     "e.g. --set stages.*.training.max_tokens=2048, or close other programs"),
+     NO_MEMORY),
+    (RuntimeError("std::bad_alloc"), 5, NO_MEMORY),
+    (ImportError("libx.so: failed to map segment from shared object"), 5, NO_MEMORY),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), 5, NO_MEMORY),
+    (raised_from(UserError("cannot read this file"), MemoryError()), 5, NO_MEMORY),
+    (RuntimeError("can't start new thread"), 5, NO_THREADS),
+    (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), 5, NO_THREADS),
+    (Panic("The global thread pool has not been initialized.: ThreadPoolBuildError"), 5, NO_THREADS),
+    (OSError(errno.EMFILE, "Too many open files", "/x"), 5, NO_FILES),
+    (raised_from(UserError("cannot read the file", where="x"), OSError(errno.ENFILE, "Too many")), 5, NO_FILES),
+    (raised_from(UserError("no GPU", code=ExitCode.ENVIRONMENT), MemoryError()), 6, "error: no GPU"),
+    (OSError(errno.ENAMETOOLONG, "File name too long", "/a/" + "b" * 300), 2, f"error: /a/{'b' * 56}…: the path is too "
+     "long: 303 bytes, one name of 300; use at most 255 bytes for each name and 4,095 for the whole path"),
     (BrokenPipeError(errno.EPIPE, "Broken pipe"), 0, ""),
 ]  # fmt: skip
 

@@ -139,3 +139,11 @@ def test_threads_are_set_at_once() -> None:
 
 def test_overrides_are_plain_values() -> None:
     assert Override("a", 1, "--a 1") == Override("a", 1, "--a 1")
+
+
+def test_an_output_that_no_file_system_takes_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert frame.main(["distill", "--recipe", "distilbert", "--output", "x" * 5000, "--dry-run"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: --output: the path is too long: 5,000 bytes, one name of 5,000; use at most 255 bytes for each name "
+        "and 4,095 for the whole path"
+    )

@@ -70,6 +70,7 @@ REFUSED = [
     ("a: b\x07", "x.yaml:1:5: character U+0007 is not allowed in YAML"),
     ('a: "\\0"', "x.yaml:1:4: a string contains NUL or a lone surrogate"),
     ('a: "\\uD800"', "x.yaml:1:4: a string contains NUL or a lone surrogate"),
+    ('"\\uD800": 1', "x.yaml:1:1: a string contains NUL or a lone surrogate"),
     ("[" * 2000, "x.yaml:1:21: nested too deep: more than 20 levels"),
     ("a: [" + "1," * 20_000 + "]", "x.yaml:1:20001: the recipe is too large: more than 10,000 values"),
 ]

@@ -199,6 +199,18 @@ def test_too_many_bad_steps_in_a_row_stop_the_run(tmp_path: Path) -> None:
     assert all(torch.isfinite(t).all() for t in saved.tensors()["model"].values())
 
 
+@pytest.mark.parametrize(
+    ("steps", "why"), [(2, "the loss or gradient of all 2 steps was not finite"), (1, "in its only step")]
+)
+def test_a_run_without_a_good_step_fails(steps: int, why: str, tmp_path: Path) -> None:
+    """Fewer steps than are forgiven in a row, and nothing was learned in any."""
+    module = Poisoned(set(range(steps)))
+    error = refusal(lambda: run(tmp_path, module=module, validate=None, plan={"steps": steps, "max_bad_steps": 9}))
+    assert error.code == ExitCode.DATA
+    assert error.line().startswith(f"step {steps}: training produced non-finite values: {why}; lower the learning rate")
+    assert checkpoint.Checkpoints(tmp_path / "checkpoints", 2).newest() is None
+
+
 def test_good_steps_between_bad_ones_forgive(tmp_path: Path) -> None:
     result, _ = run(tmp_path, module=Poisoned({2, 4, 6, 8}), validate=None, plan={"max_bad_steps": 1})
     assert result.skipped_steps == 4

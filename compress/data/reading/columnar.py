@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from compress.errors import UserError
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported
 
 ROW_LIMIT = 20_000_000  # rows of a table
 UNPACKED_LIMIT = 1 << 33  # bytes that the columns of a parquet file take once their repeated values are written out
@@ -31,7 +33,8 @@ def read_parquet(path: Path) -> pa.Table:
         texts = [field.name for field in schema if _is_plain_text(field.type)]
     # Texts stay references to their distinct values until it is known how much room all of them take.
     table = pq.read_table(path, memory_map=True, read_dictionary=texts)
-    _require_size(stored + sum(_written_out(table.column(name)) for name in texts), path)
+    repeated = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]  # some say so themselves
+    _require_size(stored + sum(_written_out(table.column(name)) for name in repeated), path)
     for name in texts:
         index = table.schema.get_field_index(name)
         # A column of more than 2 GiB has as many chunks as its offsets need.
@@ -92,8 +95,10 @@ def _written_out(column: pa.ChunkedArray) -> int:
         if not pa.types.is_dictionary(chunk.type):
             total += chunk.nbytes
             continue
+        if not _holds_text(chunk.type) and not pa.types.is_binary(chunk.type.value_type):
+            continue
         lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0)
-        counts: Any = pc.value_counts(chunk.indices.drop_null())
+        counts = pc.value_counts(chunk.indices.drop_null())
         used = pc.take(lengths, counts.field(0))
         total += pc.sum(pc.multiply(pc.cast(used, pa.int64()), counts.field(1))).as_py() or 0
     return total
@@ -144,5 +149,6 @@ def _first_bad(chunk: pa.Array) -> int:
     low, high = 0, len(chunk)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _is_valid(chunk.slice(low, middle - low)) else (low, middle)
+        part = chunk.take(pa.array(range(low, middle)))  # a slice of lists is checked with what they are a slice of
+        low, high = (middle, high) if _is_valid(part) else (low, middle)
     return low
