@@ -223,21 +223,25 @@ class RunOptions:
     chain: ChainOptions | None = None
 
 
+MOST = 10**12
+"""Of steps, rows and tokens: far above what anybody trains, far below what overflows."""
+
+
 class TrainingPlan(Frozen):
     """How long and how to train: the `training:` block of every stage, and what the loop is given."""
 
     epochs: float | None = Field(default=None, gt=0, le=10_000)
     """Passes over the training data. Default: neither this nor `steps`: training ends when the validation metric stops
     rising."""
-    steps: int | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, gt=0, le=MOST)
     """Number of optimizer steps. Set this, or `epochs`, or neither."""
-    min_steps: int | None = Field(default=None, gt=0)
+    min_steps: int | None = Field(default=None, gt=0, le=MOST)
     """Without `epochs` and `steps`: minimum number of optimizer steps. Default: by the size of the training data."""
-    max_steps: int | None = Field(default=None, gt=0)
+    max_steps: int | None = Field(default=None, gt=0, le=MOST)
     """Without `epochs` and `steps`: maximum number of optimizer steps. Default: by the size of the training data."""
-    batch_rows: int = Field(default=32, gt=0)
+    batch_rows: int = Field(default=32, gt=0, le=MOST)
     """Sequences per optimizer step."""
-    max_tokens: int = Field(default=8192, gt=0)
+    max_tokens: int = Field(default=8192, gt=0, le=MOST)
     """Maximum number of tokens (without padding) in one micro-batch. A larger step is split with exact gradient
     accumulation."""
     learning_rate: float | None = Field(default=None, gt=0, lt=1)
@@ -262,20 +266,20 @@ class TrainingPlan(Frozen):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of the matrix products; weights and optimizer states stay fp32. auto: bf16 if the device supports it,
     else fp32."""
-    validate_every: int | None = Field(default=None, gt=0)
+    validate_every: int | None = Field(default=None, gt=0, le=MOST)
     """Steps between validations. Default: once at the end of every epoch; without `epochs` and `steps`, after a number
     of steps that grows with the steps done."""
     validate_start: bool = False
     """Also validate before the first step, so that training from good weights cannot return worse ones."""
     keep_best: bool = True
     """Return the weights of the best validation instead of the last ones."""
-    checkpoint_every: int = Field(default=500, gt=0)
+    checkpoint_every: int = Field(default=500, gt=0, le=MOST)
     """Steps between checkpoints."""
-    keep_checkpoints: int = Field(default=2, gt=0)
+    keep_checkpoints: int = Field(default=2, gt=0, le=MOST)
     """Number of most recent checkpoints to keep until the stage is complete."""
-    log_every: int = Field(default=10, gt=0)
+    log_every: int = Field(default=10, gt=0, le=MOST)
     """Steps between logged points of the training curves."""
-    max_bad_steps: int = Field(default=3, ge=0)
+    max_bad_steps: int = Field(default=3, ge=0, le=MOST)
     """Maximum number of steps with a non-finite loss or gradient to skip; the run stops at the next one."""
 
     @field_validator("learning_rate", mode="before")

@@ -55,6 +55,8 @@ class Fit:
         wanted.check()
         if wanted.trials:
             trials.require()
+            if wanted.study:
+                trials.require_storage(wanted.study)
         if options.precision == "bf16":
             raise UserError("fit chooses the precision itself", where="--precision bf16", do="remove it")
         self.case = Case.of(wanted, options, console, clock)

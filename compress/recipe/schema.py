@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from compress.contracts import Frozen, ListOf, StageSpec
+from compress.contracts.recipe import MOST
 from compress.recipe.document import is_text
 from compress.recipe.renames import as_before
 from compress.registry import RowOf, parts
@@ -51,9 +52,9 @@ class DataSpec(Frozen):
     """Name of the split without labels; only a teacher can label it."""
     labels: ListOf[Text] | None = None
     """Label names, in the order of their ids."""
-    limit: int | None = Field(default=None, gt=0)
+    limit: int | None = Field(default=None, gt=0, le=MOST)
     """Maximum number of rows of each split. Default: all rows."""
-    labelled_rows: int | None = Field(default=None, gt=0)
+    labelled_rows: int | None = Field(default=None, gt=0, le=MOST)
     """Number of training rows whose labels are used. The other training rows join the unlabelled split, without their
     labels. Default: all rows."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
@@ -92,7 +93,7 @@ class CorpusSpec(Frozen):
     """An embedded corpus, a text or table file, a folder, or `hf:name[/config]`."""
     text_column: Text | None = None
     """Column of the text, if the source is a table."""
-    limit: int | None = Field(default=None, gt=0)
+    limit: int | None = Field(default=None, gt=0, le=MOST)
     """Maximum number of documents. Default: all documents."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
     """Length of one training block in tokens."""

@@ -20,7 +20,7 @@ from compress.tracking.listing import all_experiments, experiment_named, find_ru
 from compress.tracking.names import TAG_LIMIT
 from compress.tracking.places import local_path
 from compress.tracking.reading import Reader
-from compress.tracking.store import Store, open_client, short
+from compress.tracking.store import Store, open_client, require_made, short
 from compress.tracking.view import PREFIX, TAG
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def export_runs(
     Raises UserError when `target` exists, and for a name that no run has. A run whose artifacts are gone is written
     with its figures.
     """
+    require_made(store)
     client, reader = open_client(store), Reader(store)
     runs = _chosen(store, client, names, experiment)
     experiments = {e.experiment_id: e for e in all_experiments(client)}

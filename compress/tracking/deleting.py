@@ -41,11 +41,12 @@ def find_runs_to_delete(store: Store, names: Sequence[str]) -> list[RunToDelete]
     Raises UserError for a name that no run has, for a run that still runs, and for one whose model holds an alias of
     the registry.
     """
+    named = [find_run(store, name).run_id for name in names]
     client = open_client(store)
     experiments = {e.experiment_id: e.name for e in all_experiments(client)}
     found: dict[str, RunToDelete] = {}
-    for name in names:
-        asked = client.get_run(find_run(store, name).run_id)
+    for run_id in named:
+        asked = client.get_run(run_id)
         for place, run in enumerate(with_children(client, asked, list(experiments))):
             if run.info.run_id not in found:
                 found[run.info.run_id] = _doom(client, run, experiments, below=place > 0)

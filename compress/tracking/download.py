@@ -15,7 +15,7 @@ from compress.tracking.models import patience, versions_named
 from compress.tracking.names import slug
 from compress.tracking.places import local_path
 from compress.tracking.registering import FINGERPRINT, FINGERPRINT_TAG
-from compress.tracking.store import Store, open_client, resolve_store, short
+from compress.tracking.store import Store, open_client, require_made, resolve_store, short
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -47,6 +47,7 @@ def download_model(uri: str, tracking_uri: str | None = None) -> Path:
     copied into the user's cache folder, a copy for each version. Raises UserError when there is no such model, or its
     files are gone."""
     store = resolve_store(tracking_uri)
+    require_made(store)
     client = open_client(store)
     try:
         address = _address(client, uri, store)

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from compress.errors import ExitCode, UserError
-from compress.tracking.store import Store, open_client, short
+from compress.tracking.store import Store, open_client, require_made, short
 
 ARTIFACTS = "artifacts"
 BUSY_SECONDS = 20.0
@@ -34,8 +34,7 @@ def open_own_database(store: Store, command: str) -> Path:
             where=store.chosen,
             do="run it on the machine that has these files, with --tracking-uri sqlite:///path/to/mlflow.db",
         )
-    if not store.database.is_file():
-        raise UserError("no MLflow store found", where=str(store.database), do="name it with --tracking-uri")
+    require_made(store)
     open_client(store)
     return store.database
 

@@ -110,6 +110,8 @@ class Reader:
 
     def runs(self, chosen: Sequence[ListedRun]) -> list[StoredRun]:
         """These runs with their last figures, parameters and tags, in their order."""
+        if not chosen:
+            return []
         found = self._by_statement(chosen) if self._database is not None else None
         return self._by_client(chosen) if found is None else found
 

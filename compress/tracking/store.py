@@ -113,6 +113,12 @@ def open_client(store: Store) -> MlflowClient:
         ) from error
 
 
+def require_made(store: Store) -> None:
+    """UserError for a file that is not there: to open it would make it, and nothing is in it."""
+    if store.database is not None and not store.database.exists():
+        raise UserError("no MLflow store found", where=str(store.database), do="name it with --tracking-uri")
+
+
 def require_driver(store: Store) -> None:
     """UserError (environment) when the Python package that reads the store's kind of database is missing; UserError for
     an address that SQLAlchemy does not take."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,36 @@ def test_sums_are_what_models_of_any_shape_take(head: str, monkeypatch: pytest.M
 
 def test_the_last_layer_is_any_where_torch_serves() -> None:
     assert not blocktable.is_last_layer_apart({"task": HEADS["first"]}, Serving("torch-int8"))
+
+
+@pytest.mark.parametrize("harm", [b"", b"{", b"[1]", b'{"blocks": 7}', b"\xff\x00\x17", None])
+def test_a_damaged_table_in_the_cache_is_measured_again(
+    harm: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path))
+    heads, serving, said = {"task": HEADS["all"]}, Serving("onnxruntime", 1, 32), Notes()
+    measured, _ = table_of("all", monkeypatch)
+    monkeypatch.setattr(blocktable, "measure", lambda *_: measured)
+    _, path = blocktable.table(CONFIG, heads, serving, said)  # pyright: ignore[reportArgumentType]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if harm is None else harm)
+    said.lines.clear()
+    again, _ = blocktable.table(CONFIG, heads, serving, said)  # pyright: ignore[reportArgumentType]
+    assert again == measured
+    assert said.lines[0] == f"the cost table in the cache is damaged and is measured again: {path}"
+    assert path.read_bytes() == whole
+    said.lines.clear()
+    blocktable.table(CONFIG, heads, serving, said)  # pyright: ignore[reportArgumentType]
+    assert said.lines == []
+
+
+class Notes:
+    """Of a console: what it says, and no progress."""
+
+    slow_progress = None
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)

@@ -140,7 +140,7 @@ def test_a_damaged_file_is_no_answer(
 def test_a_damaged_study_is_studied_anew_and_kept(case: Case, first: tuple[Study, Path], place: Path) -> None:
     (place / kept.SAID).write_bytes(b"")
     again, _, said = studied(case)
-    assert said[0] == "measuring how much each part of the model matters"
+    assert said[:2] == made_again(place)
     assert same(first[0], again)
     assert studied(case)[2][0].startswith("loss measurements: reused")
 
@@ -153,7 +153,14 @@ def test_a_file_of_other_contents_is_studied_anew(case: Case, place: Path) -> No
         for name, data in files.items():
             atomic.write_bytes(temp / name, data)
         atomic.write_safetensors(temp / kept.ARRAYS, arrays)
-    assert studied(case)[2][0] == "measuring how much each part of the model matters"
+    assert studied(case)[2][:2] == made_again(place)
+
+
+def made_again(place: Path) -> list[str]:
+    return [
+        f"the loss measurements in the cache are damaged and are made again: {place}",
+        "measuring how much each part of the model matters",
+    ]
 
 
 @pytest.mark.parametrize("name", ["seed", "max_length"])

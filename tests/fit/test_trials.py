@@ -12,11 +12,14 @@ from typing import Any
 import optuna
 import pytest
 
+from compress.contracts import RunOptions
 from compress.errors import Stopped, UserError
 from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
+from compress.fit.request.case import Case
 from compress.fit.request.options import FitOptions
+from compress.fit.run import Fit
 from compress.fit.train import trials as trials_of_a_fit
 from compress.fit.train.trainer import OutOfTime, TrainingJob
 from compress.fit.train.trials import STARTED, Trials, open_study, require
@@ -178,6 +181,23 @@ def test_what_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(UserError) as error:
         require()
     assert error.value.line() == "--trials: optuna is not installed; pip install 'compress-bert[search]'"
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///{}", "sqlite:///{}/no/study.db", "sqlite:///{}/text", "journal:///{}", "{}"]
+)
+def test_a_study_that_does_not_open_is_rejected_before_anything_is_read(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder, a missing folder, a file that is no database, and what is no address."""
+    monkeypatch.setattr(trials_of_a_fit, "PAUSE", 0.0)
+    monkeypatch.setattr(Case, "of", lambda *_: pytest.fail("the model was read"))
+    (tmp_path / "text").write_text("no database")
+    wanted = FitOptions("model", Bounds(max_mb=1), train="recover", trials=3, study=url.format(tmp_path))
+    with pytest.raises(UserError, match=r"--study .*: the storage of the study cannot be opened: ") as error:
+        Fit(wanted, RunOptions(), None, None)  # pyright: ignore[reportArgumentType]
+    assert "\n" not in error.value.line()
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
 def test_a_run_may_go_on_with_more_trials_and_another_study() -> None:

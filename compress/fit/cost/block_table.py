@@ -25,6 +25,7 @@ from compress.console import Console
 from compress.contracts import Progress, Watch, unwatched
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
+from compress.errors import UserError
 from compress.fit.cost.blocks import Blocks, Curve, LayerCost, TableCost, ranks
 from compress.fit.cost.serving import FLOAT, Bits, Serving, build_call, content, count_stored_bytes, quantize_to_bits
 from compress.onnx.runtimes import versions
@@ -51,7 +52,10 @@ def table(
     """The table for models of this width, and where it is kept: read, or measured now and written."""
     path = place(config, heads, serving)
     if path.is_file():
-        return Blocks.from_json(safe.read_json(path).get("blocks"), str(path)), path
+        try:
+            return Blocks.from_json(safe.read_json(path).get("blocks"), str(path)), path
+        except UserError:
+            console.note(f"the cost table in the cache is damaged and is measured again: {path}")
     console.note(f"measuring the cost of layers, heads and neurons: {serving}")
     made = measure(config, heads, serving, console.slow_progress)
     path.parent.mkdir(parents=True, exist_ok=True)

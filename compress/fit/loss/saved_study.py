@@ -49,6 +49,8 @@ def load_or_make_study(
     if (found := _read(folder, student.loaded)) is not None:
         say(f"loss measurements: reused from an earlier fit, {folder}")
         return found
+    if os.path.lexists(folder):
+        say(f"the loss measurements in the cache are damaged and are made again: {folder}")
     say("measuring how much each part of the model matters")
     with watch("measuring the model's parts", None, "measurements") as student.progress:
         study = student.study(joins=joins)

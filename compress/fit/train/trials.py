@@ -11,8 +11,9 @@ import hashlib
 import json
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from compress.errors import ExitCode, UserError, printable
 from compress.fit.make.evaluator import Evaluation
@@ -25,6 +26,8 @@ from compress.tracking.names import redact
 
 if TYPE_CHECKING:
     import optuna
+
+T = TypeVar("T")
 
 RUNGS = (0.25, 0.25, 0.5)
 """Shares of a trial's steps after which it is judged; each goes on where the one before it stood."""
@@ -48,9 +51,33 @@ def require() -> None:
         ) from None  # fmt: skip
 
 
+def require_storage(url: str) -> None:
+    """Raises UserError for a storage that does not open. One that is not there is made, as `open_study` would."""
+    from optuna.storages import get_storage
+
+    _retried(url, lambda storage: get_storage(storage).get_all_studies())
+
+
 def open_study(name: str, url: str) -> optuna.Study:
     """The study of that name, made where it is not there. url: of any storage that optuna opens (sqlite:///FILE,
     postgresql://…, mysql://…, redis://…), or journal:///FILE. Raises UserError for one that does not open."""
+    import optuna
+
+    return _retried(
+        url,
+        lambda storage: optuna.create_study(
+            study_name=name,
+            storage=storage,
+            load_if_exists=True,
+            direction="minimize",
+            sampler=optuna.samplers.TPESampler(n_startup_trials=STARTED, constant_liar=True),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTED),
+        ),
+    )
+
+
+def _retried(url: str, use: Callable[[Any], T]) -> T:
+    """What is done with a storage; tried again, since a database that two processes make at once fails in one."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -64,14 +91,7 @@ def open_study(name: str, url: str) -> optuna.Study:
             storage: Any = url
             if url.startswith(JOURNAL):
                 storage = JournalStorage(JournalFileBackend(url.removeprefix(JOURNAL)))
-            return optuna.create_study(
-                study_name=name,
-                storage=storage,
-                load_if_exists=True,
-                direction="minimize",
-                sampler=optuna.samplers.TPESampler(n_startup_trials=STARTED, constant_liar=True),
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTED),
-            )
+            return use(storage)
         except Exception as problem:  # of sqlalchemy, of a database's driver, of the file system: each has its own
             error = problem
     raise UserError(
