@@ -138,6 +138,9 @@ class Trials:
         while self.count_finished(study) < self.count:
             trial = study.ask()
             trial.set_user_attr(WHERE, self.where)
+            if self._repeats(study, trial.number):
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                continue
             try:
                 value = self._trial(trial, plan, tried)
             except optuna.TrialPruned:
@@ -176,6 +179,14 @@ class Trials:
         for trial in study.trials:
             if trial.state.name == "RUNNING" and trial.user_attrs.get(WHERE) == self.where:
                 self._again(study, trial.number)
+
+    @staticmethod
+    def _repeats(study: optuna.Study, number: int) -> bool:
+        """Whether an earlier trial was queued with the same settings: two processes that begin a study at once both
+        queue its first trial, since no storage asks and adds in one step."""
+        queued = [trial.system_attrs.get("fixed_params") for trial in study.trials[: number + 1]]
+        live = [trial.state.name != "FAIL" for trial in study.trials[:number]]
+        return queued[-1] is not None and any(q == queued[-1] for q, on in zip(queued, live, strict=False) if on)
 
     def _again(self, study: optuna.Study, number: int) -> None:
         import optuna
