@@ -147,11 +147,6 @@ def _refused(made: Library, message: str) -> None:
 
 
 def test_tokenizers_that_cannot_be_rebuilt() -> None:
-    none = (
-        "has no token for unknown words and cannot be rebuilt: its unk_token is '.UNK.', which is not in its vocabulary"
-    )
-    _refused(Library(models.WordLevel({"a": 0, "b": 1}, unk_token="[UNK]")), f"here: this WordLevel tokenizer {none}")
-    _refused(Library(models.WordPiece({"a": 0, "b": 1}, unk_token="[UNK]")), f"here: this WordPiece tokenizer {none}")
     random = Library(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5))
     _refused(random, "this BPE tokenizer drops merges at random")
     twice = Library(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("a", -2.0)], unk_id=0))

@@ -140,13 +140,6 @@ def take_apart(tokenizer: Tokenizer, where: str) -> TokenizerParts:
     if isinstance(vocab, list) and len(ids) != len(vocab):
         raise UserError("the tokenizer has a duplicate token and cannot be rebuilt", where=where)
     pieces = TokenizerParts(tokenizer, pipeline, ids)
-    if pieces.kind in ("WordLevel", "WordPiece") and pieces.unknown is None:
-        raise UserError(
-            f"this {pieces.kind} tokenizer has no token for unknown words and cannot be rebuilt",
-            where=where,
-            why=f"its unk_token is {printable(repr(model['unk_token']), 40)}, which is not in its vocabulary",
-            do="words without tokens would be an error; add the token first",
-        )
     if model.get("dropout"):
         raise UserError(
             "this BPE tokenizer drops merges at random, so tokenization is not deterministic",
