@@ -18,7 +18,7 @@ from typing import Any
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command."""
+    """Exit codes of every command; one that a second signal ended exits with 128 plus that signal's number."""
 
     OK = 0
     INPUT = 2  # a flag, a recipe, a file or a model folder is wrong

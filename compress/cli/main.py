@@ -119,6 +119,10 @@ def main(args: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
+    if args is None:  # this process is the command's alone
+        from compress.storage.signals import watch
+
+        watch()
     state = State()
     announcer = Announcer(_announce)
     try:

@@ -19,7 +19,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.data.batches.randomness import order
 from compress.data.task import ScoredAnswers
-from compress.errors import ExitCode, Stopped, UserError
+from compress.errors import ExitCode, UserError
 from compress.experiments.criteria_table import (
     COIN,
     Entry,
@@ -35,7 +35,7 @@ from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
-from compress.run.folder import RUNS, resume_command
+from compress.run.folder import RUNS, resumable
 from compress.stages.prune_layers.spec import TARGETS
 from compress.stages.prune_layers.stage import PACKAGE, build
 from compress.stages.prune_layers.subject import Subject, figure
@@ -268,10 +268,8 @@ def compare_criteria(
     seeds_run = range(loaded.recipe.seed, loaded.recipe.seed + seeds)
     with StopFlag() as stop:
         one = CriterionComparison(loaded, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
-        try:
+        with resumable(one.base):
             entries, lines = _held(one, recover)
-        except Stopped as stopped:
-            raise Stopped(stopped.reason, resume_command(one.base)) from None
     columns, rows = table(entries, one.metric)
     console.table("", columns, rows)
     for line in lines:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from compress.console import Console
 from compress.contracts import FAKE, Override, RunOptions
-from compress.errors import Stopped, UserError
+from compress.errors import UserError
 from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description, title
 from compress.run import Run, RunReport, input_folder
-from compress.run.folder import RUNS, resume_command
+from compress.run.folder import RUNS, resumable
 from compress.run.publish import RESAMPLES
 from compress.tracking import open_requested_run
 from evaluation.quality.intervals import mean_interval
@@ -41,10 +41,8 @@ def run_seeds(
         one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
         # The last word, after --seed and --set, which say where to begin.
         seeded = loaded.and_then(Override("seed", seed, f"--seeds {count}"))
-        try:
+        with resumable(base):  # all seeds, not this seed's folder
             report = Run(seeded.recipe, one, console, verb, given).go()
-        except Stopped as stopped:  # the command that continues all seeds, not the one of this seed's folder
-            raise Stopped(stopped.reason, resume_command(base)) from None
         if report is None:  # a dry run tells its plan once
             return
         reports.append(report)

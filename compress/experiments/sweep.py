@@ -11,13 +11,13 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
-from compress.errors import Stopped, UserError
+from compress.errors import UserError
 from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
-from compress.run.folder import RUNS, resume_command
+from compress.run.folder import RUNS, resumable
 from compress.storage import atomic
 from compress.tracking import open_requested_run
 
@@ -86,10 +86,8 @@ def run_sweep(
             one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
             # The last word, after --set, which may have changed the grid.
             run = Run(loaded.and_then(*said).recipe, one, console, verb, given, parent=log.parent)
-            try:
+            with resumable(base):
                 report = run.go()
-            except Stopped as stopped:
-                raise Stopped(stopped.reason, resume_command(base)) from None
             if report is None or not report.measured:
                 raise UserError("this recipe measures nothing to compare", where="sweep")
             found.append(Point(values, _result(report.measured)))

@@ -33,7 +33,7 @@ from compress.fit.train.recovery import RecoveryTraining
 from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.run.folder import Request, claim, resume_command
+from compress.run.folder import Request, claim, resumable
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
@@ -85,7 +85,7 @@ class Fit:
         tracked = f"{resolve_store(options.tracking_uri).shown} {experiment(options)}"
         bench = set_up(case, folder.path)
         search = self.search(bench)
-        with run_lock(folder.path):
+        with resumable(folder.path), run_lock(folder.path):
             folder.begin(read)
             folder.record("running", read, tracked)
             try:
@@ -111,10 +111,8 @@ class Fit:
             candidates.make()
             if case.wanted.train != "none":
                 self._train(bench, search, journal)
-        except Exception as error:
+        except Exception:
             candidates.leave()
-            if isinstance(error, Stopped):
-                raise Stopped(error.reason, resume_command(path)) from None
             raise
         columns, rows = report.plans(case, bench.evaluator, search.tried)
         log.table(path / "plans.json", columns, rows)

@@ -5,20 +5,22 @@ runs/<recipe>/   compress-run.json  recipe.yaml  stages/<n>-<kind>/  student/ or
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from compress.contracts import RunOptions
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import Recipe
 from compress.storage import atomic, lock, safe, temporary
+from compress.storage.signals import continued_by
 from compress.tracking import resolve_store
 from compress.tracking.names import redact, redact_address
 from compress.tracking.store import VARIABLE
@@ -222,6 +224,20 @@ _UNBEGUN = (lock.LOCK, lock.RECORD)
 def command_line() -> str:
     """This process's command as a person types it, without secrets."""
     return redact(shlex.join([*ranks().launcher, *sys.argv[1:]]))
+
+
+@contextlib.contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """What stops inside is continued by the command for `folder`, which a Stopped from here names.
+
+    Around runs that have folders of their own, as seeds: the command continues them all, whatever theirs would be.
+    """
+    command = resume_command(folder)
+    with continued_by(command):
+        try:
+            yield
+        except Stopped as stopped:
+            raise Stopped(stopped.reason, command) from None
 
 
 def resume_command(folder: Path) -> str:

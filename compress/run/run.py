@@ -27,7 +27,7 @@ from compress.run.folder import (
     is_finished,
     is_unfinished,
     read_record,
-    resume_command,
+    resumable,
 )
 from compress.run.journal import Journal
 from compress.run.measured import StageMeasurer
@@ -112,11 +112,8 @@ class Run:
             return None
         request = Request(self.recipe, self.verb, self.inputs, self.selection.begin)
         folder = claim(request, self.options, self._has_interrupted_teacher)
-        with self.stop:
-            try:
-                return self._go(folder)
-            except Stopped as stopped:  # of this run or of its teacher's: this run's command continues both
-                raise Stopped(stopped.reason, resume_command(folder.path)) from None
+        with self.stop, resumable(folder.path):  # this run's command continues its teacher's too
+            return self._go(folder)
 
     def stages(self, folder: Path) -> Stages:
         """The stages, in the folder of a run."""

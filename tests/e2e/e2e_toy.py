@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,16 +167,18 @@ class Server(ChildServer):
         *args: str | Path,
         fault: str = "",
         signal_at: tuple[int, str] | None = None,
+        second: str = "",
         world: int = 1,
         rank: int = 0,
     ) -> Done:
         """`compress ARGS` in `folder`. fault: as COMPRESS_FAULT.  signal_at: (training step, signal's name).
+        second: a signal that is sent once it ends the process at once.
 
         world: processes, as torchrun would start them; rank: which of them fault and signal are for. What all say comes
         together.
         """
         asked = {"folder": str(folder), "args": list(map(str, args)), "fault": fault, "signal_at": signal_at}
-        asked |= {"world": world, "rank": rank}
+        asked |= {"second": second, "world": world, "rank": rank}
         codes = self.answer(asked)
         said = [(folder / name).read_text(encoding="utf-8") for name in (".out", ".err")]
         return Done(codes[0], *said, others=tuple(codes[1:]))
@@ -249,6 +252,8 @@ def _child(asked: dict[str, Any], disturbed: bool) -> int:
         os.environ["COMPRESS_FAULT"] = asked["fault"]
     if asked["signal_at"] and disturbed:
         _signal_at(*asked["signal_at"])
+    if asked["second"] and disturbed:
+        threading.Thread(target=_signal_again, args=(asked["second"],), daemon=True).start()
     sys.argv = ["compress", *asked["args"]]
     try:
         code = main(asked["args"])
@@ -270,6 +275,15 @@ def _signal_at(step: int, name: str) -> None:
         begin(self)
 
     _Run._step = counted  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _signal_again(name: str) -> None:
+    """Send this process the signal when it has had one, and the next ends it."""
+    from compress.storage import signals
+
+    while signals._watcher is None or not signals._watcher.armed.is_set():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.Signals[name])
 
 
 if __name__ == "__main__":

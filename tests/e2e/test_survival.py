@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -181,6 +182,45 @@ def test_stopped_by_a_signal(name: str, here: Path, server: Server, whole: str) 
     )
     assert json.loads((here / "runs/x/compress-run.json").read_text())["status"] == "stopped"
     assert lock.status(here / "runs/x").state == "none"
+    resume(server, here)
+    assert weights(here / "runs/x") == whole
+
+
+SAVING = [
+    ("checkpoint.after_files", 2),  # the files of the checkpoint at step 4 are there, but not yet under its name
+    ("checkpoint.after_save", 2),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), [("SIGINT", "SIGTERM"), ("SIGTERM", "SIGINT"), ("SIGHUP", "SIGHUP")])
+@pytest.mark.parametrize("point", SAVING, ids=lambda point: point[0])
+def test_a_second_signal_while_a_checkpoint_is_written(
+    point: tuple[str, int], first: str, second: str, here: Path, server: Server, whole: str
+) -> None:
+    """It ends at once, the last whole checkpoint stays, and the run goes on from it to the same bytes."""
+    name, nth = point
+    done = server.run(here, *RUN, fault=f"{name}:{nth}:sleep=600", signal_at=(4, first), second=second)
+    assert done.code == 128 + signal.Signals[second], done
+    assert f"fault: {name} hit {nth}" in done.err
+    words = " ".join(RUN)
+    kept = f"the last checkpoint is kept; continue with: compress {words} --resume"
+    assert done.line == f"ended at once by a second signal; {kept}"
+    steps = {path.name for path in (here / "runs/x/stages/0-distill/checkpoints").glob("step-*")}
+    assert steps, "the checkpoint before is kept"
+    assert lock.status(here / "runs/x").state == "dead"
+    resume(server, here)
+    assert weights(here / "runs/x") == whole
+    assert leftovers(here / "runs/x") == []
+
+
+def test_a_second_signal_while_a_server_does_not_answer(here: Path, server: Server, whole: str) -> None:
+    """The checkpoint is written; the run only waits until its last metrics are sent."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        words = (*RUN, "--tracking-uri", address)
+        done = server.run(here, *words, signal_at=(4, "SIGTERM"), second="SIGTERM")
+    assert done.code == 128 + signal.SIGTERM, done
+    assert [path.name for path in (here / "runs/x/stages/0-distill/checkpoints").glob("step-*4")]
     resume(server, here)
     assert weights(here / "runs/x") == whole
 

@@ -1,4 +1,4 @@
-"""The stop flag: one signal asks, a second one leaves; children and nohup are left in peace."""
+"""The stop flag: one signal asks, a second one ends the process; forked workers and nohup are left in peace."""
 
 from __future__ import annotations
 
@@ -113,40 +113,159 @@ def test_another_thread_may_use_it_without_handlers() -> None:
     assert seen == [None, "time is over"]
 
 
+AGAIN = "again to end at once\n"
+
+
+def wait_for_the_offer(process: subprocess.Popen[str]) -> None:
+    """Until the process says that a second signal will end it."""
+    assert process.stderr is not None
+    while not (line := process.stderr.readline()).endswith(AGAIN):
+        assert line, "it ended before"
+
+
+def end(process: subprocess.Popen[str], first: signal.Signals, second: signal.Signals) -> str:
+    """Send both; what the process says after the second. The limit is a guard: what it does would take longer."""
+    process.send_signal(first)
+    wait_for_the_offer(process)
+    process.send_signal(second)
+    assert process.wait(300) == 128 + second
+    assert process.stderr is not None
+    return process.stderr.read()
+
+
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_second_signal_leaves_at_once_with_75(number: signal.Signals) -> None:
+def test_the_second_signal_ends_it_with_its_own_code(number: signal.Signals) -> None:
     body = """
-        with StopFlag() as flag:
+        from compress.storage.signals import continued_by
+        with StopFlag(), continued_by("compress distill --resume"), continued_by("of a part of it"):
             print("ready", flush=True)
-            while flag.requested is None:
-                time.sleep(0.01)
-            print("asked", flush=True)
-            time.sleep(60)
+            while True:
+                time.sleep(100)
     """
     with start(body) as process:
-        process.send_signal(number)
+        said = end(process, signal.SIGINT, number)
+        kept = "the last checkpoint is kept; continue with: compress distill --resume"
+        assert said == f"\nended at once by a second signal; {kept}\n"
+
+
+LONG = {
+    "in one call of native code": ("import hashlib", "hashlib.pbkdf2_hmac('sha256', b'x', b'y', 1_000_000_000)"),
+    "in a product of torch": ("import torch", "torch.mm(*2 * [torch.ones(4000, 4000, dtype=torch.int64)])"),
+    "in a call of a server that does not answer": (
+        "import socket; server = socket.create_server(('127.0.0.1', 0))",
+        "socket.create_connection(server.getsockname()).recv(1)",
+    ),
+    "while it waits for a lock": ("import threading; lock = threading.Lock(); lock.acquire()", "lock.acquire()"),
+    "while nobody reads what it prints": ("pass", "while True: os.write(1, bytes(1 << 20))"),
+}
+
+
+@pytest.mark.parametrize("long", LONG)
+def test_it_ends_whatever_it_does(long: str) -> None:
+    before, call = LONG[long]
+    body = f"""
+        {before}
+        with StopFlag() as flag:
+            print("ready", flush=True)
+            {call}
+            os._exit(99)
+    """
+    with start(body) as process:
+        end(process, signal.SIGTERM, signal.SIGTERM)
+
+
+def test_it_ends_where_nobody_reads_its_last_words() -> None:
+    body = """
+        with StopFlag() as flag:
+            os.set_blocking(2, False)
+            try:
+                while True:
+                    os.write(2, bytes(1 << 16))
+            except BlockingIOError:
+                os.set_blocking(2, True)
+            print("ready", flush=True)
+            signals._watcher.armed.wait()
+            print("armed", flush=True)
+            time.sleep(300)
+    """
+    with start("from compress.storage import signals\n" + textwrap.dedent(body)) as process:
+        process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
-        assert process.stdout.readline() == "asked\n"
-        time.sleep(0.4)
-        process.send_signal(number)
-        assert process.wait(50) == 75, "it sleeps for a minute otherwise"
-        assert process.stderr is not None
-        assert process.stderr.read() == "\nstopped immediately; the last checkpoint is kept\n"
+        assert process.stdout.readline() == "armed\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(300) == 128 + signal.SIGTERM
 
 
-def test_it_leaves_even_out_of_a_long_computation() -> None:
+def test_signals_that_go_on_and_on_are_not_one_request_for_ever() -> None:
+    """A key that is held down."""
     body = """
-        import hashlib
-        data = bytes(1 << 20)
+        import threading
+        def hold():
+            while True:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.05)
         with StopFlag() as flag:
             print("ready", flush=True)
-            hashlib.pbkdf2_hmac("sha256", b"x", b"y", 1_000_000_000)
+            threading.Thread(target=hold, daemon=True).start()
+            while True:
+                time.sleep(100)
+    """
+    with start(body) as process:
+        assert process.wait(300) == 128 + signal.SIGINT
+
+
+def test_it_ends_its_children_and_theirs() -> None:
+    body = """
+        import subprocess
+        child = "import subprocess, sys; p = subprocess.Popen(['sleep', '300']); print(p.pid, flush=True); p.wait()"
+        quiet = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True)
+        with StopFlag() as flag:
+            below = subprocess.Popen([sys.executable, "-c", child], **quiet)
+            print("ready", flush=True)
+            print(below.pid, below.stdout.readline(), flush=True)
+            time.sleep(300)
+    """
+    with start(body) as process:
+        assert process.stdout is not None
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        end(process, signal.SIGTERM, signal.SIGTERM)
+        until = time.monotonic() + 300
+        while any(map(runs, pids)):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process, and it is not merely waiting for somebody to ask how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_program_that_watches_ends_at_the_second_signal_before_and_after_a_flag() -> None:
+    """As the command line does: while a command without a flag is cleaning up, and while a stopped run ends."""
+    body = """
+        from compress.storage import signals
+        signals.watch()
+        with StopFlag() as flag:
+            pass
+        try:
+            print("ready", flush=True)
+            time.sleep(300)
+        except KeyboardInterrupt:
+            signals._watcher.armed.wait()
+            print("armed", flush=True)
+            time.sleep(300)
     """
     with start(body) as process:
         process.send_signal(signal.SIGINT)
-        time.sleep(0.4)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "armed\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 75
+        assert process.wait(300) == 128 + signal.SIGINT
+        assert process.stderr is not None
+        assert process.stderr.read() == "\nended at once by a second signal\n"
 
 
 def test_what_the_caller_ignores_stays_ignored() -> None:
