@@ -15,6 +15,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from compress.cpus import prepare_threads, read_cpus
+
 if TYPE_CHECKING:
     from compress.api.model import Model, load
     from compress.api.model_commands import Analysis, WrittenModel, analyze, calibrate, extend, promote, verify
@@ -99,6 +101,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # rows of all lengths fill 400 MB with it. So few are made again as fast as the others are found.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
+# Before the libraries below us are loaded, which read it once.
+prepare_threads(os.environ, read_cpus())
 
 
 def __getattr__(name: str) -> Any:

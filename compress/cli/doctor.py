@@ -18,6 +18,7 @@ import click
 
 from compress import __version__
 from compress.cli.options import Command, shared
+from compress.cpus import read_cpus
 from compress.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def _system() -> Iterator[Finding]:
 def _compute() -> Iterator[Finding]:
     from evaluation.cost.cpu import cpu_flags, cpu_name
 
-    yield Finding("cpu", f"{cpu_name()}, {_cores()} of {os.cpu_count()} cores usable")
+    yield Finding("cpu", cpu_name())
+    yield Finding("CPUs", str(read_cpus()))
     yield _instructions(cpu_flags())
     memory = _memory_gb()
     if memory:
@@ -136,10 +138,6 @@ def _gpus() -> Iterator[Finding]:
         found = f"{card.name}, {card.total_memory / 1e9:.0f} GB, compute {card.major}.{card.minor}, {bf16}"
         found += ", skips 2:4 zeros" if skips_zeros(f"cuda:{index}") else ""
         yield Finding(f"gpu {index}", found)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory_gb() -> tuple[float, float] | None:
