@@ -73,7 +73,7 @@ def test_layer_maps_fit_the_teacher(name: str) -> None:
 
 def test_distilbert_is_as_published() -> None:
     """Weights, temperature and optimizer of the reference code's command (Sanh et al. 2019)."""
-    corpus, task = load_recipe("distilbert").stages
+    corpus = load_recipe("replay-distilbert").stages[0]
     rows = {row.kind: row for row in corpus.objectives}
     assert {kind: row.weight for kind, row in rows.items()} == {"soft_targets": 5, "masked_lm": 2, "cosine_hidden": 1}
     assert (rows["soft_targets"].temperature, rows["soft_targets"].on, rows["soft_targets"].positions) == (
@@ -94,7 +94,15 @@ def test_distilbert_is_as_published() -> None:
     )
     assert corpus.student.layers == (1, 3, 5)  # every other one; like the published 0 2 4 7 9 11 it keeps the last
     assert corpus.student.init == "teacher"
-    assert (task.level, task.student, task.control, task.use_unlabelled) == ("task_specific", None, True, True)
+
+
+def test_distilbert_trains_student_and_control_from_the_same_layers_of_the_teacher() -> None:
+    recipe = load_recipe("distilbert")
+    (task,) = recipe.stages
+    assert (task.level, task.control, task.use_unlabelled) == ("task_specific", True, True)
+    assert (task.student.layers, task.student.init, task.student.head) == ((1, 3, 5), "teacher", "teacher")
+    assert recipe.data is not None
+    assert recipe.data.labelled_rows == 1000
 
 
 def test_the_wheel_ships_the_recipes() -> None:

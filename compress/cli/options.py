@@ -31,6 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 DATA_ANSWERS = (
     "task", "text_column", "text_pair_column", "label_column",
     "train_split", "validation_split", "test_split", "unlabelled_split", "labels",
+    "labelled_rows",
 )  # fmt: skip
 """Keys of `data:` that describe one source and say nothing about another."""
 

@@ -50,6 +50,8 @@ from compress.contracts.recipe import (
 from compress.contracts.results import (
     BASELINE,
     BASELINES,
+    CONTROL,
+    CONTROL_FROM_TEACHER,
     FAKE,
     Measurement,
     Progress,
@@ -65,6 +67,8 @@ __all__ = [
     "ChainOptions",
     "EncoderOutput",
     "BASELINE",
+    "CONTROL",
+    "CONTROL_FROM_TEACHER",
     "BASELINES",
     "FAKE",
     "FactorMethod",

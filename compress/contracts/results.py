@@ -26,6 +26,10 @@ class StageResult:
     """The folder of the earlier run that it was taken from, where it was."""
 
 
+CONTROL = "control"
+"""The role of a control: the student's start, trained on hard labels alone."""
+CONTROL_FROM_TEACHER = f"{CONTROL}-from-teacher"
+"""The role of the control that starts from layers of the fine-tuned teacher, where the student starts elsewhere."""
 BASELINE = "baseline/"
 """Begins the name of a figure of the main metric that needs no encoder: one of BASELINES."""
 BASELINES = {

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compress.console import Console
-from compress.contracts import FAKE, Override, RunOptions
+from compress.contracts import CONTROL, FAKE, Override, RunOptions
 from compress.errors import UserError
-from compress.measure.models import MeasuredModel
+from compress.measure.models import MeasuredModel, kind_of
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description, title
 from compress.run import Run, RunReport, input_folder
@@ -69,9 +69,12 @@ class Summary:
         self.metric = measured[0][0].metric or ""
         self.scores = {role: [self._score(m) for m in models] for role, models in by_role.items()}
         self.simulated = {role for role, models in by_role.items() if any(m.is_simulated for m in models)}
+        controls = [role for role in by_role if kind_of(role) == CONTROL]
+        best = max(controls, key=lambda role: statistics.mean(self.scores[role]), default=CONTROL)
+        self.control = "control" if len(controls) < 2 else f"best control ({best.replace('-', ' ')})"
         self.gains = [
             s.scored.difference(c.scored, self.metric, resamples=RESAMPLES)
-            for s, c in zip(by_role.get("student", ()), by_role.get("control", ()), strict=False)
+            for s, c in zip(by_role.get("student", ()), by_role.get(best, ()), strict=False)
             if s.scored is not None and c.scored is not None
         ]
         self.gain = mean_interval([g.value for g in self.gains]) if len(self.gains) > 1 else None
@@ -113,7 +116,7 @@ class Summary:
                 f"{100 * g.value:+.2f} points, 95 % interval {100 * g.low:+.2f} to {100 * g.high:+.2f}, {n} seeds"
             )
             word = "no measurable gain" if g.low <= 0 <= g.high else ("gain" if g.value > 0 else "loss")
-            lines.append(f"the student against its control: {word} from the teacher ({interval})")
+            lines.append(f"the student against its {self.control}: {word} from the teacher ({interval})")
         return lines
 
 

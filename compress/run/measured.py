@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import RunOptions, StageResult
+from compress.contracts import CONTROL, RunOptions, StageResult
 from compress.measure.baseline import Baseline, describe_weak, measure_baseline, with_baseline
 from compress.measure.models import (
     MEMBER,
@@ -67,13 +67,15 @@ class StageMeasurer:
         """The folder of the run."""
         return self.stages.folder
 
-    def measure(self, log: TrackedRun, teachers: Teachers, made: ChainState, control: StageResult | None) -> RunReport:
+    def measure(
+        self, log: TrackedRun, teachers: Teachers, made: ChainState, controls: Mapping[str, StageResult]
+    ) -> RunReport:
         """Measure the models side by side and report them; with `result: best` the best one becomes the run's."""
         recipe, table = self.selection.recipe, self.sources.table
         evaluation, last = recipe.evaluation, self.selection.indices[-1]
         assert made.model is not None
         assert recipe.data is not None
-        subjects = self._subjects(teachers, made, control)
+        subjects = self._subjects(teachers, made, controls)
         dataset, rows = f"{table.display_name}/{evaluation.split}", table.split(evaluation.split)
         deploy(
             [s.folder for s in subjects if kind_of(s.role) != "teacher" or len(subjects) == 1],
@@ -98,7 +100,7 @@ class StageMeasurer:
         )
         rule = self._measure_baseline(evaluation.split, measured)
         measured = with_baseline(measured, rule)
-        candidates = self._candidates(made, control)
+        candidates = self._candidates(made, controls)
         steps = self._steps(measured)
         found = waterfall.rows(steps) if len(steps) > 1 else []
         with contextlib.ExitStack() as scope:
@@ -186,8 +188,8 @@ class StageMeasurer:
             log.metrics(waterfall.figures(found))
         return lines
 
-    def _subjects(self, teachers: Teachers, made: ChainState, control: StageResult | None) -> list[Subject]:
-        """What is measured: who taught, what stages made on the way, the result, and its control."""
+    def _subjects(self, teachers: Teachers, made: ChainState, controls: Mapping[str, StageResult]) -> list[Subject]:
+        """What is measured: who taught, what stages made on the way, the result, and its controls."""
         assert made.model is not None
         name, trained, is_chain = self.folder.name, self._trained, self.selection.is_chain
         subjects, milestones = self._references(teachers), self._milestones()
@@ -201,9 +203,8 @@ class StageMeasurer:
         for told, index in milestones.items():
             role, runtime = stage_role(index), self._runtime(index)
             subjects.insert(-1, Subject(told, self.stages.target(index), role, runtime=runtime))
-        if control is not None:
-            twin = Subject(f"{trained} alone" if trained else "control", control.folder, "control")
-            subjects.insert(len(subjects) - 1 if trained else len(subjects), twin)
+        place = len(subjects) - 1 if trained else len(subjects)
+        subjects[place:place] = [Subject(self._name_control(role), c.folder, role) for role, c in controls.items()]
         return subjects
 
     def _references(self, teachers: Teachers) -> list[Subject]:
@@ -236,7 +237,7 @@ class StageMeasurer:
         named = [self.selection.stage(i).trained for i in self.selection.indices[:-1]]
         return next((name for name in reversed(named) if name is not None), None)
 
-    def _candidates(self, made: ChainState, control: StageResult | None) -> list[Candidate]:
+    def _candidates(self, made: ChainState, controls: Mapping[str, StageResult]) -> list[Candidate]:
         """What the run's result is chosen from, what was there first before what was trained; none where nothing is."""
         if not self.selection.selects_best or made.last is None:
             return []
@@ -248,16 +249,19 @@ class StageMeasurer:
             found.append(
                 Candidate(first[0], stage_role(first[1]), self.stages.target(first[1]), made.last.start[metric])
             )
-        if control is not None:
-            name = f"{trained} alone" if trained else "control"
-            found.append(Candidate(name, "control", control.folder, control.best[metric]))
+        for role, control in controls.items():
+            found.append(Candidate(self._name_control(role), role, control.folder, control.best[metric]))
         name = f"{trained} + distillation" if trained else "student"
         return [*found, Candidate(name, "student", made.last.folder, made.last.best[metric])]
 
+    def _name_control(self, role: str) -> str:
+        """What a control is called: after recovery training without a teacher, by the stage that it follows."""
+        return f"{self._trained} alone" if self._trained and role == CONTROL else role.replace("-", " ")
+
     def _tracked(self, role: str) -> Path:
-        """Whose journal a model that is not the run's own result writes to: the control goes on in its stage's."""
-        if role == "control":
-            return self.stages.work(self.selection.indices[-1], "-control")
+        """Whose journal a model that is not the run's own result writes to: a control goes on in its stage's."""
+        if kind_of(role) == CONTROL:
+            return self.stages.work(self.selection.indices[-1], f"-{role}")
         if role == "student":  # measured beside what the run leaves; its training is in the run's own journal
             return self.folder / "distilled"
         if role.startswith(STAGE):

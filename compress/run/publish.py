@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from compress.console import Console
+from compress.contracts import CONTROL
 from compress.data.tables.table import Table
 from compress.data.tasks import task_of
 from compress.measure import calibration
@@ -71,7 +72,7 @@ def log_measured(
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == result), measured[0])
     lines = conditions(main.measurement, found) + churn_sentence(main.churn, reference) + slices_sentence(main.slices)
-    lines += gain(measured, table) + _storage(main) + [*more]
+    lines += gain(measured) + _storage(main) + [*more]
     if teacher is not None and teacher.subject.ensemble is not None:
         lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
     console.table("", columns, rows)
@@ -93,17 +94,22 @@ def log_measured(
     return lines
 
 
-def gain(measured: Sequence[MeasuredModel], table: Table) -> list[str]:
-    """The sentence that answers whether the teacher helped; empty when no control was trained."""
-    by_role = {m.subject.role: m for m in measured}
-    student, control = by_role.get("student"), by_role.get("control")
-    if student is None or control is None or student.scored is None or control.scored is None:
+def gain(measured: Sequence[MeasuredModel]) -> list[str]:
+    """The sentence that answers whether the teacher helped, against the best control; empty when none was trained."""
+    student = next((m for m in measured if m.subject.role == "student"), None)
+    metric = None if student is None else student.metric
+    if student is None or student.scored is None or metric is None or metric not in student.scored.metrics:
         return []
-    metric = student.metric
-    if metric is None or metric not in student.scored.metrics or metric not in control.scored.metrics:
+    controls = [m for m in measured if kind_of(m.subject.role) == CONTROL and m.scored and metric in m.scored.metrics]
+    if not controls:
         return []
-    d = student.scored.difference(control.scored, metric, resamples=RESAMPLES)
-    return [gain_sentence("the student", "its control on hard labels", metric, (d.value, d.low, d.high))]
+    best = max(controls, key=lambda m: m.scored.value(metric) if m.scored else 0.0)
+    assert best.scored is not None
+    d = student.scored.difference(best.scored, metric, resamples=RESAMPLES)
+    name = "its control on hard labels"
+    if len(controls) > 1:
+        name = f"its best control on hard labels ({best.subject.name})"
+    return [gain_sentence("the student", name, metric, (d.value, d.low, d.high))]
 
 
 def _storage(main: MeasuredModel) -> list[str]:

@@ -158,10 +158,10 @@ class Run:
             self._log_request(log, path)
             made = stages.run(log, teachers)
             self._keep_recipe(log, path)
-            control = stages.control(log, teachers, made)
+            controls = stages.train_controls(log, teachers, made)
             self.contexts.stop_if_requested("measuring")
             if selection.last.answers_task() and self.measures:
-                report = self.make_measurer(stages).measure(log, teachers, made, control)
+                report = self.make_measurer(stages).measure(log, teachers, made, controls)
             else:
                 report = RunReport(path, made.model or made.tokenizer or path)
             found = [row for index in selection.indices for row in read_findings(stages.work(index))]

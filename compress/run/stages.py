@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from compress.console import Console
-from compress.contracts import StageResult, StageSpec, TrainingPlan
+from compress.contracts import CONTROL, StageResult, StageSpec, TrainingPlan
 from compress.data.text.tokenizer_files import complete
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
@@ -81,20 +81,22 @@ class Stages:
             made = made.add_stage(index, context.folder.name, spec, result)
         return made
 
-    def control(self, log: TrackedRun, teachers: Teachers, made: ChainState) -> StageResult | None:
-        """Train the control of the last stage, on hard labels alone, if the recipe asks for it."""
-        if not self.selection.whole:
-            return None
+    def train_controls(self, log: TrackedRun, teachers: Teachers, made: ChainState) -> dict[str, StageResult]:
+        """Train the controls of the last stage, on hard labels alone, if the recipe asks for them. By their roles."""
+        if not self.selection.whole or made.last is None:
+            return {}
         index, spec = self.selection.indices[-1], self.selection.last
         before = dataclasses.replace(made, model=made.before)
         taught = self._teachers_of(index, made, teachers)
-        context = self.contexts.of(spec, self.work(index, "-control"), before, taught)
+        context = self.contexts.of(spec, self.work(index, f"-{CONTROL}"), before, taught)
         stage: Any = self.contexts.stage(spec, context)
-        control = stage.control(made.last.steps) if made.last is not None and hasattr(stage, "control") else None
-        if control is None:
-            return None
-        with self.journal.child(log, context.folder, method=spec.kind, role="control") as child:
-            return self._stage(index, control, context, self.folder / "control", child)
+        controls = stage.controls(made.last.steps) if hasattr(stage, "controls") else {}
+        found = {}
+        for role, control in controls.items():
+            context = self.contexts.of(spec, self.work(index, f"-{role}"), before, taught)
+            with self.journal.child(log, context.folder, method=spec.kind, role=CONTROL) as child:
+                found[role] = self._stage(index, control, context, self.folder / role, child)
+        return found
 
     # --- where they are ---------------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ NOISE = ("--set", "stages.0.noise={rate: 0.3}")
 QUIETLY = ("--set", "stages.0.checks=off")  # their probes read too, and are not what is looked at
 
 CORPUS = f"""
-extends: distilbert
+extends: replay-distilbert
+method: distill
 description: the corpus step on a toy
 data: {{max_length: 24}}
 corpus: {{source: corpus.txt, max_length: 24}}

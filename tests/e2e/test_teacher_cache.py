@@ -21,7 +21,8 @@ pytestmark = pytest.mark.thorough
 CACHED = (*DISTILL, "--teacher-cache", "answers")
 LAYERS = ("--set", "stages.0.objectives=[{kind: soft_targets}, {kind: hidden_mse}, {kind: minilm}]")
 CORPUS = """
-extends: distilbert
+extends: replay-distilbert
+method: distill
 teacher: smoke-teacher
 corpus: {source: corpus.txt, max_length: 24}
 stages:

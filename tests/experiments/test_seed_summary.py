@@ -64,6 +64,16 @@ def test_the_gain_over_the_control_is_named_only_where_its_interval_excludes_0(
     assert summary.table()[1][-1][:3] == ("gain from the teacher", *(f"{100 * gain:+.2f}" for gain in gains))
 
 
+def test_the_gain_is_over_the_best_control_on_average() -> None:
+    seeds = [
+        [*run(180, 150), measured_model("control-from-teacher", 176)],
+        [*run(182, 178), measured_model("control-from-teacher", 177)],
+    ]
+    summary = Summary([0, 1], seeds)
+    assert [g.value for g in summary.gains] == pytest.approx([4 / 200, 5 / 200])
+    assert "the student against its best control (control from teacher)" in summary.lines()[-1]
+
+
 def test_a_model_without_a_figure_ends_it_in_one_line() -> None:
     with pytest.raises(UserError, match="student has no accuracy on these rows"):
         Summary([0], [[measured_model("student", None)]])

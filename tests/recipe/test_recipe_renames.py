@@ -16,7 +16,6 @@ from compress.recipe.library import names
 
 BEFORE = {
     "albert": "dc68bef9ff65cf14a94ec3e37e571d80391db572ab6f9b188c9b2a48277c13fb",
-    "distilbert": "93f9c365001e8124982c939ac5eb0e01426f8b4e4116c028d34ee2a641d89eae",
     "factorize": "8410886711a4958ce5cb0c534ae0cb868bc98652e100daf3081683fd9d464abe",
     "multi-teacher": "30e8e363fcf828b5f553ed39f2a3dfffc526e59fbdd5cf6bbd80e6fc9a6e3bbd",
     "prune-layers": "e53013ea352391d90f1323d75d895298f0138d67614af348f13698ee1f947872",
@@ -42,7 +41,6 @@ FIXED = {
 """What the last stage of these recipes said at that time, before its length became automatic."""
 
 STAGES = {
-    ("distilbert", 1): "408d1840b031c499641e8daddb9c409a4f58ea15013d5a488c9efebb9896ad0a",
     ("albert-small", 0): "2512adc0c2e8a86abea41d9c4105c49c13678dead0e5ba7d15cd8998605b79aa",
 }
 """sha256 of stages in the checkpoints of runs of that time."""

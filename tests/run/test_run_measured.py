@@ -14,6 +14,7 @@ from compress.modelfolder.ensemble import Ensemble, Member
 from compress.recipe import load_recipe
 from compress.run import measured
 from compress.run.measured import START, StageMeasurer
+from compress.run.publish import gain
 from compress.run.results import ChainState
 from compress.run.run import Run
 from compress.run.selection import Selection
@@ -47,8 +48,10 @@ def measurer(*stages: dict[str, Any], chain: ChainOptions | None = None, **more:
     return StageMeasurer(selection, sources, one, unused, RunOptions(), unused)
 
 
-def roles(one: StageMeasurer, teachers: Teachers = TAUGHT, control: StageResult | None = None) -> list[tuple[str, str]]:
-    return [(s.name, s.role) for s in one._subjects(teachers, MADE, control)]
+def roles(
+    one: StageMeasurer, teachers: Teachers = TAUGHT, controls: dict[str, StageResult] | None = None
+) -> list[tuple[str, str]]:
+    return [(s.name, s.role) for s in one._subjects(teachers, MADE, controls or {})]
 
 
 # --- who is measured ------------------------------------------------------------------------------------------------
@@ -63,12 +66,21 @@ def test_a_run_without_a_teacher_measures_its_model_alone() -> None:
 
 
 def test_a_control_is_measured_beside_the_student() -> None:
-    control = StageResult(Path("c"), 2, 1.0)
-    assert roles(measurer(DISTILL), control=control)[1:] == [("x", "student"), ("control", "control")]
-    names = roles(measurer(QUANTIZE, DISTILL), control=control)
+    controls = {"control": StageResult(Path("c"), 2, 1.0)}
+    assert roles(measurer(DISTILL), controls=controls)[1:] == [("x", "student"), ("control", "control")]
+    names = roles(measurer(QUANTIZE, DISTILL), controls=controls)
     assert names == [
         ("teacher", "teacher"), ("PTQ", "stage-0"), ("QAT alone", "control"), ("QAT + distillation", "student"),
     ]  # fmt: skip
+
+
+def test_both_controls_are_measured_where_there_are_two() -> None:
+    controls = {role: StageResult(Path(role), 2, 1.0) for role in ("control", "control-from-teacher")}
+    one = measurer(DISTILL)
+    assert roles(one, controls=controls)[2:] == [
+        ("control", "control"), ("control from teacher", "control-from-teacher"),
+    ]  # fmt: skip
+    assert one._tracked("control-from-teacher") == Path("runs/x/stages/0-distill-control-from-teacher")
 
 
 def test_what_stages_make_on_the_way_is_measured_by_its_milestone() -> None:
@@ -97,9 +109,22 @@ def test_a_chain_that_begins_with_training_is_compared_with_its_first_model() ->
 
 def test_an_exported_model_is_timed_in_its_file(tmp_path: Path) -> None:
     one = measurer(CUT, EXPORT, chain=ChainOptions(), model="start")
-    assert [s.runtime for s in one._subjects(TAUGHT, MADE, None)] == [None, None, None, "onnxruntime"]
+    assert [s.runtime for s in one._subjects(TAUGHT, MADE, {})] == [None, None, None, "onnxruntime"]
     one.options = RunOptions(device="cuda")
-    assert {s.runtime for s in one._subjects(TAUGHT, MADE, None)} == {None}
+    assert {s.runtime for s in one._subjects(TAUGHT, MADE, {})} == {None}
+
+
+# --- the gain ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_gain_is_over_the_best_control() -> None:
+    found = [measured_model("teacher", 190), measured_model("student", 185), measured_model("control", 150)]
+    (line,) = gain(found)
+    assert line.startswith("the student against its control on hard labels: ")
+    (line,) = gain([*found, measured_model("control-from-teacher", 184)])
+    assert line.startswith("the student against its best control on hard labels (control-from-teacher): ")
+    assert "+0.50 points" in line
+    assert gain(found[:2]) == []
 
 
 # --- where figures go -----------------------------------------------------------------------------------------------
@@ -143,13 +168,13 @@ def test_the_result_is_selected_from_what_was_there_before_training(monkeypatch:
     one = measurer(QUANTIZE, {**DISTILL, "select": "best"})
     last = StageResult(Path("d"), 2, 1.0, best={"accuracy": 0.9}, start={"accuracy": 0.88})
     made = ChainState(Path("d"), before=one.stages.target(0), last=last)
-    control = StageResult(Path("c"), 2, 1.0, best={"accuracy": 0.89})
-    found = one._candidates(made, control)
+    controls = {"control": StageResult(Path("c"), 2, 1.0, best={"accuracy": 0.89})}
+    found = one._candidates(made, controls)
     assert [(c.name, c.role, c.value) for c in found] == [
         ("PTQ", "stage-0", 0.88), ("QAT alone", "control", 0.89), ("QAT + distillation", "student", 0.9),
     ]  # fmt: skip
-    assert [c.name for c in one._candidates(ChainState(Path("d"), last=last), None)] == ["QAT + distillation"]
-    assert measurer(QUANTIZE, DISTILL)._candidates(made, control) == [], "the last one is the result"
+    assert [c.name for c in one._candidates(ChainState(Path("d"), last=last), {})] == ["QAT + distillation"]
+    assert measurer(QUANTIZE, DISTILL)._candidates(made, controls) == [], "the last one is the result"
 
 
 # --- what a run says of stages that it did not run ------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from compress.contracts import Frozen, ListOf, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
 from compress.contracts.traits import Form, Rejection, Start, rejects_quantized
@@ -65,6 +65,10 @@ class Spec(StageSpec):
     control: bool | None = None
     """Also train a control: the same student on hard labels alone for the same number of steps, to measure the gain
     from the teacher. Default: true with level: task_specific in the recipe's last stage, else false."""
+    control_start: Literal["student", "teacher", "both"] = "both"
+    """Where the control starts, if the student starts elsewhere than from layers of the fine-tuned teacher (from the
+    general stage before, or another checkpoint) but has their shape. student: where the student starts.  teacher: from
+    the teacher's layers.  both: train two controls, and compare the student with the better one."""
     select: Literal["student", "best"] = "student"
     """Which model the run returns, on the recipe's last stage. student: the distilled student.  best: the best on
     validation of the model before training, the student and the control."""
@@ -96,6 +100,11 @@ class Spec(StageSpec):
     """Checks for likely training problems. stop: report findings, and stop the run at one that makes training useless
     (labels of teacher and data in different orders).  warn: report only.  off: no checks."""
     training: TrainingPlan
+
+    @model_serializer(mode="wrap")
+    def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """`control_start` is newer than many a recipe: hashes of those with its default stay as they were."""
+        return {k: v for k, v in handler(self).items() if k != "control_start" or v != "both"}
 
     def makes_forms(self) -> tuple[Form, ...]:
         return () if self.quantize is None else ("quantized",)

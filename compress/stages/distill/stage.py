@@ -27,6 +27,7 @@ from compress.stages.distill import initialization, layers
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
 from compress.stages.distill.augmentation import augment_rows, model_folder, no_masked_lm
 from compress.stages.distill.cache.source import TeacherSetup, TeachingJob, set_up_teacher
+from compress.stages.distill.controls import list_controls
 from compress.stages.distill.diagnosis import diagnose_corpus, diagnose_task
 from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
@@ -128,24 +129,9 @@ class Stage:
         objective reads outputs that a model does not have."""
         return self._corpus() if self.spec.level == "general" else self._task()
 
-    def control(self, steps: int) -> Spec | None:
-        """The twin that shows what the teacher brought: same start, hard labels alone, `steps` steps.
-
-        None when the recipe asks for no control.
-        """
-        if self.spec.control is False or self.spec.level == "general":
-            return None
-        hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
-        plan = self.spec.training
-        if plan.is_automatic:  # in the same schedule as the student
-            plan = plan.model_copy(update={"min_steps": steps, "max_steps": steps})
-        else:
-            plan = plan.model_copy(update={"steps": steps, "epochs": None})
-        changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan, "cache": None}
-        changes["checks"] = "off"  # the student was told of already
-        if self.spec.augmentation is not None and not self.spec.augmentation.keep_labels:
-            changes["augmentation"] = None  # its rows have no labels
-        return self.spec.model_copy(update=changes)
+    def controls(self, steps: int) -> dict[str, Spec]:
+        """Role → the stage that trains this control for `steps` steps: see `list_controls`."""
+        return list_controls(self.spec, self.context, steps)
 
     # --- on a corpus ------------------------------------------------------------------------------------------
 
