@@ -46,7 +46,7 @@ class EncoderSpec(Frozen):
     """Add the pooler: the dense layer over [CLS] that BERT's task and pair heads read."""
     initializer_range: float | None = Field(default=None, gt=0, le=1)
     """Standard deviation of the initial weights, as in transformers' configs. Default: BERT's 0.02, for hidden sizes of
-    about 768. A narrow encoder leaves chance in fewer steps with more: 1 / sqrt(hidden) keeps the scale of its input."""
+    about 768; a narrower encoder learns sooner with more: 1 / sqrt(hidden) keeps the scale of the inputs."""
 
     @field_validator("heads")
     @classmethod
