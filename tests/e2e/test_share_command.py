@@ -50,7 +50,7 @@ def test_before_after_conversion_and_after_healing(quick: Path, compress: Cli) -
     texts = compress("predict", "runs/s/student", "she said the film was good")
     assert texts.code == 0, texts.err
     errors = json.loads(Path("runs/s/stages/0-share/embedding-error.json").read_text(encoding="utf-8"))
-    assert errors["columns"][0] == "pieces used in the training text"
+    assert errors["columns"][0] == "uses in the training text"
 
 
 def test_without_healing_in_words(quick: Path, compress: Cli) -> None:

@@ -198,7 +198,7 @@ class Stage:
     def _tell(self, factors: Factorization | None, log: TrackedRun) -> None:
         if factors is None:
             return
-        columns = ("pieces used in the training text", "pieces", "of its tokens", "relative squared error")
+        columns = ("uses in the training text", "vocabulary tokens", "of its tokens", "relative squared error")
         rows = [(b.name, f"{b.rows:,}", f"{100 * b.share:.1f} %", f"{100 * b.error:.2f} %") for b in factors.bands]
         self.context.show("error of the factorized embeddings", columns, rows)
         log.metrics({"share/embedding_error": factors.error, "share/embedding_size": float(factors.size)})

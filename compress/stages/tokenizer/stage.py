@@ -29,7 +29,7 @@ class Stage:
     def plan(self) -> list[str]:
         s = self.spec
         case = "lower case" if s.lowercase else "cased"
-        return [f"train a {s.model} tokenizer of {s.vocabulary_size:,} pieces, {case}"]
+        return [f"train a {s.model} tokenizer of {s.vocabulary_size:,} tokens, {case}"]
 
     def prepare(self) -> PreparedStage:
         """Train the tokenizer here: there is no model, and nothing is left for the training loop.
@@ -48,7 +48,7 @@ class Stage:
             )
         unknown = _unknown(tokenizer, list(islice(corpus.texts("validation"), SAMPLE)))
         known = f"; {100 * unknown:.2f} % of the held-out text is [UNK] to it" if unknown else ""
-        self.context.say(f"tokenizer: {tokenizer.vocabulary_size:,} pieces from {corpus.name}{known}")
+        self.context.say(f"tokenizer: {tokenizer.vocabulary_size:,} tokens from {corpus.name}{known}")
         return PreparedStage(finish=lambda: StageOutput(model=None, files=tokenizer.files()))
 
     def _read(self, corpus: Corpus, progress: Progress) -> Iterator[str]:
