@@ -55,6 +55,13 @@ def data_name(data: Data, split: str = "train") -> str:
     return str(_kept(digest, fill))
 
 
+def text_name(text: Data | Sequence[str]) -> str:
+    """What `--unlabelled` calls text without labels: as `data_name`; a list may also hold plain texts."""
+    if isinstance(text, Sequence) and not isinstance(text, str) and text and all(isinstance(t, str) for t in text):
+        return data_name([{"text": one} for one in text], "unlabelled")
+    return data_name(text, "unlabelled")  # type: ignore[arg-type]
+
+
 def _kept(digest: Any, fill: Callable[[Path], None]) -> Path:
     from compress.storage.cache import keep_folder, private_folder
 

@@ -24,7 +24,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from compress.api.command import call_for
-from compress.api.data_input import Data, data_name
+from compress.api.data_input import Data, data_name, text_name
 from compress.api.model import Model
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
@@ -69,6 +69,7 @@ def distill(
     teacher: ModelLike | Sequence[ModelLike],
     data: Data,
     *,
+    unlabelled: Data | Sequence[str] | None = None,
     student: Layers | Settings | ModelLike | None = None,
     objectives: Sequence[str | Settings] | None = None,
     output: Folder | None = None,
@@ -84,9 +85,10 @@ def distill(
     teacher: one model, or a list of models that teach together.  student: how many layers of the teacher, evenly
     spaced; which layers, as a list; a rule such as "uniform:3"; a dictionary of the recipe's `student:`, such as
     `{"layers": [0, 2], "hidden": 192}`; or a model.  objectives: kinds such as "soft_targets", or rows of the recipe's
-    `objectives:`.  control: also train the same student on hard labels alone.
+    `objectives:`.  unlabelled: text without labels, which the teacher labels: as `data`, or a list of texts.
+    control: also train the same student on hard labels alone.
     """
-    told: dict[str, Any] = {**options, "control": control}
+    told: dict[str, Any] = {**options, "control": control, "unlabelled": unlabelled}
     exact = dict(set or {})
     stages = _places(recipe, "distill")
     if objectives is not None:
@@ -371,7 +373,7 @@ def fit(
     best model found. `uncertified=True` takes a model without a certificate.
     """
     told = {**options, "max_mb": max_mb, "max_ms": max_ms, "max_drop": max_drop, "train": train}
-    return call_for(RunResult, "fit", told | _shared(data, output, set), model_name(model), quiet=quiet)
+    return call_for(RunResult, "fit", _named_text(told) | _shared(data, output, set), model_name(model), quiet=quiet)
 
 
 def compare(
@@ -411,8 +413,18 @@ def _run(
     named = {} if recipe is None else {"recipe": fspath(recipe)}
     if training is not None and recipe is None:
         recipe = "qat" if told.get("mode") == "qat" else verb
-    asked = {**told, **named, **_shared(data, output, exact if recipe is None else _exact(recipe, training, exact))}
+    asked = {
+        **_named_text(told),
+        **named,
+        **_shared(data, output, exact if recipe is None else _exact(recipe, training, exact)),
+    }
     return call_for(RunResult, verb, asked, *map(model_name, model), quiet=quiet)
+
+
+def _named_text(told: Settings) -> dict[str, Any]:
+    """The flags with a name for the text without labels that one of them may hold."""
+    text = told.get("unlabelled")
+    return {**told, "unlabelled": None if text is None else text_name(text)} if "unlabelled" in told else {**told}
 
 
 def _shared(data: Data | None, output: Folder | None, exact: Settings | None) -> dict[str, Any]:

@@ -21,9 +21,9 @@ _GROUP_OF: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "--recipe", "--model", "--teacher", "--corpus", "--data", "--text-column", "--text-pair-column", "--task",
-            "--label-column", "--limit", "--labelled-rows", "--max-length", "--split", "--against", "--probe",
-            "--tokenizer", "--file", "--general-teacher", "--pair", "--question", "--context", "--student",
-            "--mixed-conditions",
+            "--label-column", "--limit", "--labelled-rows", "--unlabelled", "--allow-overlap", "--max-length",
+            "--split", "--against", "--probe", "--tokenizer", "--file", "--general-teacher", "--pair", "--question",
+            "--context", "--student", "--mixed-conditions",
         ),
         "input",
     ),

@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 DATA_ANSWERS = (
     "task", "text_column", "text_pair_column", "label_column",
-    "train_split", "validation_split", "test_split", "unlabelled_split", "labels",
+    "train_split", "validation_split", "test_split", "unlabelled_split", "unlabelled", "labels",
     "labelled_rows",
 )  # fmt: skip
 """Keys of `data:` that describe one source and say nothing about another."""
@@ -317,6 +317,20 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             help="Main metric, such as f1_macro (default: the model's, else the task's usual one).",
         ),
     ),
+    "unlabelled": (
+        click.option(
+            "--unlabelled",
+            type=DataName(),
+            help="Text without labels, which the teacher labels: a file (lines of text, jsonl, csv, parquet), a "
+            "folder or hf:name.",
+        ),
+        click.option(
+            "--allow-overlap",
+            is_flag=True,
+            default=None,
+            help="Also train on unlabelled rows whose text is in the validation or test split.",
+        ),
+    ),
     "model": (click.option("--model", type=ModelName(), help="The model folder to start from."),),
     "teacher": (
         click.option(
@@ -479,7 +493,7 @@ _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "data": "data.source", "text_column": "data.text_column",
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
-    "labelled_rows": "data.labelled_rows",
+    "labelled_rows": "data.labelled_rows", "unlabelled": "data.unlabelled", "allow_overlap": "data.allow_overlap",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
     "no_answer_threshold": "data.no_answer_threshold", "metric": "data.metric", "corpus": "corpus.source",
 }  # fmt: skip

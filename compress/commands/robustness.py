@@ -143,7 +143,7 @@ def tell(
     data = {
         "disturbance": disturbance,
         "dataset": f"{table.display_name}/{split}",
-        "dataset_digest": table.fingerprint,
+        "dataset_digest": table.measured_fingerprint,
         "rows": count,
         "models": [c.as_json() for c in curves],
         "difference": None if apart is None else apart.as_json(),

@@ -129,6 +129,10 @@ class StageSpec(Frozen):
         """All models that the row names itself, in a fixed order."""
         return ()
 
+    def reads_unlabelled(self) -> bool:
+        """Whether it may train on rows without labels."""
+        return False
+
     def answers_task(self) -> bool:
         """Whether its model may answer the task: one made from text alone does not, whatever head it has."""
         return self.for_task and getattr(self, "level", "task_specific") == "task_specific"

@@ -161,6 +161,10 @@ class Task(ABC):
         """(values, (N,) bool: rows that lack one) of a text column. Raises UserError for what is no text."""
         return texts_.read_text(column, where)
 
+    def read_plain_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
+        """As `read_text`, of rows without labels, which may also be plain text where this kind reads words."""
+        return self.read_text(role, column, where)
+
     def label_column(self, frame: Frame, roles: Mapping[str, str]) -> Column:
         """What `read_labels` is given of one split: the column of the labels, where no other belongs to it."""
         return frame.columns[roles["label"]]

@@ -53,7 +53,7 @@ def measure_models(
         table.split(split),
         task=table.task,
         dataset=f"{table.display_name}/{split}",
-        digest=table.fingerprint,
+        digest=table.measured_fingerprint,
         max_length=recipe.data.max_length,
         cost=CostPlan(),
         bootstrap=bootstrap,

@@ -23,6 +23,9 @@ HASH_VERSION = "recipe-1"
 PROSE = ("name", "description", "method", "paper", "prerequisites", "expected", "experimental")
 """Fields that tell people something and change no result."""
 
+LATER = ("labelled_rows", "unlabelled", "allow_overlap")
+"""Keys of `data` that came later than many a hash: they count where they have a value."""
+
 MAX_RUNS = 200
 """Of one sweep."""
 
@@ -57,6 +60,11 @@ class DataSpec(Frozen):
     labelled_rows: int | None = Field(default=None, gt=0, le=MOST)
     """Number of training rows whose labels are used. The other training rows join the unlabelled split, without their
     labels. Default: all rows."""
+    unlabelled: Text | None = None
+    """Text without labels, which the teacher labels: a file or folder (lines of text, jsonl, csv, parquet, arrow), or
+    `hf:name[/config]`, with the text columns of the task. Its rows join the unlabelled split."""
+    allow_overlap: bool = False
+    """Also train on unlabelled rows whose text is in the validation or test split. Default: they are left out."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
     """Maximum sequence length in tokens, including [CLS] and [SEP]; longer texts are truncated."""
     bad_rows: Literal["refuse", "drop"] = "refuse"
@@ -261,7 +269,8 @@ class Recipe(Frozen):
 
     def _unsaid_data(self) -> dict[str, Any]:
         """Keys of the data that came later than many a hash, where they have no value."""
-        return {"data": {"labelled_rows"}} if self.data is not None and self.data.labelled_rows is None else {}
+        unsaid = {name for name in LATER if self.data is not None and not getattr(self.data, name)}
+        return {"data": unsaid} if unsaid else {}
 
     def stage_hash(self, index: int) -> str:
         """sha256 of everything that can change the output of stage `index`: it, those before it, and what they read.

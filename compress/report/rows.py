@@ -277,6 +277,7 @@ def figures(
     return [
         *told,
         *rules,
+        *_ROWS,
         *_COSTS,
         ("quality retained", ("vs_teacher/quality_kept_pct",), _kept),
         difference,
@@ -302,6 +303,10 @@ METRICS: Mapping[str, tuple[str, Form]] = {
 }
 """Metric → what people call it, and its form."""
 
+_ROWS = (
+    ("training rows with labels", ("rows/labelled",), _plain(0)),
+    ("training rows labelled by the teacher only", ("rows/teacher_labelled",), _plain(0)),
+)
 _COSTS = (
     ("majority-class baseline", ("quality/majority_baseline",), _percent),
     ("parameters", ("size/params_m",), _plain(2, " M")),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import CONTROL, RunOptions, StageResult
+from compress.contracts import CONTROL, CONTROL_FROM_TEACHER, RunOptions, StageResult
 from compress.measure.baseline import Baseline, describe_weak, measure_baseline, with_baseline
 from compress.measure.models import (
     MEMBER,
@@ -29,12 +30,12 @@ from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
 from compress.run.journal import Journal
 from compress.run.publish import build_measurement_tags, log_measured
-from compress.run.results import ChainState, RunReport
+from compress.run.results import TRAINED_ROWS, ChainState, RunReport, read_trained_rows
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
 from compress.run.teachers import Teachers
-from compress.stages.shared.stage import get_metric_setting, task_choice
+from compress.stages.shared.stage import TAUGHT, get_metric_setting, task_choice
 from compress.storage import atomic
 from compress.tracking import TrackedRun
 
@@ -87,7 +88,7 @@ class StageMeasurer:
             rows,
             task=table.task,
             dataset=dataset,
-            digest=table.fingerprint,
+            digest=table.measured_fingerprint,
             max_length=recipe.data.max_length,
             cost=CostPlan(**evaluation.latency.model_dump(), throughput_rows=evaluation.throughput_rows),
             bootstrap=evaluation.bootstrap,
@@ -99,7 +100,7 @@ class StageMeasurer:
             watch=self.console.slow_progress,
         )
         rule = self._measure_baseline(evaluation.split, measured)
-        measured = with_baseline(measured, rule)
+        measured = self._with_trained_rows(with_baseline(measured, rule))
         candidates = self._candidates(made, controls)
         steps = self._steps(measured)
         found = waterfall.rows(steps) if len(steps) > 1 else []
@@ -131,6 +132,21 @@ class StageMeasurer:
             self.folder, model, measured, lines, findings=findings, waterfall=found,
             reference=self.selection.reference,
         )  # fmt: skip
+
+    def _with_trained_rows(self, measured: Sequence[MeasuredModel]) -> list[MeasuredModel]:
+        """How many rows student and controls were trained on, where only the teacher labelled some of them."""
+        works = [self.stages.work(index) for index in reversed(self.selection.indices)]
+        rows = {
+            "student": next(filter(None, map(read_trained_rows, works)), {}),
+            **{role: read_trained_rows(self._tracked(role)) for role in (CONTROL, CONTROL_FROM_TEACHER)},
+        }
+        if not rows["student"].get(f"{TRAINED_ROWS}{TAUGHT}"):
+            return list(measured)
+        found = []
+        for one in measured:
+            values = {**one.measurement.values, **rows.get(one.subject.role, {})}
+            found.append(replace(one, measurement=replace(one.measurement, values=values)))
+        return found
 
     def _measure_baseline(self, split: str, measured: Sequence[MeasuredModel]) -> Baseline | None:
         """What answers the same rows without an encoder."""

@@ -19,6 +19,7 @@ from compress.storage import atomic, safe
 from compress.training.checkpoint import Checkpoints
 
 STEPS = "steps.json"
+TRAINED_ROWS = "rows/"
 LEARNING_RATE = "learning_rate"
 """In STEPS: the rate of a stage whose recipe names none."""
 
@@ -115,6 +116,15 @@ def with_chosen_values(recipe: Recipe, run: Path) -> Recipe:
         plan = stage.training.model_copy(update={} if rate is None else {"learning_rate": float(rate)})
         stages[index] = stage.model_copy(update={"training": plan})
     return recipe.model_copy(update={"stages": tuple(stages)})
+
+
+def read_trained_rows(folder: Path) -> dict[str, float]:
+    """How many rows the stage that works in `folder` trained on, as figures of its model; empty where it did not
+    count them."""
+    if not (folder / STEPS).is_file():
+        return {}
+    rows = safe.read_json(folder / STEPS, 1 << 16).get("rows", {})
+    return {f"{TRAINED_ROWS}{name}": float(count) for name, count in rows.items()}
 
 
 def read_done(folder: Path, target: Path) -> StageResult:

@@ -9,6 +9,7 @@ from pathlib import Path
 import compress
 from compress.data.reading.corpus import Corpus
 from compress.data.tables.table import Table
+from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderInfo
 from compress.modelfolder.resolve import resolve as resolve_model
@@ -62,11 +63,23 @@ class Sources:
 
     def open(self) -> None:
         """Open all that the stages read: errors in the data are found before a folder is made or a step is computed."""
+        self._require_use_of_unlabelled()
         if "data" in self.selection.needs:
             self.table  # noqa: B018 - opened here, read by the stages
         if "corpus" in self.selection.needs:
             self.corpus  # noqa: B018
         words_read(self.selection.recipe, self.selection.indices)
+
+    def _require_use_of_unlabelled(self) -> None:
+        """Raise UserError for text without labels that no stage trains on."""
+        data = self.selection.recipe.data
+        stages = [self.selection.stage(index) for index in self.selection.indices]
+        if data is not None and data.unlabelled and not any(stage.reads_unlabelled() for stage in stages):
+            raise UserError(
+                "text without labels has no effect: no stage that runs distils a teacher on the task",
+                where="--unlabelled (data.unlabelled)", do="use a recipe that distils, such as distilbert-task, or "
+                "remove it",
+            )  # fmt: skip
 
     def fingerprints(self) -> dict[str, str]:
         """What the run reads, teachers aside; a run is resumed only while it is the same."""

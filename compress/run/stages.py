@@ -175,7 +175,10 @@ class Stages:
                     closing = prepared.closing(prepared.module, result.best_step or steps)
                 log.metrics({f"{spec.kind}/{name}": value for name, value in closing.items()})
                 best |= closing
-        atomic.write_json(context.folder / STEPS, {"steps": steps, "figures": best, "start": start, **chosen})
+        atomic.write_json(
+            context.folder / STEPS,
+            {"steps": steps, "figures": best, "start": start, "rows": dict(prepared.rows), **chosen},
+        )
         finished = prepared.finish()
         if finished.model is None:
             with atomic.new_folder(target) as temp:

@@ -16,6 +16,9 @@ from compress.recipe.library import is_recipe
 from compress.recipe.library import names as recipe_names
 from compress.stages.shared.stage import ModelShape, read_shape
 
+STUDENTS = ("unlabelled_split", "labelled_rows", "unlabelled", "allow_overlap")
+"""Keys of `data` that say what a student is trained on; a teacher recipe is trained on all labelled rows."""
+
 
 @dataclass(frozen=True)
 class Teachers:
@@ -131,7 +134,7 @@ def overrides(student: Recipe, teacher: Recipe) -> list[Override]:
             continue
         other = theirs.model_dump(mode="json")
         for key, value in ours.model_dump(mode="json").items():
-            if key not in ("unlabelled_split", "labelled_rows") and value != other[key]:
+            if key not in STUDENTS and value != other[key]:
                 found.append(Override(f"{block}.{key}", value, f"the student's {block}.{key}"))
     return found
 

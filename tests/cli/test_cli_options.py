@@ -75,6 +75,7 @@ def test_what_describes_a_source_is_listed_whole() -> None:
         "source",
         "limit",
         "labelled_rows",
+        "allow_overlap",
         "max_length",
         "bad_rows",
         "bad_tags",

@@ -21,6 +21,8 @@ SPLITS = {
     "test": ("test",),
     "unlabelled": ("unlabelled", "unlabeled", "unsupervised"),
 }
+DESCRIPTIONS = ("info.json", "dataset_info.json", "state.json", "dataset_dict.json")
+"""Files beside tables that hold no rows."""
 INFO_LIMIT = 16 << 20  # bytes of info.json that are read
 
 
@@ -97,7 +99,7 @@ def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None) -> S
     held = [p for p in sorted(path.iterdir()) if p.is_file() and p.suffix.lower() in files.TABLES]
     by_stem: dict[str, Path] = {}
     for entry in held:
-        if entry.name in ("info.json", "dataset_info.json", "state.json", "dataset_dict.json"):
+        if entry.name in DESCRIPTIONS:
             continue
         if entry.stem in by_stem:
             raise UserError(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from compress.data import tasks
 from compress.data.batches.ragged import LabelArray
@@ -15,6 +14,7 @@ from compress.data.reading import columns
 from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.frame import Frame
 from compress.data.reading.places import Source, open_source
+from compress.data.reading.unlabelled import join_unlabelled, read_unlabelled
 from compress.data.tables import splits as splitting
 from compress.data.tables import table
 from compress.data.tables.label_order import Labels
@@ -43,6 +43,7 @@ def open_table(
     bad_rows: Literal["refuse", "drop"] = "refuse",
     limit: int | None = None,
     labelled_rows: int | None = None,
+    unlabelled: str | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     bare: bool = False,
@@ -56,8 +57,9 @@ def open_table(
     the table takes.  expect_head: kind and problem of a model's head: among the tasks that the data could be for, one
     that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
     limit: most rows of each split.  labelled_rows: training rows that keep their labels; the others become unlabelled
-    ones.  seed: of what is cut.  settings: of the task, as a person chose them.  others:
-    columns that no model reads and rows are told apart by; those that usually say where a row is from are always kept.
+    ones.  unlabelled: name of text without labels, whose rows join the unlabelled ones.  seed: of what is cut.
+    settings: of the task, as a person chose them.  others: columns that no model reads and rows are told apart by;
+    those that usually say where a row is from are always kept.
     bare: there may be no column of labels; then every row is an unlabelled one.  measured: a split that is enough where
     there is no train split.
     Raises UserError for everything that is wrong with the data.
@@ -99,10 +101,17 @@ def open_table(
     if measured is not None and measured in rows and "train" not in rows:
         needed = (measured,)
     rows = splitting.complete(rows, needed, seed, source.name, notes)
+    own = rows
+    if unlabelled is not None:
+        more = read_unlabelled(unlabelled, kind, roles, read.names, notes)
+        notes.append(f"unlabelled: {format_count(len(more))} of {unlabelled}")
+        rows = {**rows, "unlabelled": join_unlabelled(kind, [*_given(rows, "unlabelled"), more], read.names)}
     texts.note_oddities(rows, notes)
     texts.note_repeats(rows, notes)
     if limit is not None:
+        same = rows is own
         rows = {split: _limited(part, limit, seed) for split, part in rows.items()}
+        own = rows if same else {split: _limited(part, limit, seed) for split, part in own.items()}
         notes.append(f"limited to {limit:,} rows per split: " + ", ".join(f"{len(r):,} {s}" for s, r in rows.items()))
     if labelled_rows is not None and "train" in rows and len(rows["train"]) > labelled_rows:
         rows = _hide_labels(kind, rows, labelled_rows, seed, read.names)
@@ -110,8 +119,13 @@ def open_table(
             f"{labelled_rows:,} training rows keep their labels; {len(rows['unlabelled']):,} rows are unlabelled"
         )
     digest = table.fingerprint(rows, kind.kind, read.names)
+    source_digest = digest if rows is own else table.fingerprint(own, kind.kind, read.names)
     chosen = kind.settings_of(rows.get("train"), settings or {})
-    return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen)
+    return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen, source_digest)
+
+
+def _given(rows: Mapping[str, Rows], split: str) -> list[Rows]:
+    return [rows[split]] if split in rows else []
 
 
 def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> RequestedColumns:
@@ -210,11 +224,8 @@ def _hide_labels(
     train = rows["train"]
     places = order(len(train), "limit", seed)
     kept, hidden = (train.take(np.sort(part)) for part in (places[:labelled], places[labelled:]))
-    pool = [rows["unlabelled"], hidden] if "unlabelled" in rows else [hidden]
-    columns = {role: pa.chunked_array([c for r in pool for c in r.columns[role].chunks]) for role in train.columns}
-    numbers = np.concatenate([r.numbers for r in pool])
-    labels = task.make_missing_labels(columns, len(numbers), names)
-    return {**rows, "train": kept, "unlabelled": Rows(columns, labels, numbers)}
+    pool = join_unlabelled(task, [*_given(rows, "unlabelled"), hidden], names)
+    return {**rows, "train": kept, "unlabelled": pool}
 
 
 def _limited(rows: Rows, limit: int, seed: int) -> Rows:

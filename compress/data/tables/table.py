@@ -78,7 +78,8 @@ class Table:
     splits: "train", "validation", "test" (and "unlabelled" where there is one) → rows.  columns: role → name in the
     source.  fingerprint: sha256 of every value read, with roles and label names.  notes: what a person should hear.
     settings: of the task, for a model that is trained on the table (`Task.settings`).  name: as the caller gave it,
-    for reading it again; for everything that others read there is `display_name`.
+    for reading it again; for everything that others read there is `display_name`.  source_fingerprint: of the labelled
+    data, before labels were hidden and unlabelled text of another source was added; empty: the same as fingerprint.
     """
 
     splits: Mapping[str, Rows]
@@ -89,6 +90,12 @@ class Table:
     name: str
     notes: Sequence[str] = field(default_factory=tuple)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    source_fingerprint: str = ""
+
+    @property
+    def measured_fingerprint(self) -> str:
+        """What figures on its rows are compared by: that of the labelled data as it was read."""
+        return self.source_fingerprint or self.fingerprint
 
     @property
     def display_name(self) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from compress.data import task
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged, bounds_of
-from compress.data.reading.columns import LABEL, RequestedColumns, label_of
+from compress.data.reading.columns import LABEL, RequestedColumns, is_text, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_lists import is_list, read_tags
 from compress.data.tables.label_order import Labels
@@ -86,6 +86,10 @@ class Task(task.Task):
     def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
         """Lists of strings."""
         return words.read_words(column, where)
+
+    def read_plain_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
+        """Lists of strings; plain text is cut into words by `words.locate_words`."""
+        return words.cut_words(column) if is_text(column) else self.read_text(role, column, where)
 
     def read_labels(self, columns: Mapping[str, Column], where: str, choices: Choices) -> Labels:
         """`Ragged` of int64 tag numbers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -94,6 +94,15 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
                 f"{split}: {format_count(int(again.sum()))} of {len(rows):,} ({share:.1f} %) also occur in train "
                 f"({first_rows(rows.numbers[again])}): metrics on this split are too optimistic"
             )
+
+
+def find_overlap(rows: Rows, others: Sequence[Rows]) -> np.ndarray:
+    """(N,) bool: rows whose texts are those of a row of the others, up to case and spaces."""
+    contents = _contents(rows)
+    found = np.zeros(len(rows), bool)
+    for other in others:
+        found |= is_among(contents, _contents(other))
+    return found
 
 
 def count_repeats(contents: np.ndarray, labels: np.ndarray) -> tuple[int, int]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
 from compress.data.batches.ragged import bounds_of
-from compress.data.reading.frame import Column
+from compress.data.reading.columns import values_in
+from compress.data.reading.frame import CHUNK, Column
 from compress.data.tables.label_lists import is_list, lists
 from compress.data.tables.table import first_rows, format_count
 from compress.data.text.tokenizer import SHORTEST, Tokenizer, check_length
@@ -49,6 +51,17 @@ def read_words(column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]
     flat = pa.array(plain, pa.large_string())
     made = pa.LargeListArray.from_arrays(pa.array(bounds), flat)
     return pa.chunked_array([made]), missing | (np.diff(bounds) == 0)
+
+
+def cut_words(column: Column) -> tuple[pa.ChunkedArray, np.ndarray]:
+    """(lists of strings, (N,) bool: rows without words) of a column of plain text."""
+    kind = pa.large_list(pa.large_string())
+    parts, missing, values = [], [], values_in(column)
+    while texts := [value or "" for value in islice(values, CHUNK)]:
+        made = [[text[a:b] for a, b in locate_words(text)] for text in texts]
+        parts.append(pa.array(made, kind))
+        missing += [not row for row in made]
+    return pa.chunked_array(parts, kind), np.array(missing, dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,9 @@ class Spec(StageSpec):
     select: Literal["student", "best"] = "student"
     """Which model the run returns, on the recipe's last stage. student: the distilled student.  best: the best on
     validation of the model before training, the student and the control."""
-    use_unlabelled: bool = False
-    """Also train on the unlabelled split, with teacher outputs only."""
+    use_unlabelled: bool | Literal["auto"] = False
+    """Also train on the data's unlabelled split, with teacher outputs only. true: the split is required.  auto: if
+    there is one.  Text that `data.unlabelled` names is used in any case, by all stages that distil on the task."""
     augmentation: AugmentationSpec | None = None
     """Data augmentation: also train on copies of the training texts with replaced words."""
     noise: NoiseSpec | None = None
@@ -123,6 +124,13 @@ class Spec(StageSpec):
     def checkpoints(self) -> tuple[str, ...]:
         named = (self.checkpoint(), getattr(self.augmentation, "model", None))
         return tuple(name for name in named if name is not None)
+
+    def reads_unlabelled(self) -> bool:
+        return self.level == "task_specific" and self.asks_teacher()
+
+    def asks_teacher(self) -> bool:
+        """Whether an objective compares the student with a teacher, which rows without labels need."""
+        return any(build("compress.objectives", row).teacher_needs is not None for row in self.objectives)
 
     def needs(self) -> frozenset[str]:
         return self.reads | {"corpus" if self.level == "general" else "data"}

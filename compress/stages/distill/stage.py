@@ -13,6 +13,7 @@ from torch import nn
 from compress import registry
 from compress.contracts import Batch, BatchSource, Objective, Teacher, TrainingPlan
 from compress.data.batches.paired import PairedBatches
+from compress.data.tables.table import Table
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.config.quantization import refuse_quantized
@@ -214,8 +215,9 @@ class Stage:
             parents |= {"words of the augmentation": source_of_words}
         reader = begun.donor if alien else teacher
         data = TaskData.encode(
-            table, reader, c, plan=spec.training, unlabelled=spec.use_unlabelled, augmented=more, noise=spec.noise
-        )
+            table, reader, c, plan=spec.training, unlabelled=self._uses_unlabelled(table), augmented=more,
+            noise=spec.noise,
+        )  # fmt: skip
         source = data.source(spec.training, c.seed)
         labelled = len(table.split("train"))
         student = initialization.initialize_student(
@@ -227,7 +229,7 @@ class Stage:
         student = set_dropout(student, spec.dropout)
         objectives = self._objectives(student, teacher.model, source, begun.copied)
         both = None
-        if alien and self._asks_teacher():
+        if alien and spec.asks_teacher():
             both = TwoTokenizers(table, reader, teacher, objectives, c)
             paired = both.pair_rows(data.rows, data.train)
             both.tell(paired)
@@ -253,13 +255,23 @@ class Stage:
                 "tokenizer": data.vocabulary_sha,
                 "teacher": fingerprint,
             },
-            params=self._params(student) | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()}),
+            params=self._params(student)
+            | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()})
+            | {f"rows.{name}": count for name, count in data.count_rows(table).items()},
+            rows=data.count_rows(table),
             closing=tying.report_distances,
         )
         asked = taught.teacher if spec.cache is None else live(c.precision)
         return diagnose_task(
             spec, c, prepared, table, reader, asked, None if both is None else both.build_teacher_batches
         )
+
+    def _uses_unlabelled(self, table: Table) -> bool:
+        """Whether rows without labels are trained on; without a teacher they say nothing."""
+        data, wanted = self.context.recipe.data, self.spec.use_unlabelled
+        if wanted == "auto" or (data is not None and data.unlabelled is not None):
+            return "unlabelled" in table.splits and self.spec.asks_teacher()
+        return wanted
 
     def _task_teacher(self, teacher: LoadedModel, precision: Precision, aligned: bool) -> Teacher:
         """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead.
@@ -314,9 +326,6 @@ class Stage:
             return False
         check_comparable(self.spec, self._built(), str(begun.folder), str(teacher.path))
         return True
-
-    def _asks_teacher(self) -> bool:
-        return any(cast(Objective, o).teacher_needs is not None for _, o in self._built().values())
 
     def _objectives(
         self, student: Model, teacher: Model, source: BatchSource, copied: Sequence[int] | None

@@ -7,6 +7,7 @@ and started from a folder of the user's own.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +25,10 @@ from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
 from compress.data.reading.sources import open_table
-from compress.data.tables.table import Rows, Table
+from compress.data.tables.table import Rows, Table, format_count
 from compress.data.task import METRIC
 from compress.data.tasks import for_head, task_of
+from compress.data.text import texts
 from compress.data.text.noise import EachEpoch, add_typos_to_rows
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
@@ -38,11 +40,14 @@ from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, Loaded
 from compress.modelfolder.resolve import model_name
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe import Recipe
+from compress.storage.spill import pieces
 from compress.tracking import TrackedRun
 from compress.training.length import choose_length, fixed_length
 from compress.training.precision import autocast
 from compress.training.rate import choose_rate
 from compress.training.schedule import total_steps
+
+_log = logging.getLogger("compress.stages")
 
 VALIDATION_TOKENS = 8192
 KEPT_TOKENS = 1 << 20
@@ -53,6 +58,8 @@ SPREAD_TOKENS = 4096
 """Real tokens that are read at once where nothing is trained."""
 FINDINGS = "findings.json"
 """What was found while a stage was trained, in its folder: a table as MLflow shows it."""
+LABELLED, TAUGHT = "labelled", "teacher_labelled"
+"""Training rows that have a label of their own, and those that only the teacher labels."""
 FINDING_COLUMNS = ("step", "check", "finding", "do")
 
 
@@ -121,6 +128,7 @@ class PreparedStage:
     plan: with a learning rate.  watched: further metrics that keep a training of automatic length going.
     opening: work before the first step, which may be long.  told: tells the run what `prepare` found.
     closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
+    rows: of a task: LABELLED and TAUGHT → how many rows of each are trained on.
     """
 
     finish: Callable[[], StageOutput]
@@ -136,6 +144,7 @@ class PreparedStage:
     told: Callable[[TrackedRun], None] | None = None
     closing: Callable[[nn.Module, int], Mapping[str, float]] | None = None
     diagnosis: Diagnosis | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
 
     def total_steps(self) -> int:
         """Optimizer steps from start to end, the most where the length is automatic."""
@@ -312,6 +321,7 @@ def open_table_of(
         bad_rows=d.bad_rows,
         limit=d.limit,
         labelled_rows=d.labelled_rows,
+        unlabelled=d.unlabelled,
         settings={**_judged_by(model), **get_requested_settings(recipe)},
         others=others,
         bare=bare,
@@ -381,9 +391,12 @@ class TaskData:
         length = task_max_length(context.recipe)
         check_length(length, loaded.config.max_positions, where="data.max_length")
         task = task_of(table.task, table.settings)
-        sources = [table.split("train"), *([table.split("unlabelled")] if unlabelled else [])]
+        sources = [table.split("train"), *([_unlabelled_rows(table, context)] if unlabelled else [])]
         sources += [] if augmented is None else [augmented]
-        train = join(*(task.encode(tokenizer, rows, max_length=length) for rows in sources))
+        parts = [task.encode(tokenizer, rows, max_length=length) for rows in sources]
+        if unlabelled:
+            _warn_of_unknown_tokens(tokenizer, parts[0], parts[1])
+        train = join(*parts)
         if train.cut:
             context.say(
                 f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were truncated"
@@ -402,6 +415,12 @@ class TaskData:
 
         return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources, held_out)
 
+    def count_rows(self, table: Table) -> dict[str, int]:
+        """How many of the training rows have labels, and how many only the teacher's."""
+        task = task_of(table.task, table.settings)
+        taught = sum(int(task.find_unlabelled(rows.labels).sum()) for rows in self.rows[1:])
+        return {LABELLED: sum(map(len, self.rows)) - taught, TAUGHT: taught}
+
     def source(self, plan: TrainingPlan, seed: int) -> BatchSource:
         """Training batches in an order that depends on the seed alone."""
         mistyped = self.mistyped
@@ -409,6 +428,46 @@ class TaskData:
             return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
         made = lambda epoch: TaskBatches(mistyped(epoch), plan.batch_rows, plan.max_tokens, seed)  # noqa: E731
         return EachEpoch(made, self.train.fingerprint)
+
+
+def _unlabelled_rows(table: Table, context: StageContext) -> Rows:
+    """The rows without labels, but for those whose text is in a split that the student is measured on."""
+    rows, data = table.split("unlabelled"), context.recipe.data
+    measured = [table.splits[split] for split in ("validation", "test") if split in table.splits]
+    if data is not None and data.allow_overlap:
+        return rows
+    same = texts.find_overlap(rows, measured)
+    if not same.any():
+        return rows
+    found = format_count(int(same.sum()), "unlabelled row")
+    if same.all():
+        raise UserError(
+            "all unlabelled rows are also in the validation or test split", where=table.name,
+            do="give other text, or add --allow-overlap",
+        )  # fmt: skip
+    context.say(f"{found} left out: their text is also in the validation or test split (--allow-overlap keeps them)")
+    return rows.take(np.flatnonzero(~same))
+
+
+FEW_UNKNOWN = 0.005
+"""Share of unknown tokens up to which no text looks foreign."""
+
+
+def _warn_of_unknown_tokens(tokenizer: Tokenizer, labelled: Examples, unlabelled: Examples) -> None:
+    """Text in another language or script has more tokens that the vocabulary does not hold."""
+    if "unk" not in tokenizer.specials:
+        return
+    ours, theirs = (_share_of(part.ids, tokenizer.unk_id) for part in (labelled, unlabelled))
+    if theirs > max(3 * ours, FEW_UNKNOWN):
+        _log.warning(
+            "%.1f%% of the tokens of the unlabelled rows are unknown to the tokenizer, %.1f%% of the labelled rows': "
+            "is the text in the same language?", 100 * theirs, 100 * ours,
+        )  # fmt: skip
+
+
+def _share_of(ids: np.ndarray, wanted: int) -> float:
+    found = sum(int((piece == wanted).sum()) for piece in pieces(ids))
+    return found / max(1, len(ids))
 
 
 def sample_batches(examples: Examples, labelled: int, rows: int, context: StageContext) -> list[Batch]:

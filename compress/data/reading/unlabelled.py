@@ -1,0 +1,148 @@
+"""Text without labels beside a labelled data set: a file, folder or hf:name → rows that only a teacher can label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compress.data.reading import columns, files, hub, places
+from compress.data.reading.columns import RequestedColumns, TaskColumns
+from compress.data.reading.frame import Frame, FrameBuilder
+from compress.data.reading.names import make_unknown_error
+from compress.data.reading.text_files import lines
+from compress.data.tables.table import Rows, first_rows, format_count
+from compress.data.task import Task
+from compress.errors import UserError, printable
+from compress.storage.spill import spill
+
+PREFERRED = ("unlabelled", "train")
+"""Splits of a source that are read, the first that is there; validation and test rows are never trained on."""
+
+
+def read_unlabelled(
+    name: str, task: Task, roles: Mapping[str, str], label_names: Sequence[str], notes: list[str]
+) -> Rows:
+    """All rows of `name` without labels, in the columns that the labelled data has.
+
+    roles: role → column of the labelled data; where the text has other columns, they are inferred.  Rows without text
+    are left out and counted in `notes`, and so is a column of labels.
+    Raises UserError for what is no text, for a pair of which one text is missing, and where no row is left.
+    """
+    wanted = [role for role in roles if role != "label"]
+    parts: list[dict[str, pa.ChunkedArray]] = []
+    count, empty, unread = 0, [], set()
+    for where, frame in _frames(name, notes):
+        chosen = _columns(frame, task, roles, wanted, where, notes)
+        unread |= {chosen.pop("label")} if "label" in chosen else set()
+        read = {role: task.read_plain_text(role, frame.columns[chosen[role]], where) for role in wanted}
+        lost = np.logical_or.reduce([missing | _is_blank(values) for values, missing in read.values()])
+        empty += (np.flatnonzero(lost)[:3] + 1 + count).tolist() if len(empty) < 3 else []
+        kept = pa.array(~lost) if lost.any() else None
+        parts.append({r: values if kept is None else values.filter(kept) for r, (values, _) in read.items()})
+        count += frame.rows
+    made = {role: pa.chunked_array([c for part in parts for c in part[role].chunks]) for role in wanted}
+    rows = len(made[wanted[0]])
+    if unread:
+        shown = ", ".join(f"'{printable(one, 40)}'" for one in sorted(unread))
+        notes.append(f"{name}: its labels ({shown}) are not used; the teacher labels these rows")
+    if rows < count:
+        first = first_rows(np.array(empty))
+        notes.append(f"{name}: {format_count(count - rows)} without text ({first}) left out")
+    if not rows:
+        raise UserError("no row has text", where=name)
+    labels = task.make_missing_labels(made, rows, label_names)
+    labels = spill(labels) if isinstance(labels, np.ndarray) else labels
+    return Rows(made, labels, spill(np.arange(1, rows + 1, dtype=np.int64)))
+
+
+def join_unlabelled(task: Task, parts: Sequence[Rows], label_names: Sequence[str]) -> Rows:
+    """Several sets of rows as one, without the labels that they may have."""
+    if len(parts) == 1 and task.find_unlabelled(parts[0].labels).all():
+        return parts[0]
+    made = {role: pa.chunked_array([c for r in parts for c in r.columns[role].chunks]) for role in parts[0].columns}
+    numbers = np.concatenate([r.numbers for r in parts])
+    return Rows(made, task.make_missing_labels(made, len(numbers), label_names), numbers)
+
+
+def _frames(name: str, notes: list[str]) -> Iterator[tuple[str, Frame]]:
+    """(what an error names, rows) of each file."""
+    if name.startswith("hf:"):
+        found = {split: Frame.from_dataset(rows) for split, rows in hub.read_hub(name[3:]).items()}
+        yield _preferred(name, found)
+        return
+    if places.is_elsewhere(name):
+        yield _preferred(name, places.open_source(name, notes).frames)
+        return
+    path = places.path_of(name)
+    if not path.exists():
+        raise make_unknown_error(name, path)
+    if not path.is_dir():
+        yield str(path), _read_file(path, notes)
+        return
+    if places.is_saved(path):
+        yield _preferred(name, places.open_source(name, notes).frames)
+        return
+    held = [p for p in sorted(path.iterdir()) if p.is_file() and p.suffix.lower() in files.SUFFIXES]
+    held = [p for p in held if p.name not in places.DESCRIPTIONS]
+    by_split = {s: [p for p in held if p.stem.lower() in places.SPLITS[s]] for s in places.SPLITS}
+    chosen = next((by_split[s] for s in PREFERRED if by_split[s]), held)
+    if not chosen:
+        raise UserError(
+            "the folder has no file with text", where=str(path), do="known types: " + ", ".join(files.SUFFIXES)
+        )
+    if len(chosen) < len(held):
+        notes.append(f"{name}: only {', '.join(p.name for p in chosen)} is read")
+    for file in chosen:
+        yield str(file), _read_file(file, notes)
+
+
+def _preferred(name: str, found: Mapping[str, Frame]) -> tuple[str, Frame]:
+    folded = {split.lower(): split for split in found}
+    aliases = [alias for split in PREFERRED for alias in places.SPLITS[split]]
+    split = next((folded[alias] for alias in aliases if alias in folded), None)
+    if split is None:
+        raise UserError("no unlabelled or train split", where=name, why="found " + ", ".join(map(printable, found)))
+    return f"{name}: {split}", found[split]
+
+
+def _read_file(path: Path, notes: list[str]) -> Frame:
+    """A table, or plain text: every line that is not blank is a row."""
+    if files.SUFFIXES.get(path.suffix.lower()) != "text":
+        return files.read_file(path, notes)
+    files.look(path)
+    builder = FrameBuilder(str(path))
+    for _, line in lines(path):
+        if line and not line.isspace():
+            builder.add({"text": line})
+    if not builder.rows:
+        raise UserError("the file has no text", where=str(path), why="blank lines only")
+    return builder.finish()
+
+
+def _columns(
+    frame: Frame, task: Task, roles: Mapping[str, str], wanted: Sequence[str], where: str, notes: list[str]
+) -> dict[str, str]:
+    """role → column; "label" is one that looks like labels. Raises UserError where a text is missing."""
+    same = all(roles[role] in frame.columns for role in wanted)
+    asked = RequestedColumns(*[roles[role] for role in wanted]) if same and len(wanted) <= 2 else RequestedColumns()
+    if "text_pair" in wanted and list(frame.columns) == ["text"]:
+        raise UserError(
+            "each row needs two texts", where=where, why="found single texts", do="write both as columns of a table"
+        )
+    usual = TaskColumns(wanted, (), task.usual, task.usual_labels)
+    found, more = columns.roles(frame, usual, asked, where)
+    notes += more
+    label = roles.get("label")
+    return found | ({"label": label} if label is not None and label in frame.columns else {})
+
+
+def _is_blank(values: pa.ChunkedArray) -> np.ndarray:
+    """(N,) bool: texts of white space alone. Lists of words are judged by `read_plain_text`."""
+    if pa.types.is_nested(values.type):
+        return np.zeros(len(values), dtype=bool)
+    trimmed = pc.utf8_length(pc.utf8_trim_whitespace(values))  # type: ignore[attr-defined]
+    return np.asarray(pc.fill_null(pc.equal(trimmed, 0), False).to_numpy(), dtype=bool)  # type: ignore[attr-defined]
