@@ -17,6 +17,7 @@ def run_stages(
     verb: str | None,
     *,
     seeds: int | None = None,
+    curve: tuple[str | None, str | None] | None = None,
     check: bool = False,
     **inputs: Path | None,
 ) -> None:
@@ -32,7 +33,7 @@ def run_stages(
             from compress.run.workers import follow
 
             follow(team, options)
-        _lead(options, load, verb, seeds, check, inputs)
+        _lead(options, load, verb, seeds, curve, check, inputs)
 
 
 def _lead(
@@ -40,6 +41,7 @@ def _lead(
     load: Callable[[], LoadedRecipe],
     verb: str | None,
     seeds: int | None,
+    curve: tuple[str | None, str | None] | None,
     check: bool,
     inputs: Mapping[str, Path | None],
 ) -> None:
@@ -57,10 +59,23 @@ def _lead(
 
         if seeds is not None:
             raise UserError("cannot be combined with --check", where="--seeds", do="remove one of the two")
+        if curve is not None:
+            raise UserError("cannot be combined with --check", where="--curve", do="remove one of the two")
         check_recipe(load(), options, console, verb=verb, inputs=given)
         return
     loaded = load()
     if prints_recipe(loaded, options, console):
+        return
+    if curve is not None:
+        from compress.errors import UserError
+        from compress.experiments.curve import LABELLED, UNLABELLED, Grid, parse_sizes, run_curve
+
+        if seeds is not None:
+            raise UserError("cannot be combined with --curve", where="--seeds", do="run --curve once for each --seed")
+        require_no_push(options, "--curve makes several models")
+        labelled = parse_sizes(curve[0] or LABELLED, "--curve-labelled", least=1)
+        unlabelled = parse_sizes(curve[1] or UNLABELLED, "--curve-unlabelled", least=0)
+        run_curve(loaded, options, console, Grid(labelled, unlabelled), verb=verb, inputs=given)
         return
     if loaded.recipe.sweep is not None:
         from compress.errors import UserError

@@ -38,10 +38,19 @@ def command(options: RunOptions, given: dict[str, Any]) -> None:
 
     trains it on 64 examples and reports which objective does not decrease, the likely cause, and the estimated time of
     the full run. Exit code 0: it learns them; 3: it does not.
+
+    How many labels do you need, and what is text without labels worth?
+
+    \b
+      compress distill --recipe distilbert-task --teacher FOLDER --data FILE_OR_FOLDER --unlabelled TEXT --curve
+
+    trains control and student with several numbers of labelled and unlabelled rows, and prints one table.
     """
 
     def load() -> LoadedRecipe:
         return resolve(TABLE, options.recipe or TABLE.recipe, None, given, options)
 
     seeds, check, general = given["seeds"], given["check"], given["general_teacher"]
-    run_stages(options, load, TABLE.kind, seeds=seeds, check=check, general_teacher=general)
+    sizes = (given["curve_labelled"], given["curve_unlabelled"])
+    curve = sizes if given["curve"] or any(sizes) else None
+    run_stages(options, load, TABLE.kind, seeds=seeds, check=check, curve=curve, general_teacher=general)

@@ -31,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 DATA_ANSWERS = (
     "task", "text_column", "text_pair_column", "label_column",
     "train_split", "validation_split", "test_split", "unlabelled_split", "unlabelled", "labels",
-    "labelled_rows",
+    "labelled_rows", "unlabelled_rows",
 )  # fmt: skip
 """Keys of `data:` that describe one source and say nothing about another."""
 
@@ -325,6 +325,9 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             "folder or hf:name.",
         ),
         click.option(
+            "--unlabelled-rows", type=int, metavar="N", help="Maximum number of unlabelled rows, drawn at random."
+        ),
+        click.option(
             "--allow-overlap",
             is_flag=True,
             default=None,
@@ -493,7 +496,8 @@ _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "data": "data.source", "text_column": "data.text_column",
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
-    "labelled_rows": "data.labelled_rows", "unlabelled": "data.unlabelled", "allow_overlap": "data.allow_overlap",
+    "labelled_rows": "data.labelled_rows", "unlabelled": "data.unlabelled",
+    "unlabelled_rows": "data.unlabelled_rows", "allow_overlap": "data.allow_overlap",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
     "no_answer_threshold": "data.no_answer_threshold", "metric": "data.metric", "corpus": "corpus.source",
 }  # fmt: skip

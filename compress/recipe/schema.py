@@ -23,7 +23,7 @@ HASH_VERSION = "recipe-1"
 PROSE = ("name", "description", "method", "paper", "prerequisites", "expected", "experimental")
 """Fields that tell people something and change no result."""
 
-LATER = ("labelled_rows", "unlabelled", "allow_overlap")
+LATER = ("labelled_rows", "unlabelled", "unlabelled_rows", "allow_overlap")
 """Keys of `data` that came later than many a hash: they count where they have a value."""
 
 MAX_RUNS = 200
@@ -63,6 +63,8 @@ class DataSpec(Frozen):
     unlabelled: Text | None = None
     """Text without labels, which the teacher labels: a file or folder (lines of text, jsonl, csv, parquet, arrow), or
     `hf:name[/config]`, with the text columns of the task. Its rows join the unlabelled split."""
+    unlabelled_rows: int | None = Field(default=None, gt=0, le=MOST)
+    """Maximum number of unlabelled rows to train on, drawn at random. Default: all rows."""
     allow_overlap: bool = False
     """Also train on unlabelled rows whose text is in the validation or test split. Default: they are left out."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)

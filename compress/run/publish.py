@@ -97,19 +97,24 @@ def log_measured(
 def gain(measured: Sequence[MeasuredModel]) -> list[str]:
     """The sentence that answers whether the teacher helped, against the best control; empty when none was trained."""
     student = next((m for m in measured if m.subject.role == "student"), None)
-    metric = None if student is None else student.metric
-    if student is None or student.scored is None or metric is None or metric not in student.scored.metrics:
+    control = best_control(measured)
+    if student is None or control is None or student.scored is None or control.scored is None:
         return []
-    controls = [m for m in measured if kind_of(m.subject.role) == CONTROL and m.scored and metric in m.scored.metrics]
-    if not controls:
+    metric = student.metric
+    if metric is None or metric not in student.scored.metrics:
         return []
-    best = max(controls, key=lambda m: m.scored.value(metric) if m.scored else 0.0)
-    assert best.scored is not None
-    d = student.scored.difference(best.scored, metric, resamples=RESAMPLES)
+    d = student.scored.difference(control.scored, metric, resamples=RESAMPLES)
     name = "its control on hard labels"
-    if len(controls) > 1:
-        name = f"its best control on hard labels ({best.subject.name})"
+    if sum(kind_of(m.subject.role) == CONTROL for m in measured) > 1:
+        name = f"its best control on hard labels ({control.subject.name})"
     return [gain_sentence("the student", name, metric, (d.value, d.low, d.high))]
+
+
+def best_control(measured: Sequence[MeasuredModel]) -> MeasuredModel | None:
+    """The control with the highest main metric; None where none was trained, or it is undefined for all of them."""
+    found = [m for m in measured if kind_of(m.subject.role) == CONTROL and m.scored is not None]
+    found = [m for m in found if m.scored and m.metric in m.scored.metrics]
+    return max(found, key=lambda m: m.scored.value(m.metric) if m.scored and m.metric else 0.0, default=None)
 
 
 def _storage(main: MeasuredModel) -> list[str]:

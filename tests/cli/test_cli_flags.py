@@ -81,7 +81,7 @@ TRAINED: list[tuple[Table, str | None, dict[str, Any], dict[str, Any]]] = [
     (PRUNE_LAYERS, None, {"steps": 9}, {"1.training.epochs": None, "1.training.steps": 9}),
     (SPARSIFY, None, {"learning_rate": 1e-3, "batch_size": 8},
      {"1.training.learning_rate": 1e-3, "1.training.batch_rows": 8}),
-    (DISTILL, None, {"temperature": 4.0}, {"0.objectives.0.temperature": 4.0, "1.objectives.0.temperature": 4.0}),
+    (DISTILL, "smoke", {"temperature": 4.0}, {"0.objectives.0.temperature": 4.0, "1.objectives.0.temperature": 4.0}),
     (QUANTIZE, "qat", {"steps": 9}, {"1.training.epochs": None, "1.training.steps": 9}),
     (FINETUNE, "teacher", {"batch_size": 8}, {"2.training.batch_rows": 8}),
 ]  # fmt: skip
@@ -96,7 +96,7 @@ def test_training_flags_change_the_stages_that_train_and_run(
 
 def test_the_maximum_length_is_also_that_of_the_corpus() -> None:
     options = RunOptions(overrides=(Override("data.max_length", 32, "--max-length 32"),))
-    made = resolve(DISTILL, "distilbert", None, {**DISTILL.none_given(), "demo": True}, options).recipe
+    made = resolve(DISTILL, "smoke", None, {**DISTILL.none_given(), "demo": True}, options).recipe
     assert (made.data.max_length, made.corpus.max_length) == (32, 32)  # type: ignore[union-attr]
     given = {**PRETRAIN.none_given(), "max_length": 32}
     made = resolve(PRETRAIN, "teacher", None, given, RunOptions()).recipe
@@ -144,7 +144,7 @@ EVERY: list[tuple[dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("given", "expected"), EVERY, ids=[" ".join(given) for given, _ in EVERY])
 def test_flags_of_distill_are_for_all_its_stages(given: dict[str, Any], expected: dict[str, Any]) -> None:
     paths = {key if "." in key else f"*.student.{key}": value for key, value in expected.items()}
-    assert changes(DISTILL, **given) == {f"stages.{path}": value for path, value in paths.items()}
+    assert changes(DISTILL, "smoke", **given) == {f"stages.{path}": value for path, value in paths.items()}
 
 
 def test_stages_of_other_kinds_keep_what_they_are() -> None:

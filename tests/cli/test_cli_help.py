@@ -216,7 +216,7 @@ def test_an_unknown_stage_is_answered_with_its_names(text: str, line: str) -> No
 
 def test_a_kind_of_several_stages_is_answered_with_their_paths() -> None:
     with pytest.raises(UserError, match=r"2 stages have this kind; write one of stages.0-distill, stages.1-distill"):
-        sets("distilbert", "stages.distill.training.epochs=2")
+        sets("smoke", "stages.distill.training.epochs=2")
 
 
 def test_training_flags_of_run_change_every_stage_that_trains() -> None:

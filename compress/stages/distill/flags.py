@@ -60,6 +60,18 @@ TABLE = Table(
             "switch",
         ),
         Flag(
+            "--curve", "", "Answer how many labels you need: train control and student with several numbers of "
+            "labelled and of unlabelled rows, and print one table.", "training", "switch",
+        ),
+        Flag(
+            "--curve-labelled", "", "Numbers of labelled rows of --curve (default: 100,300,1000,all).", "training",
+            metavar="LIST",
+        ),
+        Flag(
+            "--curve-unlabelled", "", "Numbers of unlabelled rows of --curve (default: 0,1000,10000,all).", "training",
+            metavar="LIST",
+        ),
+        Flag(
             "--student", "student.model", "Take the student's layers from this checkpoint, not from the teacher.",
             "input", "model", convert=_checkpoint, within=True,
         ),

@@ -431,11 +431,20 @@ class TaskData:
 
 
 def _unlabelled_rows(table: Table, context: StageContext) -> Rows:
-    """The rows without labels, but for those whose text is in a split that the student is measured on."""
+    """The rows without labels, but for those whose text is in a split that the student is measured on, and no more
+    than the recipe asks for."""
     rows, data = table.split("unlabelled"), context.recipe.data
-    measured = [table.splits[split] for split in ("validation", "test") if split in table.splits]
-    if data is not None and data.allow_overlap:
+    assert data is not None
+    rows = rows if data.allow_overlap else _without_overlap(rows, table, context)
+    if data.unlabelled_rows is None or data.unlabelled_rows >= len(rows):
         return rows
+    drawn = np.random.default_rng(context.recipe.seed).choice(len(rows), data.unlabelled_rows, replace=False)
+    context.say(f"{data.unlabelled_rows:,} of {format_count(len(rows), 'unlabelled row')} are used")
+    return rows.take(np.sort(drawn))
+
+
+def _without_overlap(rows: Rows, table: Table, context: StageContext) -> Rows:
+    measured = [table.splits[split] for split in ("validation", "test") if split in table.splits]
     same = texts.find_overlap(rows, measured)
     if not same.any():
         return rows
