@@ -119,3 +119,34 @@ def test_seeds_of_a_dry_run_tell_the_plan_once(taught: Path, compress: Cli) -> N
     assert done.code == 0, done.err
     assert done.out.count("0-distill: distil on the task") == 1
     assert not (taught / "runs/many").exists()
+
+
+@pytest.mark.thorough
+def test_a_curve_answers_how_many_labels_are_needed(taught: Path, compress: Cli) -> None:
+    words = (*DISTILL, "--set", "stages.0.control=true", "--output", "runs/curve")
+    sizes = ("--curve-labelled", "8,all", "--curve-unlabelled", "0,4")
+    done = compress(*words, *sizes, "--json")
+    assert done.code == 0, done.err
+    cells = json.loads(done.out)["cells"]
+    assert [(c["labelled"], c["unlabelled"]) for c in cells][:2] == [(8, 0), (8, 4)]
+    assert [("control" in c) for c in cells] == [c["unlabelled"] == 0 for c in cells], "one control for each line"
+    assert "4 of " in done.err, "unlabelled rows are drawn"
+    assert (taught / "runs/curve/summary/curve.svg").exists()
+    again = compress(*words, *sizes, "--resume")
+    assert again.code == 0, again.err
+    assert "student, 4 texts" in again.out
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--curve-labelled", "0"), "'0' is not a number of rows"),
+        (("--curve", "--seeds", "2"), "cannot be combined with --curve"),
+        (("--curve", "--check"), "cannot be combined with --check"),
+    ],
+)
+def test_a_curve_that_cannot_be_is_one_line(words: tuple[str, ...], line: str, taught: Path, compress: Cli) -> None:
+    done = compress(*DISTILL, *words, "--output", "runs/c")
+    assert (done.code, done.out) == (2, "")
+    assert line in done.err
+    assert not (taught / "runs/c").exists()
