@@ -37,6 +37,7 @@ from evaluation.cost.latency import Latency, compare_latencies, measure_interlea
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
+from evaluation.quality.estimates import estimate_metric
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
 from evaluation.quality.pairing import ResampledMetric
@@ -377,7 +378,8 @@ def compute_similarity(alike: Fidelity, bootstrap: int) -> dict[str, float]:
     """How alike model and teacher answer, by MLflow name; shares in percent."""
     values = {f"vs_teacher/{name}": value for name, value in alike.values.items()}
     for name, figure in alike.figures.items():
-        found = bootstrap_rows(alike.rows, figure, resamples=bootstrap)
+        interval = bootstrap_rows if name == "kl" else estimate_metric  # a divergence is not at best 1
+        found = interval(alike.rows, figure, resamples=bootstrap)
         share = name == "agreement"
         values |= _with_interval(f"vs_teacher/{name}{'_pct' * share}", found, 100.0 if share else 1.0)
     return values

@@ -73,7 +73,7 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
     c = measurement.context
     lines = []
     if "dataset" in c:
-        lines.append(f"quality on {c['rows']} rows of {c['dataset']}; intervals are 95 % bootstrap")
+        lines.append(f"quality on {c['rows']} rows of {c['dataset']}; intervals are 95 %")
     if "device" in c:
         threads = "1 thread" if c["threads"] == "1" else f"{c['threads']} threads"
         if is_fake(measurement):

@@ -56,7 +56,7 @@ def test_the_table_holds_every_figure(river: River) -> None:
     for name in ROWS:
         line = next(line for line in table.splitlines() if line.strip().startswith(name))
         assert sum(char.isdigit() for char in line) >= 2, line
-    assert "95 % bootstrap" in table
+    assert "intervals are 95 %" in table
     assert "the student against its control on hard labels:" in table
 
 
