@@ -67,7 +67,7 @@ class ScoredAnswers:
 
     metrics: name → how it follows from the rows that are drawn, the one that decides first.  baselines: figures that
     no model is needed for.  right: (N,) bool, which rows were answered right, where the main metric is their share.
-    undefined: metric → why these rows give no figure.
+    undefined: metric → why these rows give no figure.  chance: metric → the score of the best constant answer.
     """
 
     rows: int
@@ -75,6 +75,7 @@ class ScoredAnswers:
     baselines: Mapping[str, float] = field(default_factory=dict)
     right: np.ndarray | None = None
     undefined: Mapping[str, str] = field(default_factory=dict)
+    chance: Mapping[str, float] = field(default_factory=dict)
 
     def value(self, metric: str) -> float:
         """The figure of all rows; NaN where it is undefined."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from compress.data.tables.table import Rows
 from compress.report.plots import Curve, line_chart
-from evaluation.quality.calibration import Bin, calibration_error, fit_temperature, reliability
+from evaluation.quality.calibration import Bin, calibration_error, fit_temperature, is_bounded, reliability
 from evaluation.quality.shares import share_interval
 
 FILE = "reliability.svg"
@@ -22,7 +22,7 @@ PERFECT: Curve = ((0.0, 0.0, 0.0, 0.0), (100.0, 100.0, 100.0, 100.0))
 @dataclass(frozen=True)
 class Calibration:
     """before: bins of the probabilities as the model tells them.  temperature: fitted on other rows, None where there
-    were none.  after: bins with it.  values: by MLflow name."""
+    were none, or none that has a best one.  after: bins with it.  values: by MLflow name."""
 
     before: Sequence[Bin]
     temperature: float | None = None
@@ -44,6 +44,8 @@ def calibration(
     if held is None or len(held[1]) < FEWEST_ROWS:
         return Calibration(before)
     fitted = fit_temperature(*held)
+    if not is_bounded(fitted):  # the held rows have no best temperature: the model is right on almost all of them
+        return Calibration(before)
     scaled = logits / fitted
     error = calibration_error(scaled, gold).interval(resamples=bootstrap)
     key = "quality/calibration_error_scaled"

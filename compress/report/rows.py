@@ -123,13 +123,17 @@ def description(columns: Row, rows: Sequence[Row], lines: Sequence[str]) -> str:
 
 
 def gain_sentence(student: str, control: str, metric: str, difference: tuple[float, float, float]) -> str:
-    """What the teacher gave: a metric of the student minus that of its twin on hard labels, in points (hundredths)."""
+    """Which of two models is better on these rows, by a metric of the first minus that of the second, in points
+    (hundredths). Nothing is said of the methods that made them: that needs several seeds."""
     value, low, high = (100 * x for x in difference)
     interval = f"{value:+.2f} points of {title(metric)}, 95 % interval {low:+.2f} to {high:+.2f}"
-    if low <= 0 <= high:
-        return f"{student} against {control}: no measurable gain from the teacher ({interval})"
-    word = "gain" if value > 0 else "loss"
-    return f"{student} against {control}: {word} from the teacher {interval}"
+    if low > 0:
+        verdict = f"{student} is better than {control} on these rows"
+    elif high < 0:
+        verdict = f"{student} is worse than {control} on these rows"
+    else:
+        verdict = f"{student} and {control} cannot be told apart on these rows"
+    return f"{verdict} ({interval}); one run compares two models, a verdict on the method needs three seeds or more"
 
 
 def churn_table(groups: Sequence[Group], reference: Reference = "reference") -> tuple[Row, list[Row]]:
@@ -279,6 +283,7 @@ def figures(
         *rules,
         *_COSTS,
         ("quality retained", ("vs_teacher/quality_kept_pct",), _kept),
+        ("  above chance", ("vs_teacher/quality_kept_above_chance_pct",), _kept),
         difference,
         *likeness,
     ]

@@ -94,7 +94,7 @@ def log_measured(
 
 
 def gain(measured: Sequence[MeasuredModel], table: Table) -> list[str]:
-    """The sentence that answers whether the teacher helped; empty when no control was trained."""
+    """The sentence that compares the student with its control; empty when no control was trained."""
     by_role = {m.subject.role: m for m in measured}
     student, control = by_role.get("student"), by_role.get("control")
     if student is None or control is None or student.scored is None or control.scored is None:

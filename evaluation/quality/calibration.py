@@ -16,6 +16,7 @@ from evaluation.quality.intervals import Interval
 
 BINS = 15
 COLDEST, HOTTEST = 0.05, 20.0
+FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,59 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike) -> float:
             values[1] = negative_log_likelihood(z, y, 1 / right)
     # The search comes near an end of the range and never to it.
     return float(min((2 / (low + high), COLDEST, HOTTEST), key=lambda t: negative_log_likelihood(z, y, t)))
+
+
+class NoTemperatureError(ValueError):
+    """No temperature improves the probabilities; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class FittedTemperature:
+    """before, after: mean negative log-likelihood (nats) of rows that the temperature was not fitted on, by
+    cross-validation, with the temperature that was there and with the fitted one."""
+
+    temperature: float
+    before: float
+    after: float
+
+
+def is_bounded(temperature: float) -> bool:
+    """Whether it lies inside the range of `fit_temperature`: at an end the likelihood has no maximum on these rows."""
+    return COLDEST * 1.01 < temperature < HOTTEST / 1.01
+
+
+def fit_validated_temperature(
+    logits: ArrayLike, gold: ArrayLike, current: float = 1.0, *, seed: int = 0
+) -> FittedTemperature:
+    """`fit_temperature` of (N, C) logits and (N,) classes, if it lowers the negative log-likelihood of other rows.
+
+    That is measured by cross-validation with `FOLDS` folds, against the temperature `current`. Raises
+    NoTemperatureError where it does not, and where the fit ends at an end of the range: of a model that is right on
+    (almost) all of these rows any sharper distribution is more likely. Raises ValueError for fewer rows than folds.
+    """
+    z, y = np.asarray(logits, np.float64), np.asarray(gold)
+    if len(y) < FOLDS:
+        raise ValueError(f"{len(y)} rows cannot be split into {FOLDS} folds")
+    fitted = fit_temperature(z, y)
+    if not is_bounded(fitted):
+        right = int((z.argmax(-1) == y).sum())
+        raise NoTemperatureError(
+            f"the likelihood has no maximum between {COLDEST:g} and {HOTTEST:g} on these {len(y):,} rows, of which the "
+            f"model answers {right:,} right"
+        )
+    fold = np.random.default_rng(seed).permutation(len(y)) % FOLDS
+    losses = []
+    for k in range(FOLDS):
+        out = fold == k
+        temperature = fit_temperature(z[~out], y[~out])
+        losses.append(out.sum() * negative_log_likelihood(z[out], y[out], temperature))
+    before, after = negative_log_likelihood(z, y, current), float(sum(losses)) / len(y)
+    if not after < before:
+        raise NoTemperatureError(
+            f"temperature {fitted:.3f} does not lower the negative log-likelihood of rows that it was not fitted on: "
+            f"{before:.4f} before, {after:.4f} after, by {FOLDS}-fold cross-validation"
+        )
+    return FittedTemperature(fitted, before, after)
 
 
 def _binned(logits: ArrayLike, gold: ArrayLike, bins: int) -> tuple[NDArray, NDArray, NDArray]:
