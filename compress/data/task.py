@@ -84,7 +84,7 @@ class ScoredAnswers:
         return float(self.metrics[metric](np.ones((1, self.rows)))[0])
 
     def interval(self, metric: str, *, resamples: int, seed: int = 0) -> Interval:
-        """With its 95 % interval over rows (`evaluation.quality.estimates`). Raises ValueError where it is undefined."""
+        """With its 95 % interval (`evaluation.quality.estimates`). Raises ValueError where it is undefined."""
         return estimate_metric(self.rows, self.metrics[metric], resamples=resamples, seed=seed)
 
     def answers(self, metric: str) -> Answers:

@@ -132,7 +132,7 @@ def gain_sentence(student: str, control: str, metric: str, difference: tuple[flo
     elif high < 0:
         verdict = f"{student} is worse than {control} on these rows"
     else:
-        verdict = f"{student} and {control} cannot be told apart on these rows"
+        verdict = f"no measurable difference between {student} and {control} on these rows"
     return f"{verdict} ({interval}); one run compares two models, a verdict on the method needs three seeds or more"
 
 

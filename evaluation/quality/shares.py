@@ -19,8 +19,8 @@ STEPS = 60
 def share_interval(hits: float, rows: float, *, level: float = 0.95) -> Interval:
     """The share of `rows` that were hit, with the interval of Clopper & Pearson (1934) with mid-P (Lancaster 1961).
 
-    Where all rows or none were hit the far end is that of Clopper & Pearson itself, since mid-P does
-    not cover beside it. hits, rows: counts, or of clustered rows the effective ones (Korn & Graubard 1998). Raises ValueError on no
+    Where all rows or none were hit, the far end is that of Clopper & Pearson itself, since mid-P does not cover beside
+    it. hits, rows: counts, or of clustered rows the effective ones (Korn & Graubard 1998). Raises ValueError on no
     rows, or hits that are more than the rows or below zero.
     """
     if rows <= 0:
@@ -50,7 +50,7 @@ def _mid_p(hits: float, missed: float, tail: float) -> float:
 
 
 def paired_share_interval(only_a: float, only_b: float, rows: int, *, level: float = 0.95) -> Interval:
-    """Share of a minus share of b on the same rows, with Tango's score interval (Tango 1998, Statistics in Medicine 17).
+    """Share of a minus share of b on the same rows, with Tango's score interval (Tango 1998).
 
     only_a, only_b: rows that only one of the two got right. The interval leaves zero out exactly where McNemar's test
     without correction does, and never has width zero. Raises ValueError on no rows, or more discordant rows than rows.

@@ -160,9 +160,7 @@ def _one(group: Members, ours: Answers, theirs: Answers | None, resamples: int, 
     return Slice(group.by, group.name, len(at), found, parent.value, apart, _normal_test(apart.value, both.figures))
 
 
-def _resampled(
-    figure: Figure, inside: NDArray[np.bool_], at: NDArray[np.intp], resamples: int, seed: int
-) -> Resamples:
+def _resampled(figure: Figure, inside: NDArray[np.bool_], at: NDArray[np.intp], resamples: int, seed: int) -> Resamples:
     """The figure of the rows at `at` alone, and of resamples of them: all other rows are drawn no time."""
     step = max(1, 2_000_000 // len(inside))
 

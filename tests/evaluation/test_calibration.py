@@ -67,7 +67,9 @@ def test_a_model_that_is_right_on_every_row_has_no_temperature() -> None:
     """The likelihood rises up to the end of the range: 0.05 was written, and other rows were told with certainty."""
     z = sure(0.9, 40)
     assert not is_bounded(fit_temperature(z, np.zeros(40, int)))
-    with pytest.raises(NoTemperatureError, match=f"no maximum between {COLDEST:g} and 20 on these 40 rows, of which the"):
+    with pytest.raises(
+        NoTemperatureError, match=f"no maximum between {COLDEST:g} and 20 on these 40 rows, of which the"
+    ):
         fit_validated_temperature(z, np.zeros(40, int))
 
 

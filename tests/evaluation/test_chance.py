@@ -33,7 +33,11 @@ def test_no_constant_set_of_labels_scores_more() -> None:
     for chosen in itertools.product((False, True), repeat=4):
         said = np.tile(chosen, (60, 1))
         counts = multilabel_counts(truth, said).sum(0)
-        scores = {"f1_micro": f1_micro(counts), "f1_macro": f1_macro(counts), "accuracy": exact_rows(truth, said).mean()}
+        scores = {
+            "f1_micro": f1_micro(counts),
+            "f1_macro": f1_macro(counts),
+            "accuracy": exact_rows(truth, said).mean(),
+        }
         best = {name: max(best[name], float(scores[name])) for name in best}
     assert score_constant_labels(truth) == pytest.approx(best)
 

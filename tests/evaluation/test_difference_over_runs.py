@@ -53,7 +53,9 @@ def test_the_interval_over_runs_covers(runs: int, between: float) -> None:
     for _ in range(times):
         base = random.normal(1.3, 1.2, rows)
         ours, theirs = right(gain, base), right(0.0, base)
-        found = difference_over_runs(rows, *([lambda w, x=x: w @ x / rows for x in s] for s in (ours, theirs)), resamples=100)
+        found = difference_over_runs(
+            rows, *([lambda w, x=x: w @ x / rows for x in s] for s in (ours, theirs)), resamples=100
+        )
         held += found.holds(truth)
     assert 0.91 <= held / times <= 1
 

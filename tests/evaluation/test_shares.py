@@ -86,7 +86,11 @@ def test_zero_lies_outside_exactly_where_mcnemar_says_so(only_a: int, only_b: in
 def test_models_that_are_right_on_the_same_rows_may_differ_on_others() -> None:
     right = np.arange(20) % 4 > 0
     found = paired_accuracy(right, right).difference
-    assert (found.value, found.low, found.high) == (0.0, pytest.approx(-0.1611, abs=1e-4), pytest.approx(0.1611, abs=1e-4))
+    assert (found.value, found.low, found.high) == (
+        0.0,
+        pytest.approx(-0.1611, abs=1e-4),
+        pytest.approx(0.1611, abs=1e-4),
+    )
 
 
 @pytest.mark.parametrize(("rows", "discordant", "ahead"), [(50, 0.05, 0.5), (200, 0.02, 1.0), (1000, 0.2, 0.6)])
