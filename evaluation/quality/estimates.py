@@ -45,8 +45,8 @@ def _effective_rows(drawn: Resamples) -> float | None:
     """As many independent rows as would give a share of this value the spread that its resamples have (Korn & Graubard
     1998), where they are too few on one side for a bootstrap; None elsewhere."""
     value, close = drawn.value, 1e-9
-    if not -close <= value <= 1 + close:
-        return None
+    if not -close <= value <= 1 + close or (value < 0.5 and np.nanmin(drawn.figures) < 0):
+        return None  # a correlation near 0 is at no end of its range
     if value < close or value > 1 - close:
         return float(drawn.rows)
     spread = float(np.nanvar(drawn.figures))

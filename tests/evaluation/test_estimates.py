@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evaluation.quality.calibration import calibration_error
+from evaluation.quality.correlation import spearman_of_draws
 from evaluation.quality.counts import f1_micro
 from evaluation.quality.draws import of_counts, of_mean, of_tables
 from evaluation.quality.estimates import estimate_difference, estimate_metric
@@ -91,3 +92,9 @@ def test_the_calibration_error_of_a_calibrated_model_may_be_zero() -> None:
         held += calibration_error(logits, overconfident).interval(resamples=200).holds(0.1)
     assert zero >= 55
     assert held >= 54
+
+
+def test_a_correlation_near_0_is_at_no_end_of_its_range() -> None:
+    random = np.random.default_rng(4)
+    figure = spearman_of_draws(random.random(60), random.random(60))
+    assert estimate_metric(60, figure) == bootstrap_rows(60, figure)
