@@ -18,7 +18,8 @@ from compress.data.batches.ragged import Ragged
 from compress.data.reading.sources import open_table
 from compress.data.tables.answers import extract_answer_texts
 from evaluation.quality.answers import normalize, rules_of, score_answers, segments
-from evaluation.quality.intervals import bootstrap_mean
+from evaluation.quality.draws import of_mean
+from evaluation.quality.estimates import estimate_metric
 
 SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]*(?!\d)|[.!?。！？]+")
 
@@ -43,7 +44,7 @@ def main() -> None:
         scores = score_answers(said, gold, rules)
         shown = []
         for figure in (scores.f1, scores.exact):
-            i = bootstrap_mean(figure)
+            i = estimate_metric(len(figure), of_mean(figure))
             shown.append(f"{100 * i.value:.1f} [{100 * i.low:.1f}, {100 * i.high:.1f}]")
         print(f"{name:17} F1 {shown[0]}  EM {shown[1]}")
 

@@ -2,7 +2,8 @@
 
 A model is dominated by another that is no larger, no slower and no worse: in quality the lower end of the interval of
 the difference must not lie below zero. The interval is the paired one where both models' figures on the same resamples
-of the same rows are there; else the two intervals must not overlap, which asks for more.
+of the same rows are there; else the two intervals must not overlap, which asks for more. A model that is right on the
+same rows counts as equal, whatever the interval of no difference: of two such models the cheaper one dominates.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from evaluation.quality.pairing import ResampledMetric
 
 TOLERANCE = 0.05
 """Share by which two latencies may differ and count as equal: timing one model twice differs by as much."""
+Z = 1.959964
+"""97.5 % quantile of the normal distribution."""
 BLOCK = 32  # rivals compared at once, the best first: most rows are dominated by one of the first
 
 
@@ -103,10 +106,18 @@ class _Rivals:
         return Verdict(unpaired=int((~pairable).sum()), rival=int(ahead[0]) if len(ahead) else None)
 
     def _paired_low(self, rivals: NDArray[np.intp], i: int) -> NDArray[np.float64]:
-        """(len(rivals),) lower ends of the paired 95 % intervals of their quality minus that of `i`."""
+        """(len(rivals),) with the signs of the lower ends of the paired 95 % intervals of their quality minus that of
+        `i`; 0 where nothing tells the two apart: no row, of a share of rows, else no resample."""
         own = self.figures[i]
         assert own is not None
-        apart = np.stack([f.figures for r in rivals if (f := self.figures[r]) is not None]) - own.figures
+        theirs = [f for r in rivals if (f := self.figures[r]) is not None]
+        right = [f.right for f in theirs if f.right is not None]
+        if own.right is not None and len(right) == len(theirs):
+            stacked = np.stack(right)
+            wins, losses = (stacked & ~own.right).sum(1), (own.right & ~stacked).sum(1)
+            # `paired_share_interval` lies above 0 exactly where McNemar's statistic is beyond its critical value.
+            return (wins - losses) - Z * np.sqrt(wins + losses)
+        apart = np.stack([f.figures for f in theirs]) - own.figures
         if not np.isnan(apart).any():
             return np.quantile(apart, 0.025, axis=1)
         return np.nan_to_num(np.nanquantile(apart, 0.025, axis=1), nan=-np.inf)

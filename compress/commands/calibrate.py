@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tasks import classification
-from compress.errors import UserError
+from compress.errors import ExitCode, UserError
 from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
@@ -18,16 +20,23 @@ from compress.predict.predictor import Predictor
 from compress.run.folder import new_output
 from compress.stages.shared.stage import check_same_task
 from compress.storage import atomic
-from evaluation.quality.calibration import calibration_error, fit_temperature, negative_log_likelihood
+from evaluation.quality.calibration import (
+    NoTemperatureError,
+    calibration_error,
+    fit_validated_temperature,
+    negative_log_likelihood,
+)
 
 BOOTSTRAP = 200
+INSTEAD = "fit it on more rows, on rows that the model was not trained on, or keep the model as it is"
 
 
 def calibrate(model: str, split: str, options: RunOptions) -> float:
     """Write `options.output`: the model with the temperature that makes its probabilities fit one split.
 
     Told with the calibration error on the test rows before and after; no answer changes. Raises UserError for kinds of
-    task whose answers have no such probabilities, for too few rows, and when there is no output or it exists already.
+    task whose answers have no such probabilities, for too few rows, when there is no output or it exists already, and
+    (refused) where no temperature improves the probabilities of rows that it was not fitted on: nothing is written.
     """
     output = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
@@ -54,15 +63,17 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
             answers = predictor.logits(examples, told=progress.update)
         logits.append(predictor.task.pool_chunks(answers, examples))
         gold.append(np.asarray(rows.labels))
-    temperature = fit_temperature(logits[0], gold[0])
+    current = _temperature(info)
+    temperature = _fit(logits[0], gold[0], current, f"{table.display_name}/{split}")
     told = {}
-    for name, t in (("before", _temperature(info)), ("after", temperature)):
+    for name, t in (("before", current), ("after", temperature)):
         error = calibration_error(logits[1] / t, gold[1])(np.ones((1, len(gold[1]))))[0]
         told[name] = {
             "temperature": t,
             "calibration_error": float(error),
             "negative_log_likelihood": negative_log_likelihood(logits[1], gold[1], t),
         }
+    _require_no_loss(told, f"{table.display_name}/test", temperature)
     loaded = modelfolder.load_model(folder)
     parent = modelfolder.Parent(role="base", name=model_name(folder), fingerprint=modelfolder.fingerprint(folder))
     settings = {**loaded.meta.task_settings, "temperature": temperature}
@@ -79,7 +90,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     names = ("temperature", "calibration error", "negative log-likelihood")
     console.table("", columns, [(name, *cells) for name, cells in zip(names, shown, strict=True)])
     plot = output.with_name(f"{output.name}-{FILE}")
-    found = calibration(logits[1], gold[1], _temperature(info), (logits[0], gold[0]), bootstrap=BOOTSTRAP)
+    found = calibration(logits[1], gold[1], current, (logits[0], gold[0]), bootstrap=BOOTSTRAP)
     title = f"reliability diagram, {table.display_name}/test"
     atomic.write_text(plot, chart(title, {folder.name: found}, scaled=folder.name))
     console.result(f"wrote {output}; predictions are unchanged; only the probabilities change")
@@ -87,6 +98,25 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     document = {"folder": str(output), "plot": str(plot), "fitted_on": split, **told}
     push_and_print(console, document, output, repository)
     return temperature
+
+
+def _fit(logits: np.ndarray, gold: np.ndarray, current: float, where: str) -> float:
+    try:
+        return fit_validated_temperature(logits, gold, current).temperature
+    except NoTemperatureError as error:
+        raise UserError(
+            "no temperature improves the probabilities", where=where, why=str(error), do=INSTEAD, code=ExitCode.REFUSED
+        ) from None
+
+
+def _require_no_loss(told: Mapping[str, Mapping[str, float]], where: str, temperature: float) -> None:
+    before, after = (told[name]["negative_log_likelihood"] for name in ("before", "after"))
+    if after > before:
+        raise UserError(
+            "the temperature worsens the probabilities of the test rows", where=where,
+            why=f"negative log-likelihood {before:.4f} before, {after:.4f} at temperature {temperature:.3f}",
+            do=INSTEAD, code=ExitCode.REFUSED,
+        )  # fmt: skip
 
 
 def _temperature(info: modelfolder.FolderInfo) -> float:

@@ -179,6 +179,11 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
         if key not in values:
             raise _unknown(model, "--max-drop", "the drop from the teacher", "--data DATA --against TEACHER")
         low, high = (0.0 - 100 * values.get(f"{key}_{end}", values[key]) for end in ("high", "low"))
+        if gates.sure and low == high:  # earlier versions took equal figures on a few rows for certain
+            raise UserError(
+                "the drop from the teacher has no interval", where=f"--max-drop --sure, {model}",
+                do="measure it again: add --data DATA --against TEACHER",
+            )  # fmt: skip
         simulated = ", simulated" if key.startswith(FAKE) else ""
         value = (high if gates.sure else -100 * values[key]) + 0.0  # never -0
         name = f"{'upper bound of the ' if gates.sure else ''}drop of {title(metric)}"

@@ -131,7 +131,7 @@ def tell(
     heads, rows = _table(curves, apart)
     console.table("", heads, rows)
     lines = [
-        f"{curves[0].metric} on {count:,} rows of {table.display_name}/{split}; intervals are 95 % bootstrap",
+        f"{curves[0].metric} on {count:,} rows of {table.display_name}/{split}; intervals are 95 %",
         f"{disturbance}: share of letters and digits changed, by {', '.join(DISTURBANCES[disturbance].kinds)}",
     ]
     if apart is not None:

@@ -25,7 +25,8 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, did_you_mean, printable
 from evaluation.quality.churn import Group
-from evaluation.quality.intervals import Interval, bootstrap_rows
+from evaluation.quality.estimates import estimate_difference, estimate_metric
+from evaluation.quality.intervals import Interval
 from evaluation.quality.slices import Answers, Members
 
 METRIC = "metric"
@@ -66,7 +67,7 @@ class ScoredAnswers:
 
     metrics: name → how it follows from the rows that are drawn, the one that decides first.  baselines: figures that
     no model is needed for.  right: (N,) bool, which rows were answered right, where the main metric is their share.
-    undefined: metric → why these rows give no figure.
+    undefined: metric → why these rows give no figure.  chance: metric → the score of the best constant answer.
     """
 
     rows: int
@@ -74,6 +75,7 @@ class ScoredAnswers:
     baselines: Mapping[str, float] = field(default_factory=dict)
     right: np.ndarray | None = None
     undefined: Mapping[str, str] = field(default_factory=dict)
+    chance: Mapping[str, float] = field(default_factory=dict)
 
     def value(self, metric: str) -> float:
         """The figure of all rows; NaN where it is undefined."""
@@ -82,8 +84,8 @@ class ScoredAnswers:
         return float(self.metrics[metric](np.ones((1, self.rows)))[0])
 
     def interval(self, metric: str, *, resamples: int, seed: int = 0) -> Interval:
-        """With its 95 % bootstrap interval over rows. Raises ValueError where it is undefined."""
-        return bootstrap_rows(self.rows, self.metrics[metric], resamples=resamples, seed=seed)
+        """With its 95 % interval (`evaluation.quality.estimates`). Raises ValueError where it is undefined."""
+        return estimate_metric(self.rows, self.metrics[metric], resamples=resamples, seed=seed)
 
     def answers(self, metric: str) -> Answers:
         """What slices are made of: a metric that is defined, and which rows are right where it is their share."""
@@ -91,9 +93,10 @@ class ScoredAnswers:
         return Answers(self.metrics[metric], self.right if main else None)
 
     def difference(self, other: ScoredAnswers, metric: str, *, resamples: int, seed: int = 0) -> Interval:
-        """This model's figure minus the other's, both on the same draws of the same rows."""
-        ours, theirs = self.metrics[metric], other.metrics[metric]
-        return bootstrap_rows(self.rows, lambda w: ours(w) - theirs(w), resamples=resamples, seed=seed)
+        """This model's figure minus the other's, paired row by row."""
+        return estimate_difference(
+            self.rows, self.metrics[metric], other.metrics[metric], resamples=resamples, seed=seed
+        )
 
 
 @dataclass(frozen=True)

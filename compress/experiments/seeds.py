@@ -19,6 +19,10 @@ from compress.run.folder import RUNS, resumable
 from compress.run.publish import RESAMPLES
 from compress.tracking import open_requested_run
 from evaluation.quality.intervals import mean_interval
+from evaluation.quality.runs import smallest_detectable_gain
+
+FEWEST = 3
+"""Seeds that a verdict on a method needs."""
 
 
 def run_seeds(
@@ -84,11 +88,17 @@ class Summary:
             self.values |= {f"{name}_mean": statistics.mean(scores), f"{name}_sd": _spread(scores)}
         if self.gain is not None:
             self.values |= {f"seeds/gain{part}": getattr(self.gain, field) for part, field in _PARTS}
+            self.values["seeds/smallest_detectable_gain"] = self.smallest_gain
 
     def _score(self, m: MeasuredModel) -> float:
         if m.quality is None or not math.isfinite(m.quality[0]):
             raise UserError(f"{m.subject.name} has no {title(self.metric)} on these rows", where="--seeds")
         return m.quality[0]
+
+    @property
+    def smallest_gain(self) -> float:
+        """That so many seeds would find with a probability of 80 %, of gains that spread like these (share of 1)."""
+        return smallest_detectable_gain([g.value for g in self.gains])
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Columns and rows: a model a row; a seed a column, then mean and standard deviation, in hundredths."""
@@ -116,7 +126,12 @@ class Summary:
                 f"{100 * g.value:+.2f} points, 95 % interval {100 * g.low:+.2f} to {100 * g.high:+.2f}, {n} seeds"
             )
             word = "no measurable gain" if g.low <= 0 <= g.high else ("gain" if g.value > 0 else "loss")
-            lines.append(f"the student against its {self.control}: {word} from the teacher ({interval})")
+            word = f"{word} from the teacher" if n >= FEWEST else f"no verdict from fewer than {FEWEST} seeds"
+            lines.append(f"the student against its {self.control}: {word} ({interval})")
+            lines.append(
+                f"smallest gain that {n} seeds with this spread would find in 4 of 5 cases: "
+                f"{100 * self.smallest_gain:.1f} points"
+            )
         return lines
 
 

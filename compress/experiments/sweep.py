@@ -123,13 +123,18 @@ def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...
     )
     rows = []
     for point in points:
-        values, kept = point.measured.measurement.values, point.measured.quality_kept
+        values = point.measured.measurement.values
         rows.append((
             *(str(point.values[path]) for path in paths), _quality_cell(point.measured),
-            "" if kept is None else f"{kept:.1f} %", f"{point.megabytes:.2f}", f"{values['size/params_m']:.2f} M",
+            _kept_cell(point.measured), f"{point.megabytes:.2f}", f"{values['size/params_m']:.2f} M",
             f"{values[LATENCY]:.2f} ms" if LATENCY in values else "",
         ))  # fmt: skip
     return columns, rows
+
+
+def _kept_cell(measured: MeasuredModel) -> str:
+    kept, above = measured.quality_kept, measured.kept_above_chance
+    return "" if kept is None else f"{kept:.1f} %" + ("" if above is None else f" ({above:.1f} % above chance)")
 
 
 def _quality_cell(measured: MeasuredModel) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from compress.data.tables.table import Rows
 from compress.report.plots import Curve, line_chart
-from evaluation.quality.calibration import Bin, calibration_error, fit_temperature, reliability
-from evaluation.quality.intervals import bootstrap_rows
+from evaluation.quality.calibration import Bin, calibration_error, fit_temperature, is_bounded, reliability
+from evaluation.quality.shares import share_interval
 
 FILE = "reliability.svg"
 FEWEST_ROWS = 10
@@ -22,7 +22,7 @@ PERFECT: Curve = ((0.0, 0.0, 0.0, 0.0), (100.0, 100.0, 100.0, 100.0))
 @dataclass(frozen=True)
 class Calibration:
     """before: bins of the probabilities as the model tells them.  temperature: fitted on other rows, None where there
-    were none.  after: bins with it.  values: by MLflow name."""
+    were none, or none that has a best one.  after: bins with it.  values: by MLflow name."""
 
     before: Sequence[Bin]
     temperature: float | None = None
@@ -44,8 +44,10 @@ def calibration(
     if held is None or len(held[1]) < FEWEST_ROWS:
         return Calibration(before)
     fitted = fit_temperature(*held)
+    if not is_bounded(fitted):  # the held rows have no best temperature: the model is right on almost all of them
+        return Calibration(before)
     scaled = logits / fitted
-    error = bootstrap_rows(len(gold), calibration_error(scaled, gold), resamples=bootstrap)
+    error = calibration_error(scaled, gold).interval(resamples=bootstrap)
     key = "quality/calibration_error_scaled"
     values = {key: error.value, f"{key}_low": error.low, f"{key}_high": error.high, "quality/temperature": fitted}
     return Calibration(before, fitted, reliability(scaled, gold), values)
@@ -73,11 +75,6 @@ def chart(title: str, models: Mapping[str, Calibration], *, scaled: str | None =
 
 
 def _curve(bins: Sequence[Bin]) -> list[tuple[float, float, float, float]]:
-    """One point a bin that has rows, with Wilson's interval."""
-    return [(100 * b.confidence, 100 * b.accuracy, *_wilson(b)) for b in bins if b.rows]
-
-
-def _wilson(b: Bin, z: float = 1.96) -> tuple[float, float]:
-    n, p = b.rows, b.accuracy
-    middle, half = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
-    return 100 * max(0.0, (middle - half) / (1 + z * z / n)), 100 * min(1.0, (middle + half) / (1 + z * z / n))
+    """One point a bin that has rows, with the interval of its share of right answers."""
+    shown = [(b.confidence, share_interval(b.accuracy * b.rows, b.rows)) for b in bins if b.rows]
+    return [(100 * confidence, 100 * s.value, 100 * s.low, 100 * s.high) for confidence, s in shown]

@@ -37,6 +37,7 @@ from evaluation.cost.latency import Latency, compare_latencies, measure_interlea
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
+from evaluation.quality.estimates import estimate_metric
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
 from evaluation.quality.pairing import ResampledMetric
@@ -73,6 +74,7 @@ class Subject:
 
 INTEGER_MB = "size/integer_mb"
 """The figure that only models have whose integers were computed in floats."""
+QUALITY_KEPT, KEPT_ABOVE_CHANCE = "vs_teacher/quality_kept_pct", "vs_teacher/quality_kept_above_chance_pct"
 MEMBER = "teacher-"
 
 
@@ -133,7 +135,14 @@ class MeasuredModel:
     @property
     def quality_kept(self) -> float | None:
         """Percent of the teacher's main metric; None where no teacher was measured, or none has a figure above 0."""
-        key = "vs_teacher/quality_kept_pct"
+        return self._compared(QUALITY_KEPT)
+
+    @property
+    def kept_above_chance(self) -> float | None:
+        """The same of what the teacher has above the best constant answer; None where that is 0."""
+        return self._compared(KEPT_ABOVE_CHANCE)
+
+    def _compared(self, key: str) -> float | None:
         return self.measurement.values.get(f"{FAKE}{key}" if self.is_simulated else key)
 
     def as_json(self) -> dict[str, Any]:
@@ -377,16 +386,23 @@ def compute_similarity(alike: Fidelity, bootstrap: int) -> dict[str, float]:
     """How alike model and teacher answer, by MLflow name; shares in percent."""
     values = {f"vs_teacher/{name}": value for name, value in alike.values.items()}
     for name, figure in alike.figures.items():
-        found = bootstrap_rows(alike.rows, figure, resamples=bootstrap)
+        interval = bootstrap_rows if name == "kl" else estimate_metric  # a divergence is not at best 1
+        found = interval(alike.rows, figure, resamples=bootstrap)
         share = name == "agreement"
         values |= _with_interval(f"vs_teacher/{name}{'_pct' * share}", found, 100.0 if share else 1.0)
     return values
 
 
 def compute_retained_quality(ours: ScoredAnswers, theirs: ScoredAnswers, metric: str) -> dict[str, float]:
-    """Percent of the teacher's main metric; left out where the teacher has none above zero."""
-    reference, value = theirs.value(metric), ours.value(metric)
-    return {"vs_teacher/quality_kept_pct": 100 * value / reference} if reference > 0 and np.isfinite(value) else {}
+    """Percent of the teacher's main metric, and of what it has above chance where chance is not 0; left out where the
+    teacher has nothing above zero, or above chance."""
+    reference, value, chance = theirs.value(metric), ours.value(metric), ours.chance.get(metric, 0.0)
+    if not (reference > 0 and np.isfinite(value)):
+        return {}
+    found = {QUALITY_KEPT: 100 * value / reference}
+    if chance > 0 and reference > chance:
+        found[KEPT_ABOVE_CHANCE] = 100 * (value - chance) / (reference - chance)
+    return found
 
 
 def _with_interval(key: str, found: Interval, scale: float = 1.0) -> dict[str, float]:

@@ -73,7 +73,7 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
     c = measurement.context
     lines = []
     if "dataset" in c:
-        lines.append(f"quality on {c['rows']} rows of {c['dataset']}; intervals are 95 % bootstrap")
+        lines.append(f"quality on {c['rows']} rows of {c['dataset']}; intervals are 95 %")
     if "device" in c:
         threads = "1 thread" if c["threads"] == "1" else f"{c['threads']} threads"
         if is_fake(measurement):
@@ -123,13 +123,17 @@ def description(columns: Row, rows: Sequence[Row], lines: Sequence[str]) -> str:
 
 
 def gain_sentence(student: str, control: str, metric: str, difference: tuple[float, float, float]) -> str:
-    """What the teacher gave: a metric of the student minus that of its twin on hard labels, in points (hundredths)."""
+    """Which of two models is better on these rows, by a metric of the first minus that of the second, in points
+    (hundredths). Nothing is said of the methods that made them: that needs several seeds."""
     value, low, high = (100 * x for x in difference)
     interval = f"{value:+.2f} points of {title(metric)}, 95 % interval {low:+.2f} to {high:+.2f}"
-    if low <= 0 <= high:
-        return f"{student} against {control}: no measurable gain from the teacher ({interval})"
-    word = "gain" if value > 0 else "loss"
-    return f"{student} against {control}: {word} from the teacher {interval}"
+    if low > 0:
+        verdict = f"{student} is better than {control} on these rows"
+    elif high < 0:
+        verdict = f"{student} is worse than {control} on these rows"
+    else:
+        verdict = f"no measurable difference between {student} and {control} on these rows"
+    return f"{verdict} ({interval}); one run compares two models, a verdict on the method needs three seeds or more"
 
 
 def churn_table(groups: Sequence[Group], reference: Reference = "reference") -> tuple[Row, list[Row]]:
@@ -280,6 +284,7 @@ def figures(
         *_ROWS,
         *_COSTS,
         ("quality retained", ("vs_teacher/quality_kept_pct",), _kept),
+        ("  above chance", ("vs_teacher/quality_kept_above_chance_pct",), _kept),
         difference,
         *likeness,
     ]

@@ -105,7 +105,7 @@ def _times(value: float | None) -> str:
 
 def lines(steps: Sequence[Step]) -> list[str]:
     """What must be known to read it."""
-    said = ["waterfall: latencies measured alternately in one session; differences paired row by row, 95 % bootstrap"]
+    said = ["waterfall: latencies measured alternately in one session; differences paired row by row, 95 % intervals"]
     ways = list(dict.fromkeys(step.runtime for step in steps if step.runtime != "simulated"))
     if len(ways) > 1:
         said.append(f"latencies were measured with {' and '.join(ways)}: a change of runtime is part of the gain")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evaluation.quality.intervals import Interval, bootstrap_mean
+from evaluation.quality.intervals import Interval
+from evaluation.quality.shares import share_interval
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,13 @@ class Agreement:
     kl: float
 
 
-def agreement(
-    model_logits: ArrayLike, reference_logits: ArrayLike, *, resamples: int = 1000, seed: int = 0
-) -> Agreement:
-    """Compare (rows, C) logits of two models. Raises ValueError when the shapes differ."""
+def agreement(model_logits: ArrayLike, reference_logits: ArrayLike) -> Agreement:
+    """Compare (rows, C) logits of two models. Raises ValueError when the shapes differ, or on no rows."""
     model, reference = np.asarray(model_logits, np.float64), np.asarray(reference_logits, np.float64)
     if model.shape != reference.shape:
         raise ValueError(f"logits of shape {model.shape} cannot be compared with {reference.shape}")
-    same = (model.argmax(-1) == reference.argmax(-1)).astype(float)
-    return Agreement(bootstrap_mean(same, resamples=resamples, seed=seed), float(divergence(model, reference).mean()))
+    same = model.argmax(-1) == reference.argmax(-1)
+    return Agreement(share_interval(float(same.sum()), len(same)), float(divergence(model, reference).mean()))
 
 
 def divergence(model_logits: ArrayLike, reference_logits: ArrayLike) -> NDArray[np.float64]:

@@ -17,17 +17,30 @@ Weighted = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 CELLS = 4_000_000  # of the confusion tables that are held at once: 32 MB
 
 
-def of_mean(values: ArrayLike, sizes: ArrayLike | None = None) -> Weighted:
-    """The mean of one number a row; with `sizes` (N,), of sums of as many items as each row has."""
-    x = np.asarray(values, dtype=np.float64)
-    n = np.ones(len(x)) if sizes is None else np.asarray(sizes, dtype=np.float64)
-    both = np.stack([x, n], axis=1)
+class RowMean:
+    """The mean of one number a row; with `sizes`, of sums of as many items as each row has.
 
-    def figure(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        sums = weights @ both
+    values, sizes: (N,).  right: (N,) bool where the values are 0 or 1 and every row counts once, so that the mean is a
+    share of rows; None elsewhere.
+    """
+
+    def __init__(self, values: ArrayLike, sizes: ArrayLike | None = None) -> None:
+        self.values = np.asarray(values, dtype=np.float64)
+        self.sizes = None if sizes is None else np.asarray(sizes, dtype=np.float64)
+        is_share = self.sizes is None and bool(np.isin(self.values, (0.0, 1.0)).all())
+        self.right: NDArray[np.bool_] | None = self.values.astype(bool) if is_share else None
+        items = np.ones(len(self.values)) if self.sizes is None else self.sizes
+        self._both = np.stack([self.values, items], axis=1)
+
+    def __call__(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(R, N) numbers of draws → (R,) means, NaN where nothing was drawn."""
+        sums = weights @ self._both
         return np.divide(sums[:, 0], sums[:, 1], out=np.full(len(sums), np.nan), where=sums[:, 1] > 0)
 
-    return figure
+
+def of_mean(values: ArrayLike, sizes: ArrayLike | None = None) -> RowMean:
+    """The mean of one number a row; with `sizes` (N,), of sums of as many items as each row has."""
+    return RowMean(values, sizes)
 
 
 def of_counts(counts: ArrayLike, score: Callable[[NDArray], NDArray]) -> Weighted:

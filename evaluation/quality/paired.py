@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evaluation.quality.intervals import Interval, bootstrap_mean
+from evaluation.quality.intervals import Interval
+from evaluation.quality.shares import count_discordant, paired_share_interval
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Accuracy of a minus accuracy of b with its paired bootstrap interval, and McNemar's exact p-value.
+    """Accuracy of a minus accuracy of b with Tango's score interval, and McNemar's exact p-value.
 
     only_a: rows that only a got right; only_b: rows that only b got right.
     """
@@ -29,16 +30,14 @@ class PairedTest:
         return not self.difference.holds(0.0)
 
 
-def paired_accuracy(correct_a: ArrayLike, correct_b: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> PairedTest:
-    """Compare two models row by row (Koehn 2004 for the bootstrap, McNemar 1947 for the exact test).
+def paired_accuracy(correct_a: ArrayLike, correct_b: ArrayLike) -> PairedTest:
+    """Compare two models row by row (Tango 1998 for the interval, McNemar 1947 for the exact test).
 
-    correct_a, correct_b: (rows,) booleans, the same rows in order. Raises ValueError when the lengths differ.
+    correct_a, correct_b: (rows,) booleans, the same rows in order. Raises ValueError when the lengths differ, or on no
+    rows.
     """
-    a, b = np.asarray(correct_a, dtype=bool), np.asarray(correct_b, dtype=bool)
-    if a.shape != b.shape:
-        raise ValueError(f"a paired test needs the same rows: {a.shape[0]} against {b.shape[0]}")
-    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-    difference = bootstrap_mean(a.astype(float) - b.astype(float), resamples=resamples, seed=seed)
+    only_a, only_b = count_discordant(correct_a, correct_b)
+    difference = paired_share_interval(only_a, only_b, len(np.asarray(correct_a)))
     return PairedTest(difference, exact_sign_test(only_a, only_b), only_a, only_b)
 
 

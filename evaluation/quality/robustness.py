@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evaluation.quality.intervals import Interval, bootstrap_rows
+from evaluation.quality.estimates import estimate_difference, estimate_metric
+from evaluation.quality.intervals import Interval
 
 Figure = Callable[[np.ndarray], np.ndarray]
 """(R, N) numbers of draws of N rows → (R,) figures."""
@@ -46,14 +47,17 @@ def robustness(
     for rate in rates:
         figures = dict(answer(rate))
         values = {
-            name: bootstrap_rows(rows, f, resamples=resamples, seed=seed) for name, f in figures.items() if _is(f, rows)
+            name: estimate_metric(rows, f, resamples=resamples, seed=seed)
+            for name, f in figures.items()
+            if _is(f, rows)
         }
         clean = clean or figures
         main = next(iter(clean), None)
         lost = None
         if main in values and _is(clean[main], rows):
-            before, after = clean[main], figures[main]
-            lost = bootstrap_rows(rows, lambda w, a=before, b=after: a(w) - b(w), resamples=resamples, seed=seed)
+            lost = Interval(0.0, 0.0, 0.0, rows, 0)  # of undisturbed input against itself
+            if rate > 0:
+                lost = estimate_difference(rows, clean[main], figures[main], resamples=resamples, seed=seed)
         points.append(Point(rate, values, lost, tuple(name for name in figures if name not in values), figures))
     return points
 
@@ -61,7 +65,7 @@ def robustness(
 def differences(
     rows: int, ours: Sequence[Point], theirs: Sequence[Point], metric: str, *, resamples: int = 1000, seed: int = 0
 ) -> list[Interval | None]:
-    """`metric` of one model minus another's at each rate, on the same draws of the same rows (Koehn 2004).
+    """`metric` of one model minus another's at each rate, paired row by row (`estimates.estimate_difference`).
 
     Both must have read the same `rows` rows, disturbed alike. None where the metric is undefined for one of them.
     Raises ValueError when the rates differ.
@@ -74,7 +78,7 @@ def differences(
             found.append(None)
             continue
         a, b = our.figures[metric], their.figures[metric]
-        found.append(bootstrap_rows(rows, lambda w, a=a, b=b: a(w) - b(w), resamples=resamples, seed=seed))
+        found.append(estimate_difference(rows, a, b, resamples=resamples, seed=seed))
     return found
 
 

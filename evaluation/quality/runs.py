@@ -1,4 +1,7 @@
-"""The difference of two ways to train, each trained several times: rows and runs are both a sample."""
+"""Several runs of a way to train (a seed each): the difference of two ways, and the least gain that so many runs find.
+
+Rows and runs are both a sample. One run says which of two models is better on these rows, never which way to train is.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import nctdtrinc, ndtri, stdtrit
 
-from evaluation.quality.intervals import Interval, percentile_interval
+from evaluation.quality.intervals import Interval
 
 Weighted = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """(R, rows) numbers of draws of each row → (R,) figures."""
@@ -40,15 +44,37 @@ def difference_over_runs(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """Mean of `ours` minus `theirs`, run by run on the same rows, resampling rows, pairs of runs, and what was drawn.
+    """Mean of `ours` minus `theirs`, run by run on the same rows, over other rows, other runs and other draws.
 
-    ours, theirs: one figure a run (a seed), in the same order; draws are the same in all runs. A handful of runs says
-    little about how runs vary: the interval is then mostly that of the rows. Raises ValueError on no rows, no runs, or
-    runs that are no pairs.
+    ours, theirs: one figure a run (a seed), in the same order. The half width is the root of two squares: of the rows
+    (and of what was drawn), by the normal distribution, and of the runs, by Student's with one degree of freedom less
+    than there are runs (Zou & Donner 2008 combine limits so). Two runs that agree by luck are thus no narrow interval.
+    One run says nothing of how runs vary: then the interval is that of the rows alone. Raises ValueError on no rows, no
+    runs, runs that are no pairs, or a figure that is undefined on every resample.
     """
     if not rows or not ours or len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} runs against {len(theirs)} on {rows} rows cannot be paired")
-    value = float(np.mean([(a(np.ones((1, rows))) - b(np.ones((1, rows))))[0] for a, b in zip(ours, theirs)]))
+    each = np.array([(a(np.ones((1, rows))) - b(np.ones((1, rows))))[0] for a, b in zip(ours, theirs)])
+    value = float(each.mean())
+    figures = _resample_runs(rows, ours, theirs, resamples, seed)
+    figures = figures[:, ~np.isnan(figures).any(0)]
+    if not figures.size:
+        raise ValueError("the figure is undefined on every resample of these rows")
+    runs, tail = len(each), (1 + level) / 2
+    means = figures.mean(0)
+    square = float(ndtri(tail)) ** 2 * float(means.var())
+    if runs > 1:
+        # What a resample does to one run and not to the others is in the spread of the runs already.
+        own = float((figures - means).var(1).sum()) / (runs - 1)
+        square = float(ndtri(tail)) ** 2 * max(0.0, float(means.var()) - own / runs)
+        square += float(stdtrit(runs - 1, tail)) ** 2 * float(each.var(ddof=1)) / runs
+    return Interval(value, value - square**0.5, value + square**0.5, rows, len(means), level)
+
+
+def _resample_runs(
+    rows: int, ours: Sequence[Weighted], theirs: Sequence[Weighted | DrawnFigures], resamples: int, seed: int
+) -> NDArray[np.float64]:
+    """(runs, R) differences of each run on resampled rows."""
     rng = np.random.default_rng(seed)
     block = max(1, 2_000_000 // rows)
     parts = []
@@ -57,11 +83,18 @@ def difference_over_runs(
         drawn = rng.integers(0, rows, (size, rows)) + np.arange(size)[:, None] * rows
         weights = np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.float64)
         other = [b.resample(weights, (seed, start)) if isinstance(b, DrawnFigures) else b(weights) for b in theirs]
-        each = np.stack([a(weights) for a in ours]) - np.stack(other)
-        runs = rng.integers(0, len(ours), (len(ours), size))
-        parts.append(each[runs, np.arange(size)].mean(0))
-    figures = np.concatenate(parts)
-    figures = figures[~np.isnan(figures)]
-    if not len(figures):
-        raise ValueError("the figure is undefined on every resample of these rows")
-    return percentile_interval(value, figures, rows, level)
+        parts.append(np.stack([a(weights) for a in ours]) - np.stack(other))
+    return np.concatenate(parts, axis=1)
+
+
+def smallest_detectable_gain(gains: ArrayLike, *, level: float = 0.95, power: float = 0.8) -> float:
+    """The true mean gain that so many runs, with gains that spread like these, find with probability `power`.
+
+    gains: (n,) of one run each, n ≥ 2. Found: Student's interval of their mean lies above 0, by the noncentral t
+    distribution (Cohen 1988). Raises ValueError for fewer than two.
+    """
+    x = np.asarray(gains, dtype=np.float64)
+    if len(x) < 2:
+        raise ValueError(f"a spread needs at least two figures, found {len(x)}")
+    critical = stdtrit(len(x) - 1, (1 + level) / 2)
+    return float(nctdtrinc(len(x) - 1, 1 - power, critical)) * float(x.std(ddof=1)) / len(x) ** 0.5

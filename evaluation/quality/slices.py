@@ -1,8 +1,8 @@
 """Slices: how good a model is on groups of rows, and on which of them it fails more than its parent.
 
-The difference to the parent is paired, on the same draws of the slice's rows. Whether it can be told from chance is
-McNemar's exact test where rows are right or wrong, else a normal test with the spread of the paired differences; the
-p-values are corrected for the number of slices (Holm 1979). Intervals are 95 % each, not corrected.
+The difference to the parent is paired, on the slice's rows. Whether it can be told from chance is McNemar's exact test
+where rows are right or wrong, else a normal test with the spread of the paired differences; the p-values are corrected
+for the number of slices (Holm 1979). Intervals are 95 % each (`estimates`), not corrected.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evaluation.quality.intervals import Interval, bootstrap_mean, percentile_interval, resample_figure
+from evaluation.quality.estimates import difference_interval, metric_interval
+from evaluation.quality.intervals import Interval, Resamples, resample_figure
 from evaluation.quality.multiple import holm
 from evaluation.quality.paired import exact_sign_test
+from evaluation.quality.shares import count_discordant, paired_share_interval, share_interval
 
 FEWEST = 30
 """Rows below which a slice is named and not tested: its interval would be wider than what anybody looks for."""
@@ -137,29 +139,28 @@ def _one(group: Members, ours: Answers, theirs: Answers | None, resamples: int, 
         return Slice(group.by, group.name, len(at), why=f"fewer than {FEWEST} rows")
     if ours.right is not None and (theirs is None or theirs.right is not None):
         mine = ours.right[at]
-        value = bootstrap_mean(mine, resamples=resamples, seed=seed)
+        value = share_interval(float(mine.sum()), len(at))
         if theirs is None or theirs.right is None:
             return Slice(group.by, group.name, len(at), value)
         other = theirs.right[at]
-        apart = bootstrap_mean(mine.astype(float) - other, resamples=resamples, seed=seed)
-        p = exact_sign_test(int((mine & ~other).sum()), int((other & ~mine).sum()))
-        return Slice(group.by, group.name, len(at), value, float(other.mean()), apart, p)
-    value, draws = _resampled(ours.figure, group.inside, at, resamples, seed)
-    found = _interval(value, draws, len(at))
-    if found is None:
+        only = count_discordant(mine, other)
+        apart = paired_share_interval(*only, len(at))
+        return Slice(group.by, group.name, len(at), value, float(other.mean()), apart, exact_sign_test(*only))
+    drawn = _resampled(ours.figure, group.inside, at, resamples, seed)
+    if not _is_known(drawn):
         return Slice(group.by, group.name, len(at), why="the metric is undefined on these rows")
+    found = metric_interval(drawn)
     if theirs is None:
         return Slice(group.by, group.name, len(at), found)
-    parent, their_draws = _resampled(theirs.figure, group.inside, at, resamples, seed)
-    apart = _interval(value - parent, draws - their_draws, len(at))
-    if apart is None:
+    parent = _resampled(theirs.figure, group.inside, at, resamples, seed)
+    both = drawn.minus(parent)
+    if not _is_known(both):
         return Slice(group.by, group.name, len(at), found, why="the parent's metric is undefined on these rows")
-    return Slice(group.by, group.name, len(at), found, parent, apart, _normal_test(apart.value, draws - their_draws))
+    apart = difference_interval(both)
+    return Slice(group.by, group.name, len(at), found, parent.value, apart, _normal_test(apart.value, both.figures))
 
 
-def _resampled(
-    figure: Figure, inside: NDArray[np.bool_], at: NDArray[np.intp], resamples: int, seed: int
-) -> tuple[float, NDArray[np.float64]]:
+def _resampled(figure: Figure, inside: NDArray[np.bool_], at: NDArray[np.intp], resamples: int, seed: int) -> Resamples:
     """The figure of the rows at `at` alone, and of resamples of them: all other rows are drawn no time."""
     step = max(1, 2_000_000 // len(inside))
 
@@ -175,9 +176,8 @@ def _resampled(
     return resample_figure(len(at), within, resamples=resamples, seed=seed)
 
 
-def _interval(value: float, draws: NDArray[np.float64], rows: int) -> Interval | None:
-    known = draws[np.isfinite(draws)]
-    return percentile_interval(value, known, rows) if np.isfinite(value) and len(known) else None
+def _is_known(drawn: Resamples) -> bool:
+    return bool(np.isfinite(drawn.value) and np.isfinite(drawn.figures).any())
 
 
 def _normal_test(value: float, draws: NDArray[np.float64]) -> float:

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evaluation.quality.intervals import Interval, bootstrap_mean
+from evaluation.quality.intervals import Interval
+from evaluation.quality.shares import share_interval
 from evaluation.representation.hsic import finite
 
 
@@ -59,7 +60,7 @@ def probe(
     right = _right(x, y, u, v, len(frequencies), decay)
     control = _right(x, controls[0], u, controls[1], len(frequencies), decay)
     baseline = float((v == int(frequencies.argmax())).mean())
-    return ProbeResult(bootstrap_mean(right), bootstrap_mean(control), baseline)
+    return ProbeResult(*(share_interval(float(x.sum()), len(x)) for x in (right, control)), baseline)
 
 
 def _right(

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from calibratable import make_overconfident
 
 import compress
 from compress import Model, RunResult
@@ -148,8 +149,9 @@ def test_compare(classifier: Model, splits: Any) -> None:
     assert "<svg" in result._repr_html_()
 
 
-def test_calibrate_and_extend_write_a_model(classifier: Model, splits: Any) -> None:
-    result = compress.calibrate(classifier, splits, output="calibrated", device="cpu", quiet=True)
+def test_calibrate_and_extend_write_a_model(classifier: Model) -> None:
+    make_overconfident(classifier.path, Path("three-of-four"))
+    result = compress.calibrate(classifier, "three-of-four", output="calibrated", device="cpu", quiet=True)
     assert result.model.path == Path("calibrated")
     assert result["before"]["temperature"] == 1.0
     assert "after.temperature" in repr(result)

@@ -53,8 +53,11 @@ def test_an_estimate_of_simulated_integers_says_so() -> None:
     assert found.sentence().endswith("[-0.30, 1.20], simulated within the limit of 1 points")
 
 
-def test_a_drop_without_an_interval_is_its_own_bound() -> None:
-    assert drop(Gates(drop=1.0, sure=True), note({DROP: 0.0})).value == 0.0
+def test_a_drop_without_an_interval_is_not_sure() -> None:
+    """Earlier versions stored [0, 0] for two models that are right on the same 20 rows."""
+    for values in ({DROP: 0.0}, {DROP: 0.0, f"{DROP}_low": 0.0, f"{DROP}_high": 0.0}):
+        with pytest.raises(UserError, match="the drop from the teacher has no interval; measure it again: add --data"):
+            drop(Gates(drop=1.0, sure=True), note(values))
     assert str(drop(Gates(drop=1.0), note({DROP: 0.0})).value) == "0.0", "never -0"
 
 

@@ -221,7 +221,7 @@ def test_windows_share_their_rows_number_and_hold_its_answer(folder, tokenizer):
     scored = task.score(sure(short), table.label_names, short, train)
     assert (scored.value("f1"), scored.value("exact_match")) == (1.0, 1.0)
     assert scored.baselines == {"no_answer_baseline": 0.25}
-    assert scored.interval("f1", resamples=100).low == 1.0
+    assert scored.interval("f1", resamples=100).low < scored.value("f1") == 1.0
     whole = task.encode(tokenizer, train, max_length=100)
     assert (len(whole), whole.notes) == (4, ())
     assert whole.labels[3].tolist() == [0, 0]

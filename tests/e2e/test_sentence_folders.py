@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calibratable import make_overconfident
 from e2e_toy import QUICK, Cli
 from long_text import check_limits, limits
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, module_files, vectors
@@ -105,7 +106,8 @@ def test_extend_reads_longer_texts_into_the_same_vectors(mine: Path, compress: C
 
 
 def test_calibrate(mine: Path, compress: Cli) -> None:
-    done = compress("calibrate", mine, "--data", "data", "--output", "calibrated")
+    make_overconfident(mine, Path("three-of-four"))
+    done = compress("calibrate", mine, "--data", "three-of-four", "--output", "calibrated")
     assert done.code == 0, done.err
     check_carried(Path("calibrated"), mine)
 

@@ -6,11 +6,13 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from calibratable import make_overconfident
 from e2e_toy import DISTILL, PRETRAINED, QUICK, TEACHER, Cli, sha
 from long_text import check_in_transformers
 
@@ -133,7 +135,7 @@ def test_evaluate_against_another_model_compares_row_by_row(taught: Path, compre
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--split", "validation", "--quiet")
     assert (done.code, done.err) == (0, "")
     line = next(line for line in done.out.splitlines() if line.strip().startswith("agreement with parent"))
-    assert "100.0 % [100.0, 100.0]" in line
+    assert "100.0 % [79.4, 100.0]" in line
     assert "quality on 16 rows of data/validation" in done.out
 
 
@@ -359,23 +361,30 @@ def test_runs_get_free_names_and_resume_finds_the_open_one(taught: Path, compres
 
 
 def test_calibrated_probabilities_and_the_same_answers(taught: Path, compress: Cli) -> None:
-    done = compress("calibrate", TEACHER, "--data", "data", "--output", "runs/calibrated", "--json")
+    shutil.copytree(TEACHER, "sharp")
+    make_overconfident(Path("sharp"), Path("three-of-four"))
+    done = compress("calibrate", "sharp", "--data", "three-of-four", "--output", "runs/calibrated", "--json")
     assert done.code == 0, done.err
     told = json.loads(done.out)
-    assert told["before"]["temperature"] == 1.0
+    assert told["before"]["temperature"] == 1.0 < told["after"]["temperature"]
+    assert told["after"]["negative_log_likelihood"] < told["before"]["negative_log_likelihood"]
     assert told["plot"] == "runs/calibrated-reliability.svg"
     assert "temperature" in (taught / told["plot"]).read_text(encoding="utf-8")
     kept = modelfolder.inspect("runs/calibrated")
     assert kept.meta.task_settings["temperature"] == pytest.approx(told["after"]["temperature"])
     rows = [
         [json.loads(line) for line in compress("predict", model, *TEXTS, "--json").out.splitlines()]
-        for model in (TEACHER, "runs/calibrated")
+        for model in ("sharp", "runs/calibrated")
     ]
     assert [a["label"] for a in rows[0]] == [a["label"] for a in rows[1]]
     assert rows[0][0]["probabilities"] != rows[1][0]["probabilities"]
     again = compress("calibrate", TEACHER, "--data", "data", "--output", "runs/calibrated")
     assert (again.code, again.out) == (3, "")
     assert again.err == "error: runs/calibrated: exists already; name another folder\n", "before any work"
+    again = compress("calibrate", "runs/calibrated", "--data", "three-of-four", "--output", "runs/twice")
+    assert (again.code, again.out) == (3, ""), "nothing is gained twice"
+    assert "no temperature improves the probabilities" in again.err
+    assert not [*Path("runs").glob("twice*")]
     done = compress("calibrate", TEACHER, "--data", "data")
     assert (done.code, done.line) == (2, "error: --output: an output folder is required; add --output FOLDER")
 

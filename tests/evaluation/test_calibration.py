@@ -9,8 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation.quality.calibration import (
+    COLDEST,
+    NoTemperatureError,
     calibration_error,
     fit_temperature,
+    fit_validated_temperature,
+    is_bounded,
     negative_log_likelihood,
     reliability,
 )
@@ -57,6 +61,31 @@ def test_the_fitted_temperature_is_the_best_of_a_grid(rows: int, classes: int, s
     z, gold = rng.normal(size=(rows, classes)) * 3, rng.integers(0, classes, rows)
     best = negative_log_likelihood(z, gold, fit_temperature(z, gold))
     assert best <= min(negative_log_likelihood(z, gold, t) for t in np.geomspace(0.05, 20, 60)) + 1e-6
+
+
+def test_a_model_that_is_right_on_every_row_has_no_temperature() -> None:
+    """The likelihood rises up to the end of the range: 0.05 was written, and other rows were told with certainty."""
+    z = sure(0.9, 40)
+    assert not is_bounded(fit_temperature(z, np.zeros(40, int)))
+    with pytest.raises(
+        NoTemperatureError, match=f"no maximum between {COLDEST:g} and 20 on these 40 rows, of which the"
+    ):
+        fit_validated_temperature(z, np.zeros(40, int))
+
+
+def test_a_temperature_must_lower_the_likelihood_of_rows_that_it_was_not_fitted_on() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2_000, 3)) * 2
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    gold = np.array([rng.choice(3, p=row) for row in p])
+    found = fit_validated_temperature(3 * z, gold)
+    assert found.temperature == fit_temperature(3 * z, gold)
+    assert found.after < found.before == pytest.approx(negative_log_likelihood(3 * z, gold))
+    assert found.after > negative_log_likelihood(3 * z, gold, found.temperature), "the rows it was fitted on flatter it"
+    with pytest.raises(NoTemperatureError, match=r"does not lower .*, by 5-fold cross-validation"):
+        fit_validated_temperature(3 * z, gold, found.temperature)
+    with pytest.raises(ValueError, match="4 rows cannot be split into 5 folds"):
+        fit_validated_temperature(z[:4], gold[:4])
 
 
 def test_churn_counts_by_hand() -> None:

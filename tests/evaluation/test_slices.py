@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evaluation.quality.correlation import spearman_of_draws
 from evaluation.quality.draws import of_mean
-from evaluation.quality.intervals import bootstrap_rows
+from evaluation.quality.estimates import estimate_difference, estimate_metric
 from evaluation.quality.multiple import holm
 from evaluation.quality.paired import paired_accuracy
 from evaluation.quality.pairing import ResampledMetric, resample_metric
@@ -42,7 +42,7 @@ def test_any_metric_can_be_sliced() -> None:
     figures = [Answers(spearman_of_draws(gold, x)) for x in (poor, good)]
     for s in slices(by_value("g", group), *figures, resamples=200):
         at = group == int(s.name)
-        plain = bootstrap_rows(int(at.sum()), spearman_of_draws(gold[at], poor[at]), resamples=200)
+        plain = estimate_metric(int(at.sum()), spearman_of_draws(gold[at], poor[at]), resamples=200)
         assert s.value is not None
         assert (s.value.value, s.value.low, s.value.high) == pytest.approx((plain.value, plain.low, plain.high))
         assert s.verdict == "fails more"
@@ -122,11 +122,26 @@ def test_slices_survive_json() -> None:
 def test_kept_resamples_give_the_paired_interval(rows, seed) -> None:
     random = np.random.default_rng(seed)
     a, b = random.random(rows) < 0.7, random.random(rows) < 0.6
-    one, other = (resample_metric(rows, of_mean(x), metric="accuracy", data="d", resamples=300) for x in (a, b))
-    read = ResampledMetric.parse(one.text())
-    direct = bootstrap_rows(rows, lambda w: of_mean(a)(w) - of_mean(b)(w), resamples=300)
-    paired = read.minus(other)
-    assert (paired.value, paired.low, paired.high) == pytest.approx((direct.value, direct.low, direct.high), abs=1e-6)
+    scores = random.random((2, rows))
+    for ours, theirs in ((of_mean(a), of_mean(b)), (of_mean(scores[0]), of_mean(scores[1]))):
+        one, other = (resample_metric(rows, x, metric="f1", data="d", resamples=300) for x in (ours, theirs))
+        direct = estimate_difference(rows, ours, theirs, resamples=300)
+        paired = ResampledMetric.parse(one.text()).minus(ResampledMetric.parse(other.text()))
+        assert (paired.value, paired.low, paired.high) == pytest.approx(
+            (direct.value, direct.low, direct.high), abs=1e-6
+        )
+
+
+def test_resamples_of_an_earlier_version_are_read() -> None:
+    """They lack which rows were right: the difference is resampled, and no difference is no certainty."""
+    written = json.loads(resample_metric(40, of_mean(np.ones(40)), metric="accuracy", data="d", resamples=50).text())
+    old = {key: value for key, value in written.items() if key not in ("right", "left_out")}
+    read = ResampledMetric.parse(json.dumps({**old, "format": "resampled-1"}))
+    assert (read.right, read.left_out) == (None, None)
+    apart = read.minus(read)
+    assert (apart.value, apart.high) == (0.0, pytest.approx(1.96**2 / (40 + 1.96**2), abs=1e-4))
+    with pytest.raises(ValueError, match="1 bytes do not hold 40 rows"):
+        ResampledMetric.parse(json.dumps({**written, "right": "ff"}))
 
 
 def test_other_rows_are_not_paired() -> None:

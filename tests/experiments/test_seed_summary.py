@@ -48,20 +48,37 @@ def test_one_seed_has_no_spread_and_no_best() -> None:
 
 @pytest.mark.parametrize(
     ("students", "word"),
-    [((180, 181), "gain from the teacher (+"), ((160, 161), "loss from the teacher (-"), ((150, 190), "no measurable")],
+    [
+        ((180, 181, 182), "gain from the teacher (+"),
+        ((160, 161, 162), "loss from the teacher (-"),
+        ((150, 190, 170), "no measurable gain from the teacher (+0.00 points"),
+        ((180, 181), "no verdict from fewer than 3 seeds (+"),
+    ],
 )
 def test_the_gain_over_the_control_is_named_only_where_its_interval_excludes_0(
-    students: tuple[int, int], word: str
+    students: tuple[int, ...], word: str
 ) -> None:
-    summary = Summary([0, 1], [run(students[0], 170), run(students[1], 170)])
+    summary = Summary(range(len(students)), [run(student, 170) for student in students])
     gains = [(right - 170) / 200 for right in students]
     assert summary.gain is not None
     assert summary.gain.value == pytest.approx(statistics.mean(gains))
     assert summary.values["seeds/gain"] == pytest.approx(statistics.mean(gains))
-    half = 12.706 * statistics.stdev(gains) / 2**0.5  # Student's t of two figures
-    assert summary.values["seeds/gain_low"] == pytest.approx(statistics.mean(gains) - half, rel=1e-3)
-    assert word in summary.lines()[-1]
-    assert summary.table()[1][-1][:3] == ("gain from the teacher", *(f"{100 * gain:+.2f}" for gain in gains))
+    t = {2: 12.706, 3: 4.303}[len(gains)]  # Student's, one less degrees of freedom
+    half = t * statistics.stdev(gains) / len(gains) ** 0.5
+    assert summary.values["seeds/gain_low"] == pytest.approx(statistics.mean(gains) - half, rel=1e-3, abs=1e-6)
+    assert word in summary.lines()[-2]
+    assert summary.table()[1][-1][: len(gains) + 1] == (
+        "gain from the teacher",
+        *(f"{100 * gain:+.2f}" for gain in gains),
+    )
+
+
+def test_the_smallest_gain_that_could_have_been_found_stands_beside_the_verdict() -> None:
+    """A spread of 1 point: 3.3 points with three seeds."""
+    summary = Summary(range(3), [run(student, 170) for student in (168, 170, 172)])
+    least = summary.values["seeds/smallest_detectable_gain"]
+    assert least == pytest.approx(0.01 * 3.264, rel=1e-3)
+    assert summary.lines()[-1] == "smallest gain that 3 seeds with this spread would find in 4 of 5 cases: 3.3 points"
 
 
 def test_the_gain_is_over_the_best_control_on_average() -> None:

@@ -50,10 +50,10 @@ def test_too_few_rows_for_the_interval_that_is_asked() -> None:
         Bounds(max_drop=0.5).check_rows(100, "accuracy", uncertified=False)
     assert error.value.line() == (
         "--max-drop: 100 test rows are too few to show a loss of accuracy below 0.5 points: even without any loss, the "
-        "95 % interval would reach 3.00 points; use 600 test rows or a larger bound, or accept an uncertified model: "
+        "95 % interval would reach 3.70 points; use 765 test rows or a larger bound, or accept an uncertified model: "
         "--uncertified"
     )
-    Bounds(max_drop=0.5).check_rows(600, "accuracy", uncertified=False)
+    Bounds(max_drop=0.5).check_rows(765, "accuracy", uncertified=False)
     Bounds(max_drop=0.5).check_rows(100, "accuracy", uncertified=True)
     Bounds(max_mb=5).check_rows(10, "accuracy", uncertified=False)
 

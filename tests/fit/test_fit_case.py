@@ -92,5 +92,5 @@ def test_too_few_test_rows_cannot_show_a_small_loss(opened: Opened) -> None:
     with pytest.raises(UserError, match="100 test rows are too few"):
         open_case(opened, Bounds(max_drop=1.0))
     assert open_case(opened, Bounds(max_drop=1.0), uncertified=True).labelled
-    opened.rows = 300
+    opened.rows = 381
     assert open_case(opened, Bounds(max_drop=1.0)).bounds.max_drop == 1.0

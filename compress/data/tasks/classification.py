@@ -24,6 +24,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence, softmax
 from evaluation.quality.calibration import calibration_error
+from evaluation.quality.chance import score_constant_label
 from evaluation.quality.churn import Group, churn, confidence_bands, quarters
 from evaluation.quality.draws import of_mean, of_tables
 from evaluation.quality.metrics import table_metrics
@@ -163,8 +164,10 @@ class Task(task.Task):
         names = self.list_metrics(label_names)
         metrics = of_tables(gold, predicted, classes, {name: scores[name] for name in names if name in scores})
         metrics["calibration_error"] = calibration_error(logits / self.temperature, gold)
-        majority = float(np.bincount(gold, minlength=classes).max() / len(gold))
-        return ScoredAnswers(len(gold), metrics | {names[0]: of_mean(right)}, {"majority_baseline": majority}, right)
+        chance = score_constant_label(gold, classes)
+        metrics |= {names[0]: of_mean(right)}
+        floor = {"majority_baseline": chance["accuracy"]}
+        return ScoredAnswers(len(gold), metrics, floor, right, chance=chance)
 
     def answer_by_baseline(
         self, train: Rows, rows: Rows, label_names: Sequence[str]

@@ -22,6 +22,7 @@ from compress.data.text import baselines
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import printable
 from evaluation.quality.agreement import bernoulli_divergence, sigmoid
+from evaluation.quality.chance import score_constant_labels
 from evaluation.quality.counts import f1_macro, f1_micro
 from evaluation.quality.draws import of_counts, of_mean
 from evaluation.quality.multilabel import exact_rows, multilabel_counts
@@ -109,7 +110,7 @@ class Task(task.Task):
             "f1_macro": of_counts(counts, f1_macro),
             "accuracy": of_mean(exact),
         }
-        return ScoredAnswers(len(logits), metrics)
+        return ScoredAnswers(len(logits), metrics, chance=score_constant_labels(gold))
 
     def answer_by_baseline(
         self, train: Rows, rows: Rows, label_names: Sequence[str]

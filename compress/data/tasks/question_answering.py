@@ -257,7 +257,8 @@ class Task(task.Task):
         unanswered = rows.labels.lengths == 0
         scores = score_answers(said, gold, rules_of(gold))
         floor = {"no_answer_baseline": float(unanswered.mean())} if unanswered.any() else {}
-        return ScoredAnswers(len(rows), {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}, floor)
+        metrics = {"f1": of_mean(scores.f1), "exact_match": of_mean(scores.exact)}
+        return ScoredAnswers(len(rows), metrics, floor, chance=dict.fromkeys(metrics, float(unanswered.mean())))
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows

@@ -113,7 +113,7 @@ class Task(task.Task):
                 metrics[name] = of_draws(rows.labels, answers)
             except UndefinedCorrelationError as error:
                 undefined[name] = str(error)
-        return ScoredAnswers(len(answers), metrics, undefined=undefined)
+        return ScoredAnswers(len(answers), metrics, undefined=undefined, chance=dict.fromkeys(metrics, 0.0))
 
     def answer_by_baseline(
         self, train: Rows, rows: Rows, label_names: Sequence[str]

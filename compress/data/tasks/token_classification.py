@@ -26,6 +26,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence, softmax
+from evaluation.quality.chance import score_constant_label
 from evaluation.quality.counts import f1_micro
 from evaluation.quality.draws import of_counts, of_mean, of_tables
 from evaluation.quality.entities import entities, entity_counts, scheme_of
@@ -179,15 +180,16 @@ class Task(task.Task):
         owners = np.repeat(np.arange(len(gold)), gold.lengths)
         right = np.bincount(owners, tags.values == gold.values, minlength=len(gold))
         accuracy = of_mean(right, gold.lengths)
-        majority = float(np.bincount(gold.values, minlength=len(names)).max() / len(gold.values))
-        baselines, scheme = {"majority_baseline": majority}, scheme_of(names)
+        chance = score_constant_label(gold.values, len(names))
+        baselines, scheme = {"majority_baseline": chance["accuracy"]}, scheme_of(names)
         if scheme is None:
             answered = tags.values >= 0
             scores = {"f1_macro": table_metrics(len(names))["f1_macro"]}
             tables = of_tables(gold.values[answered], tags.values[answered], len(names), scores, owners[answered])
-            return ScoredAnswers(len(gold), {"accuracy": accuracy, **tables}, baselines)
+            return ScoredAnswers(len(gold), {"accuracy": accuracy, **tables}, baselines, chance=chance)
         counts, _ = entity_counts(_spelled(gold, names), _spelled(tags, names), scheme)
-        return ScoredAnswers(len(gold), {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}, baselines)
+        metrics = {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}
+        return ScoredAnswers(len(gold), metrics, baselines, chance={**chance, "entity_f1": 0.0})
 
     def answer_by_baseline(
         self, train: Rows, rows: Rows, label_names: Sequence[str]

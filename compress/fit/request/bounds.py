@@ -9,8 +9,10 @@ from typing import Any, Literal
 from compress.errors import ExitCode, UserError
 
 Objective = Literal["quality", "smallest", "fastest"]
-CHANCE = 3.0
-"""Of n rows without a loss, the share that may be lost all the same is below 3 / n in 95 of 100 draws."""
+Z = 1.959964
+"""97.5 % quantile of the normal distribution."""
+CHANCE = Z * Z
+"""Of n rows without a loss, the paired 95 % interval (Tango 1998) reaches CHANCE / (n + CHANCE)."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,13 @@ class Bounds:
             return
         if self.max_drop == 0:
             return  # nothing lost is judged by what was measured: no number of rows shows a zero
-        needed = math.ceil(100 * CHANCE / self.max_drop)
+        share = self.max_drop / 100
+        needed = math.ceil(CHANCE * (1 - share) / share)
         if rows < needed:
             raise UserError(
                 f"{rows:,} test rows are too few to show a loss of {metric} below {self.max_drop:g} points",
                 where="--max-drop",
-                why=f"even without any loss, the 95 % interval would reach {100 * CHANCE / max(1, rows):.2f} points",
+                why=f"even without any loss, the 95 % interval would reach {100 * CHANCE / (rows + CHANCE):.2f} points",
                 do=f"use {needed:,} test rows or a larger bound, or accept an uncertified model: --uncertified",
             )
 
