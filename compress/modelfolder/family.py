@@ -179,7 +179,7 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
     expresses: what this family has words for all the same: "groups" (layers that share parameters), "embedding" (tables
     of another width than the hidden size), "offset" (positions that do not start at row 0), "windows" (layers whose
     tokens see a part of their sequence), "pre" (norms before each block), "rotary" (positions), "gated" (feed-forward
-    parts), "no_bias".
+    parts), "no_bias", "relative_bias" (a bias of the scores by distance).
     """
     shape = config.layers[0]
     if is_low_rank(config):
@@ -200,6 +200,8 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
         return "it has pre-layer normalization"
     if "rotary" not in expresses and config.positions == "rotary":
         return "its positions are rotary, not a learned table"
+    if "relative_bias" not in expresses and config.relative_bias is not None:
+        return "it has a relative position bias"
     if "gated" not in expresses and config.gated:
         return "its feed-forward layers are gated"
     if "no_bias" not in expresses and not config.bias:

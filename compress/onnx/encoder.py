@@ -1,7 +1,8 @@
 """An encoder and one head as an ONNX graph: of standard operators, but for the fused integer product.
 
 Written from the modules, layer by layer, so that any shape that this program makes is expressed: layers of different
-widths, layers that share their parameters, factorized embeddings, windows, rotary positions. Where the head reads the
+widths, layers that share their parameters, factorized embeddings, windows, rotary and
+relative positions. Where the head reads the
 first token alone the last layer computes no other token's answer, a sixth of its work. Shapes: B batch, L length, D
 hidden, H heads, K head width; batch and length are dynamic. What padding holds is not defined.
 """
@@ -16,6 +17,7 @@ import torch
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.pattern import AttentionPattern
+from compress.encoder.modules.relative import BiasTable, number_buckets
 from compress.errors import UserError
 from compress.onnx.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
 from compress.onnx.graph import BOOL, FLOAT, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
@@ -94,6 +96,7 @@ class Writer:
         self.inputs = [IDS, MASK, *([SEGMENTS] if self.segments else [])]
         self._biases: dict[AttentionPattern, Value] = {}
         self._rotations: dict[tuple[float, int], Turn] = {}
+        self._relative: dict[tuple[Value, int], Value] = {}
         self._firsts: dict[tuple[Value, int], Value] = {}
         g = graph
         self.length = g.op("Slice", g.op("Shape", IDS), g.integers(1), g.integers(2))  # (1,)
@@ -124,12 +127,12 @@ class Writer:
         config, encoder = self.config, self.model.encoder
         x = self.embeddings()
         bases = config.rotary_bases or (None,) * config.depth
-        for i, (group, pattern, base) in enumerate(zip(config.groups, config.patterns, bases, strict=True)):
+        for i, (group, base) in enumerate(zip(config.groups, bases, strict=True)):
             layer = encoder.layers[group]
             assert isinstance(layer, EncoderLayer)
             turn = None if base is None else self.rotation(base, config.layers[i].head_width)
-            one, bias = first and i == config.depth - 1, self.bias(pattern)
-            if one and pattern.window is not None:
+            one, bias = first and i == config.depth - 1, self.layer_bias(i)
+            if one and (config.patterns[i].window is not None or config.relative_bias is not None):
                 bias = self.first(bias, axis=2)
             x = self.layer(x, layer, f"layers.{group}.", bias, turn, one)
         return x if encoder.final_norm is None else self.norm(x, encoder.final_norm, "final_norm.")
@@ -211,6 +214,13 @@ class Writer:
             self._firsts[x, axis] = g.op("Slice", x, g.integers(0), g.integers(1), g.integers(axis))
         return self._firsts[x, axis]
 
+    def layer_bias(self, number: int) -> Value:
+        """What layer `number` adds to its scores, broadcast to (B, H, L, L)."""
+        bias = self.bias(self.config.patterns[number])
+        if self.config.relative_bias is None:
+            return bias
+        return self.add_relative(bias, self.model.encoder.bias_table(self.config.groups[number]))
+
     def bias(self, pattern: AttentionPattern) -> Value:
         """What is added to scores, broadcast to (B, H, L, L): 0 where a token is seen."""
         if pattern not in self._biases:
@@ -220,6 +230,21 @@ class Writer:
                 seen = g.op("And", self.window(pattern), seen)
             self._biases[pattern] = g.op("Where", seen, g.constant(0.0), g.constant(UNSEEN))
         return self._biases[pattern]
+
+    def add_relative(self, bias: Value, table: BiasTable) -> Value:
+        """(B, H, L, L): a bias and that of the distances between tokens; once for layers that share a table."""
+        key = (bias, table.weight.data_ptr())
+        if key not in self._relative:
+            g, config = self.graph, self.config.relative_bias
+            assert config is not None
+            most = self.config.max_positions - 1
+            buckets = g.constant(number_buckets(torch.arange(-most, most + 1), config).numpy(), np.int64)
+            by_distance = g.op("Gather", g.weight(f"relative_{len(self._relative)}", table.weight), buckets)
+            columns = self.positions()
+            distance = g.op("Sub", columns, g.op("Unsqueeze", columns, g.integers(1)))
+            found = g.op("Gather", by_distance, g.op("Add", distance, g.constant(most, np.int64)))  # (L, L, H)
+            self._relative[key] = g.op("Add", bias, g.op("Transpose", found, perm=[2, 0, 1]))
+        return self._relative[key]
 
     def window(self, pattern: AttentionPattern) -> Value:
         """(L, L) bool: whether the row's token sees the column's."""

@@ -34,6 +34,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": ("DistilBert", DISTILBERT),
     "electra": ("Electra", {**SHAPE, "embedding_size": 8}),
     "modernbert": ("ModernBert", {**SHAPE, "local_attention": 8}),
+    "mpnet": ("MPNet", SHAPE),
     "roberta": ("Roberta", {**SHAPE, "type_vocab_size": 1}),
     "xlm-roberta": ("XLMRoberta", {**SHAPE, "type_vocab_size": 1}),
 }

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.relative import RelativeBias
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.modules.model import Model
 
@@ -39,6 +40,12 @@ VARIATIONS: dict[str, EncoderConfig] = {
     "roberta": dataclasses.replace(UNIFORM, position_offset=2, pad_id=1, segments=1, pooler=False),
     "rotary": dataclasses.replace(
         UNIFORM, positions="rotary", rotary_bases=(100.0, 10.0, 100.0), gated=True, segments=0, pooler=False
+    ),
+    "mpnet": dataclasses.replace(UNIFORM, relative_bias=RelativeBias(8, 16), segments=0, pooler=False),
+    "biases of their own": dataclasses.replace(
+        UNIFORM,
+        layers=(LayerShape(4, 4, 24), LayerShape(1, 4, 5), LayerShape(3, 6, 40)),
+        relative_bias=RelativeBias(8, 16, shared=False),
     ),
     "modernbert": dataclasses.replace(
         UNIFORM,

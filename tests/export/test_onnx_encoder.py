@@ -10,6 +10,7 @@ import torch
 
 from compress.contracts import EncoderOutput
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.relative import RelativeBias
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.layout import PaddedLayout
@@ -50,6 +51,11 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "projection first": {"embedding": 12, "project_first": True},
     "low rank": {"layers": (LayerShape(4, 8, 48), LayerShape(2, 8, 20, LOW), LayerShape(4, 8, 48, LOW[1:3]))},
     "gated, low rank": {"gated": True, "layers": (LayerShape(4, 8, 48, LOW),) * 3},
+    "mpnet": {"segments": 0, "pooler": False, "position_offset": 2, "relative_bias": RelativeBias(8, 16)},
+    "biases of their own": {
+        "layers": (LayerShape(4, 8, 48), LayerShape(1, 8, 5), LayerShape(3, 6, 20)),
+        "relative_bias": RelativeBias(8, 16, shared=False),
+    },
     "windows with globals": {"windows": (2, None, 4), "global_tokens": 1},
 }
 HEADS = {

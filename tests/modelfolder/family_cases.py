@@ -95,6 +95,12 @@ CASES: Mapping[str, Case] = {
         {**BARE, **TASKS},
         segments=False,
     ),
+    "mpnet": Case(
+        "MPNet",
+        {**SHAPE, "max_position_embeddings": POSITIONS + 2, "pad_token_id": 1},
+        {**BARE, **TASKS},
+        segments=False,
+    ),
     "roberta": Case("Roberta", ROBERTA, {**BARE, **TASKS}, segments=False),
     "xlm-roberta": Case("XLMRoberta", ROBERTA, {**BARE, **TASKS}, segments=False),
 }

@@ -14,8 +14,9 @@ from family_cases import CASES, GRID, compare, stock_load
 
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.relative import number_buckets
 from compress.errors import UserError
-from compress.modelfolder.families import albert
+from compress.modelfolder.families import albert, mpnet
 from compress.modelfolder.family import NATIVE, load_families
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.folder import inspect, load_model, save_model
@@ -65,6 +66,8 @@ def test_a_class_computes_the_same_here_and_back_there(family: str, name: str, h
         ("modernbert", "ModernBertForTokenClassification", {"layer_types": ["sliding_attention"] * 4, "num_labels": 5}),
         ("modernbert", "ModernBertModel", {"layer_types": ["full_attention"] * 4, "rope_parameters": None}),
         ("modernbert", "ModernBertModel", {"num_hidden_layers": 5, "global_attn_every_n_layers": 2}),
+        ("mpnet", "MPNetForMaskedLM", {"hidden_act": "relu", "layer_norm_eps": 1e-5}),
+        ("mpnet", "MPNetForSequenceClassification", {"num_labels": 5, "hidden_dropout_prob": 0.3}),
         ("electra", "ElectraForMaskedLM", {"embedding_size": 32, "hidden_act": "silu"}),
         ("electra", "ElectraForPreTraining", {"hidden_act": "relu"}),
         ("electra", "ElectraForSequenceClassification", {"hidden_act": "relu", "num_labels": 1}),
@@ -81,6 +84,12 @@ def test_config_variants(family: str, name: str, changes: dict[str, Any], hf: Mo
     assert inspect(again).stock_class == name
     compare(family, loaded.model, stock_load(hf, name, again), heads)
     assert load_model(again).config == loaded.config
+
+
+def test_mpnets_buckets_of_distances(hf: ModuleType) -> None:
+    distance = torch.arange(-600, 601)
+    theirs = hf.MPNetModel(hf.MPNetConfig(num_hidden_layers=0)).encoder.relative_position_bucket(distance)
+    assert torch.equal(number_buckets(distance, mpnet.BIAS), theirs)
 
 
 @pytest.mark.parametrize("family", CASES)
@@ -139,6 +148,9 @@ def test_shared_layers_are_stored_once(hf: ModuleType, tmp_path: Path) -> None:
             {"classifier_pooling": "max", "architectures": ["ModernBertForSequenceClassification"]},
             ["classifier_pooling is 'max'", "allowed: cls, mean"],
         ),
+        ("mpnet", {"relative_attention_num_buckets": 64}, ["relative_attention_num_buckets 64 is not supported", "32"]),
+        ("mpnet", {"pad_token_id": 0}, ["pad_token_id 0 is not supported in an MPNet", "padding id 1"]),
+        ("mpnet", {"max_position_embeddings": 2}, ["max_position_embeddings is 2", "positions start at row 2"]),
         ("electra", {"embedding_size": 0}, ["embedding_size is 0"]),
         ("electra", {"architectures": ["ElectraForMultipleChoice"]}, ["class ElectraForMultipleChoice is not support"]),
     ],

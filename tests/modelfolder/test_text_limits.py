@@ -17,6 +17,7 @@ from compress.commands.extend import extend_folder
 from compress.contracts import RunOptions
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.relative import RelativeBias
 from compress.encoder.modules.model import Model
 from compress.modelfolder.family import choose
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
@@ -33,6 +34,7 @@ SPECIFIC: dict[str, dict[str, Any]] = {
         "norm": "pre", "first_norm": False, "bias": False, "gated": True, "positions": "rotary", "segments": 0,
         "rotary_bases": (160.0, 10.0), "windows": (None, 4), "pooler": False,
     },
+    "mpnet": {"segments": 0, "position_offset": 2, "pad_id": 1, "relative_bias": RelativeBias()},
     "roberta": {"segments": 1, "position_offset": 2, "pad_id": 1},
     "xlm-roberta": {"segments": 1, "position_offset": 2, "pad_id": 1},
 }  # fmt: skip

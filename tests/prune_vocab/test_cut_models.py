@@ -16,6 +16,7 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.relative import RelativeBias
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.integers.convert import plan_quantization, quantize_model
@@ -38,6 +39,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
     "camembert": ROBERTA,
+    "mpnet": {"position_offset": 2, "pad_id": 1, "segments": 0, "pooler": False, "relative_bias": RelativeBias()},
     "modernbert": {
         "norm": "pre",
         "first_norm": False,

@@ -18,10 +18,13 @@ from compress.encoder.integers.fake_quantized import compute_weight
 from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layout import AttentionMaps, Layout
 from compress.encoder.modules.pattern import FULL, AttentionPattern
+from compress.encoder.modules.relative import BiasTable, ScoreBias
 from compress.encoder.modules.rotary import Rotation, rotate
 from compress.quantizers._base import Base
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
+Position = Rotation | ScoreBias
+"""What a layer's attention knows of positions: how queries and keys are turned, or what is added to their scores."""
 
 
 def empty(kind: type[ModuleT], *args: Any, **kwargs: Any) -> ModuleT:
@@ -144,6 +147,8 @@ class Attention(nn.Module):
         self.key = product(config.hidden, width, config.bias, rank("attention.key"))
         self.value = product(config.hidden, width, config.bias, rank("attention.value"))
         self.output = product(width, config.hidden, config.bias, rank("attention.output"))
+        bias = config.relative_bias
+        self.relative = None if bias is None or bias.shared else BiasTable(bias.buckets, shape.heads)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
@@ -156,16 +161,19 @@ class Attention(nn.Module):
         layout: Layout,
         trace: LayerTrace,
         pattern: AttentionPattern = FULL,
-        rotation: Rotation | None = None,
+        position: Position | None = None,
     ) -> Tensor:
         q, k, v = (part.unflatten(-1, (self.heads, self.head_width)) for part in self.project(x))
-        if rotation is not None:
-            q, k = rotate(q, rotation), rotate(k, rotation)
+        scores = None
+        if isinstance(position, tuple):
+            q, k = rotate(q, position), rotate(k, position)
+        elif position is not None:
+            scores = position
         dropout = self.dropout if self.training else 0.0
         if trace.wants_maps:
-            context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout, pattern=pattern)
+            context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout, pattern=pattern, scores=scores)
         else:
-            context = layout.attend(q, k, v, dropout=dropout, pattern=pattern)
+            context = layout.attend(q, k, v, dropout=dropout, pattern=pattern, scores=scores)
         if trace.wants_projections:
             trace.projections = (q, k, v)
         return self.output(context.flatten(-2))
@@ -227,12 +235,12 @@ class EncoderLayer(nn.Module):
         layout: Layout,
         trace: LayerTrace,
         pattern: AttentionPattern = FULL,
-        rotation: Rotation | None = None,
+        position: Position | None = None,
     ) -> Tensor:
         if self.pre_norm:
-            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern, rotation))
+            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern, position))
             return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern, rotation)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern, position)))
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
 
