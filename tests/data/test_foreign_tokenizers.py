@@ -18,7 +18,18 @@ from compress.modelfolder import vocabulary
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]
 PAIR = ("the film was good", "I liked it, naïve as I am 日本")
-FAMILIES = ("albert", "bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
+FAMILIES = (
+    "albert",
+    "bert",
+    "camembert",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "modernbert",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+)
 
 
 @pytest.fixture(scope="module")

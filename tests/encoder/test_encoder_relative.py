@@ -10,26 +10,31 @@ from encoder_helpers import UNIFORM, VARIATIONS, batch, model
 
 from compress.contracts import Needs
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.relative import RelativeBias
+from compress.encoder.config.relative import Disentangled, RelativeBias
+from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import KeptUnits, prune_units
 from compress.encoder.reshape.extend import extend_config
 from compress.errors import UserError
 from compress.stages.share.conversion import refuse_own_biases
 
+DEBERTA = VARIATIONS["deberta"]
 MPNET = VARIATIONS["mpnet"]
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_table_learns_the_same_in_both_layouts_and_step_by_step(training: bool) -> None:
-    made = model(MPNET).double().train(training)
+@pytest.mark.parametrize("config", [MPNET, DEBERTA], ids=["mpnet", "deberta"])
+def test_the_table_learns_the_same_in_both_layouts_and_step_by_step(config: EncoderConfig, training: bool) -> None:
+    made = model(config).double().train(training)
     for module in made.modules():
         for name in ("p", "dropout"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
-    rows = batch([9, 9, 3, 30], MPNET)
-    assert made.encoder.relative is not None
-    table, grads = made.encoder.relative.weight, []
+    made.encoder.config = dataclasses.replace(config, dropout=0.0)
+    rows = batch([9, 9, 3, 30], config)
+    holder = made.encoder.relative or made.encoder.distances
+    assert holder is not None
+    table, grads = holder.weight, []
     ids = torch.zeros(4, 30, dtype=torch.long)
     mask = torch.arange(30) < rows.cu_seqlens.diff()[:, None]
     ids[mask] = rows.input_ids
@@ -82,6 +87,49 @@ def test_bad_values(values: dict, message: str) -> None:
     with pytest.raises(UserError) as error:
         RelativeBias(**values)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("config", [MPNET, DEBERTA], ids=["mpnet", "deberta"])
+def test_the_way_of_a_gpu_gives_the_same(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, given = model(config), batch([9, 9, 3, 30], config)
+    expected = made(given).last_hidden
+    monkeypatch.setattr(PackedLayout, "_attend_runs", PackedLayout._attend_padded)
+    torch.testing.assert_close(made(given).last_hidden, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_one_token_alone_and_many_lengths_at_once() -> None:
+    made = model(DEBERTA)
+    for rows in ([1], [1, 1, 30, 2], [64, 1]):
+        given = batch(rows, DEBERTA)
+        alone = []
+        for start, length in zip(given.cu_seqlens.tolist(), rows, strict=False):
+            alone.append(made.forward_padded(given.input_ids[None, start : start + length]).last_hidden[0])
+        torch.testing.assert_close(made(given).last_hidden, torch.cat(alone), rtol=1e-4, atol=1e-4)
+
+
+def test_attention_maps_of_distances_are_not_cached() -> None:
+    from compress.stages.distill.cache.fields import Settings, fields_of
+
+    for config in (MPNET, DEBERTA):
+        with pytest.raises(UserError, match="attention maps of a teacher with relative positions cannot be cached"):
+            fields_of(Needs(attentions=True), config, {}, Settings())
+        assert fields_of(Needs(projections=True), config, {}, Settings())
+
+
+def test_what_disentangled_attention_cannot_be() -> None:
+    for values, message in (
+        ({"span": 8, "max_distance": 4}, "max_distance is 4: it must be 6"),
+        ({"span": 4, "norm": 1}, "norm must be true or false"),
+        ({"span": 4, "content_to_position": False, "position_to_content": False}, "neither content_to_position nor"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Disentangled(**values)
+    with pytest.raises(UserError, match="positions: none needs disentangled attention"):
+        dataclasses.replace(UNIFORM, positions="none")
+    with pytest.raises(UserError, match="relative_bias and disentangled cannot be used together"):
+        dataclasses.replace(DEBERTA, relative_bias=RelativeBias())
+    with pytest.raises(UserError, match="a model without position embeddings cannot be extended"):
+        extend_config(DEBERTA, 128)
 
 
 def test_windows_are_refused() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from compress.contracts import LayerGroups
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
-from compress.encoder.config.relative import RelativeBias
+from compress.encoder.config.relative import Disentangled, RelativeBias
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import list_quantized_modules
@@ -38,6 +38,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {"embedding": 16, "pooler": False},
     "modernbert": {"norm": "pre", "first_norm": False, "bias": False, "gated": True} | floats.ROTARY,
+    "deberta-v2": {"segments": 0, "pooler": False, "positions": "none", "disentangled": Disentangled(8, 20, norm=True)},
     "mpnet": {"segments": 0, "pooler": False, "position_offset": 2, "relative_bias": RelativeBias(8, 16)},
     "roberta": {"segments": 1, "position_offset": 2},
 }

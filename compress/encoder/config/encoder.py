@@ -15,6 +15,8 @@ from compress.encoder.config.heads import HEAD_NAMES, Activation, HeadConfig, He
 from compress.encoder.config.low_rank import check_ranks
 from compress.encoder.config.quantization import Quantization
 from compress.encoder.config.relative import (
+    KINDS,
+    Disentangled,
     RelativeBias,
     check_relative,
     count_relative,
@@ -28,7 +30,7 @@ from compress.encoder.modules.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
 
 Norm = Literal["post", "pre"]
-Positions = Literal["learned", "sinusoidal", "sinusoidal_start", "rotary"]
+Positions = Literal["learned", "sinusoidal", "sinusoidal_start", "rotary", "none"]
 
 MAX_PARAMETERS = 12_000_000_000
 MAX_LAYERS = 512
@@ -100,9 +102,11 @@ class EncoderConfig:
     bias: whether linear layers and norms have one; last matrices of heads do in any case.
     gated: the feed-forward part's activation is multiplied by a second product of its input (GeGLU, 2002.05202).
     positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids);
-        "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position.
+        "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position; "none": only what
+        `disentangled` says of distances.
     rotary_bases: of rotary, for each layer: the base θ of its angles, position · θ^(-2i/K).
     relative_bias: numbers that are added to attention scores by the distance between two tokens, beside `positions`.
+    disentangled: attention scores of content and distance, beside `positions` or with "none".
     max_positions: longest sequence.  position_offset: first row of the position table in use (2 in RoBERTa).
     segments: number of segment kinds, 0 for none.  pooler: tanh layer on the first token.
     windows: for each layer, how many tokens on either side a token sees (local attention, 2004.05150), None for all;
@@ -139,6 +143,7 @@ class EncoderConfig:
     initializer_range: float = 0.02
     quantization: Quantization | None = None
     relative_bias: RelativeBias | None = None
+    disentangled: Disentangled | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -230,7 +235,7 @@ class EncoderConfig:
     def count_embeddings(self) -> int:
         """Parameters of the word, position and segment tables (fixed sinusoids are none)."""
         rows = self.vocabulary + self.segments
-        if self.positions not in ("sinusoidal", "rotary"):
+        if self.positions not in ("sinusoidal", "rotary", "none"):
             rows += self.position_rows
         return rows * self.width
 
@@ -254,8 +259,9 @@ class EncoderConfig:
             for name in ("ranks", "sparse"):
                 if not shape[name]:
                     del shape[name]  # as before there were any
-        if values["relative_bias"] is None:
-            del values["relative_bias"]
+        for name in KINDS:
+            if values[name] is None:
+                del values[name]  # as before there were any
         quantization = None if self.quantization is None else self.quantization.to_dict()
         return {**values, "quantization": quantization}
 

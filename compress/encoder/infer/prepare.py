@@ -167,6 +167,9 @@ class PackedAttention(Attention):
             q, k, v = (made + part.residual(x) for made, part in zip((q, k, v), self.own, strict=True))
         return q, k, v
 
+    def project_distances(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.project(x)[:2]
+
 
 class PackedFeedForward(FeedForward):
     """The activation fused into the first product, where nothing is added between them."""

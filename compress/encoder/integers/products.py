@@ -308,6 +308,9 @@ class IntegerAttention(Attention):
             q, k, v = (made + own(x) for made, own in zip((q, k, v), self.own, strict=True))
         return q, k, v
 
+    def project_distances(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.project(x)[:2]
+
 
 def _has_residual(part: object) -> bool:
     return isinstance(part, QuantizedSharedLinear) and part.rank > 0

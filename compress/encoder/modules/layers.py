@@ -110,7 +110,7 @@ class Embeddings(nn.Module):
         rows, width = config.position_rows, config.width
         self.position_offset = config.position_offset
         self.word = empty(nn.Embedding, config.vocabulary, width)
-        if config.positions == "rotary":
+        if config.positions in ("rotary", "none"):
             self.position = None
         else:
             fixed = config.positions == "sinusoidal"
@@ -155,6 +155,10 @@ class Attention(nn.Module):
         x = cast_for_autocast(x)
         return self.query(x), self.key(x), self.value(x)
 
+    def project_distances(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys (R, H·K) of vectors (R, D) of distances; hooks on the matrices see tokens alone."""
+        return self.query.forward(x), self.key.forward(x)
+
     def forward(
         self,
         x: Tensor,
@@ -164,16 +168,18 @@ class Attention(nn.Module):
         position: Position | None = None,
     ) -> Tensor:
         q, k, v = (part.unflatten(-1, (self.heads, self.head_width)) for part in self.project(x))
-        scores = None
+        scores, asked = None, q
         if isinstance(position, tuple):
             q, k = rotate(q, position), rotate(k, position)
+            asked = q
         elif position is not None:
             scores = position
+            asked = q if scores.scale == 1 else q * scores.scale
         dropout = self.dropout if self.training else 0.0
         if trace.wants_maps:
-            context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout, pattern=pattern, scores=scores)
+            context, trace.maps = layout.attend_explicitly(asked, k, v, dropout=dropout, pattern=pattern, scores=scores)
         else:
-            context = layout.attend(q, k, v, dropout=dropout, pattern=pattern, scores=scores)
+            context = layout.attend(asked, k, v, dropout=dropout, pattern=pattern, scores=scores)
         if trace.wants_projections:
             trace.projections = (q, k, v)
         return self.output(context.flatten(-2))

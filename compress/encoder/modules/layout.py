@@ -127,7 +127,7 @@ class PackedLayout:
         maps, contexts = AttentionMaps(), []
         for count, length, q_run, k_run, v_run in self._split(q, k, v):
             visible = None if pattern.is_full(length) else build_window_mask(length, pattern, q.device)
-            bias = None if scores is None else scores.bias(q_run, k_run)
+            bias = None if scores is None else scores.bias(q_run, k_run, self.max_length)
             context, probabilities, found = attend_explicitly(q_run, k_run, v_run, visible, dropout, bias)
             contexts.append(_flatten(context, count * length))
             maps.probabilities.extend(probabilities.unbind(0))
@@ -155,7 +155,7 @@ class PackedLayout:
         with torch.autocast("cpu", enabled=False):  # the precision of each product is chosen for it
             for count, length, q_run, k_run, v_run in self._split(q, k, v):
                 if pattern.is_full(length):
-                    bias = None if scores is None else scores.bias(q_run, k_run)
+                    bias = None if scores is None else scores.bias(q_run, k_run, self.max_length)
                     context = attention(q_run, k_run, v_run, dropout, bias)
                 else:
                     context = attend_in_windows(q_run, k_run, v_run, pattern, dropout)
@@ -236,7 +236,7 @@ class PaddedLayout:
     ) -> tuple[Tensor, AttentionMaps]:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         visible = self._visible(q.shape[2], pattern, q.device)
-        bias = None if scores is None else scores.bias(q, k)
+        bias = None if scores is None else scores.bias(q, k, q.shape[2])
         context, probabilities, found = attend_explicitly(q, k, v, visible, dropout, bias)
         maps = AttentionMaps(self._real(probabilities), self._real(found))
         return context.transpose(1, 2), maps
@@ -269,7 +269,7 @@ def _join(visible: Tensor | None, scores: ScoreBias | None, q: Tensor, k: Tensor
     """What SDPA takes as a mask: bool, or the bias of the scores with -inf where a token is not seen."""
     if scores is None:
         return visible
-    bias = scores.bias(q, k)
+    bias = scores.bias(q, k, q.shape[2])
     return bias if visible is None else bias.masked_fill(~visible, float("-inf"))
 
 
