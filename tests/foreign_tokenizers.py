@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+MPNET = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "[UNK]", "mask": "<mask>"}
 ALBERT = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 
 
@@ -93,6 +94,20 @@ def of_family(family: str, texts: Sequence[str]) -> dict[str, bytes]:
         made = unigram(texts, ALBERT)
         _surround(made, ALBERT, segments=True, twice=False)
         return _files(made, ALBERT, "PreTrainedTokenizerFast")
+    if family == "mpnet":
+        made = wordpiece(texts, MPNET)
+        ids = {role: made.get_vocab()[MPNET[role]] for role in ("sep", "cls")}
+        made.post_processor = processors.RobertaProcessing(  # pyright: ignore[reportAttributeAccessIssue]
+            (MPNET["sep"], ids["sep"]), (MPNET["cls"], ids["cls"]), add_prefix_space=False
+        )
+        return _files(made, MPNET, "MPNetTokenizer")
+    if family == "deberta-v2":
+        made = unigram(texts, BERT)
+        made.normalizer = normalizers.Sequence(  # pyright: ignore[reportAttributeAccessIssue]
+            [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False)]
+        )
+        _surround(made, BERT, segments=True, twice=False)
+        return _files(made, BERT, "DebertaV2Tokenizer")
     if family == "modernbert":
         made = byte_bpe(texts, BERT)
         _surround(made, BERT, segments=False, twice=False)

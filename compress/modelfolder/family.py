@@ -163,6 +163,8 @@ def _nearest(config: EncoderConfig, preferred: str | None) -> str:
     """The stock family whose tokens and positions are read as those of a model that no stock class computes."""
     if config.positions == "rotary":
         return "modernbert"
+    if config.disentangled is not None:
+        return "deberta-v2"
     if preferred in load_families() and preferred not in (NATIVE, "modernbert"):
         assert preferred is not None
         has_segments = preferred != "distilbert"
@@ -179,7 +181,8 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
     expresses: what this family has words for all the same: "groups" (layers that share parameters), "embedding" (tables
     of another width than the hidden size), "offset" (positions that do not start at row 0), "windows" (layers whose
     tokens see a part of their sequence), "pre" (norms before each block), "rotary" (positions), "gated" (feed-forward
-    parts), "no_bias".
+    parts), "no_bias", "relative_bias" (a bias of the scores by distance), "disentangled"
+    (attention).
     """
     shape = config.layers[0]
     if is_low_rank(config):
@@ -200,6 +203,10 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
         return "it has pre-layer normalization"
     if "rotary" not in expresses and config.positions == "rotary":
         return "its positions are rotary, not a learned table"
+    if "relative_bias" not in expresses and config.relative_bias is not None:
+        return "it has a relative position bias"
+    if "disentangled" not in expresses and config.disentangled is not None:
+        return "it has disentangled attention"
     if "gated" not in expresses and config.gated:
         return "its feed-forward layers are gated"
     if "no_bias" not in expresses and not config.bias:

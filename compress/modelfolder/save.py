@@ -28,6 +28,7 @@ from compress.storage.trees import link_or_copy
 README = "README.md"
 _WIRING = ("vocabulary", "hidden", "width", "layers", "groups", "norm", "first_norm", "bias", "gated", "activation")
 _WIRING += ("sharing", "project_first")
+_WIRING += ("positions", "relative_bias", "disentangled")
 _WIRING += ("rotary_bases", "patterns", "max_positions", "position_offset", "segments", "pooler")
 _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 

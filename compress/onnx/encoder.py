@@ -1,7 +1,8 @@
 """An encoder and one head as an ONNX graph: of standard operators, but for the fused integer product.
 
 Written from the modules, layer by layer, so that any shape that this program makes is expressed: layers of different
-widths, layers that share their parameters, factorized embeddings, windows, rotary positions. Where the head reads the
+widths, layers that share their parameters, factorized embeddings, windows, rotary and
+relative positions. Where the head reads the
 first token alone the last layer computes no other token's answer, a sixth of its work. Shapes: B batch, L length, D
 hidden, H heads, K head width; batch and length are dynamic. What padding holds is not defined.
 """
@@ -16,6 +17,7 @@ import torch
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.pattern import AttentionPattern
+from compress.encoder.modules.relative import BiasTable, number_buckets, number_distances
 from compress.errors import UserError
 from compress.onnx.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
 from compress.onnx.graph import BOOL, FLOAT, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
@@ -94,6 +96,9 @@ class Writer:
         self.inputs = [IDS, MASK, *([SEGMENTS] if self.segments else [])]
         self._biases: dict[AttentionPattern, Value] = {}
         self._rotations: dict[tuple[float, int], Turn] = {}
+        self._relative: dict[tuple[Value, int], Value] = {}
+        self._distances: Value | None = None
+        self._rows: dict[tuple[bool, bool], Value] = {}
         self._firsts: dict[tuple[Value, int], Value] = {}
         g = graph
         self.length = g.op("Slice", g.op("Shape", IDS), g.integers(1), g.integers(2))  # (1,)
@@ -124,12 +129,12 @@ class Writer:
         config, encoder = self.config, self.model.encoder
         x = self.embeddings()
         bases = config.rotary_bases or (None,) * config.depth
-        for i, (group, pattern, base) in enumerate(zip(config.groups, config.patterns, bases, strict=True)):
+        for i, (group, base) in enumerate(zip(config.groups, bases, strict=True)):
             layer = encoder.layers[group]
             assert isinstance(layer, EncoderLayer)
             turn = None if base is None else self.rotation(base, config.layers[i].head_width)
-            one, bias = first and i == config.depth - 1, self.bias(pattern)
-            if one and pattern.window is not None:
+            one, bias = first and i == config.depth - 1, self.layer_bias(i)
+            if one and (config.patterns[i].window is not None or config.relative_bias is not None):
                 bias = self.first(bias, axis=2)
             x = self.layer(x, layer, f"layers.{group}.", bias, turn, one)
         return x if encoder.final_norm is None else self.norm(x, encoder.final_norm, "final_norm.")
@@ -188,7 +193,12 @@ class Writer:
         if turn is not None:
             q, k = q if first else self.rotate(q, turn), self.rotate(k, turn)  # position 0 is turned by nothing
         scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = g.op("Mul", scores, g.constant(part.head_width**-0.5))
+        terms = 1
+        if self.config.disentangled is not None:
+            terms += self.config.disentangled.terms
+            for found in self.distance_scores(q, k, part, name, first):
+                scores = g.op("Add", scores, found)
+        scores = g.op("Mul", scores, g.constant((terms * part.head_width) ** -0.5))
         weights = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
         context = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
         flat = g.op("Reshape", context, g.integers(0, 0, part.heads * part.head_width))
@@ -211,6 +221,13 @@ class Writer:
             self._firsts[x, axis] = g.op("Slice", x, g.integers(0), g.integers(1), g.integers(axis))
         return self._firsts[x, axis]
 
+    def layer_bias(self, number: int) -> Value:
+        """What layer `number` adds to its scores, broadcast to (B, H, L, L)."""
+        bias = self.bias(self.config.patterns[number])
+        if self.config.relative_bias is None:
+            return bias
+        return self.add_relative(bias, self.model.encoder.bias_table(self.config.groups[number]))
+
     def bias(self, pattern: AttentionPattern) -> Value:
         """What is added to scores, broadcast to (B, H, L, L): 0 where a token is seen."""
         if pattern not in self._biases:
@@ -220,6 +237,82 @@ class Writer:
                 seen = g.op("And", self.window(pattern), seen)
             self._biases[pattern] = g.op("Where", seen, g.constant(0.0), g.constant(UNSEEN))
         return self._biases[pattern]
+
+    def add_relative(self, bias: Value, table: BiasTable) -> Value:
+        """(B, H, L, L): a bias and that of the distances between tokens; once for layers that share a table."""
+        key = (bias, table.weight.data_ptr())
+        if key not in self._relative:
+            g, config = self.graph, self.config.relative_bias
+            assert config is not None
+            most = self.config.max_positions - 1
+            buckets = g.constant(number_buckets(torch.arange(-most, most + 1), config).numpy(), np.int64)
+            by_distance = g.op("Gather", g.weight(f"relative_{len(self._relative)}", table.weight), buckets)
+            columns = self.positions()
+            distance = g.op("Sub", columns, g.op("Unsqueeze", columns, g.integers(1)))
+            found = g.op("Gather", by_distance, g.op("Add", distance, g.constant(most, np.int64)))  # (L, L, H)
+            self._relative[key] = g.op("Add", bias, g.op("Transpose", found, perm=[2, 0, 1]))
+        return self._relative[key]
+
+    def distance_scores(self, q: Value, k: Value, part: Attention, name: str, first: bool) -> list[Value]:
+        """Products of queries with the keys of distances and of keys with the queries of distances, each (B, H, L, L),
+        or (B, H, 1, L) with `first`."""
+        g, config = self.graph, self.config.disentangled
+        assert config is not None
+        vectors, found = self.distances(), []
+        for asked, matrix, which, falls in (
+            (config.content_to_position, part.key, "key", True),
+            (config.position_to_content, part.query, "query", False),
+        ):
+            if not asked:
+                continue
+            heads = g.op("Reshape", self.linear(vectors, matrix, f"{name}{which}."), g.integers(0, part.heads, -1))
+            heads = g.op("Transpose", heads, perm=[1, 2, 0])  # (H, K, 2 * span)
+            rows = g.op("Gather", heads, self.distance_rows(falls, first), axis=2)
+            if not first:
+                table = self.skew(g.op("MatMul", q if falls else k, rows))
+                found.append(table if falls else g.op("Transpose", table, perm=[0, 1, 3, 2]))
+            elif falls:
+                found.append(g.op("MatMul", q, rows))
+            else:  # each token's key meets the one distance of it to the first token
+                rows = g.op("Transpose", rows, perm=[0, 2, 1])
+                met = g.op("ReduceSum", g.op("Mul", k, rows), g.integers(-1), keepdims=0)
+                found.append(g.op("Unsqueeze", met, g.integers(2)))
+        return found
+
+    def distances(self) -> Value:
+        """The vectors (2 * span, D) of distances, as the layers read them."""
+        if self._distances is None:
+            table = self.model.encoder.distances
+            assert table is not None
+            self._distances = self.graph.weight("distances.weight", table.weight)
+            if table.norm is not None:
+                self._distances = self.norm(self._distances, table.norm, "distances.norm.")
+        return self._distances
+
+    def distance_rows(self, falls: bool, first: bool) -> Value:
+        """Rows of the table: (2L,) for the distances L - 1 .. -L of a query to a key, or -L + 1 .. L; (L,) with
+        `first`: for 0 .. -L + 1."""
+        if (falls, first) not in self._rows:
+            g, most, config = self.graph, self.config.max_positions, self.config.disentangled
+            assert config is not None
+            steps = torch.arange(2 * most)
+            distance = most - 1 - steps if falls or first else steps - most + 1
+            rows = g.constant(number_distances(distance, config).numpy(), np.int64)
+            middle = g.integers(most - 1 if first else most)
+            start = middle if first else g.op("Sub", middle, self.length)
+            self._rows[falls, first] = g.op("Slice", rows, start, g.op("Add", middle, self.length))
+        return self._rows[falls, first]
+
+    def skew(self, x: Value) -> Value:
+        """x (B, H, L, 2L), whose column says how far apart row and column stand → (B, H, L, L): element (i, j) is
+        x[i, j - i + L - 1]."""
+        g, one = self.graph, self.graph.integers(1)
+        start, wide = g.op("Sub", self.length, one), g.op("Sub", g.op("Mul", self.length, g.integers(2)), one)
+        end = g.op("Add", start, g.op("Mul", self.length, wide))
+        flat = g.op("Reshape", x, g.integers(0, 0, -1))
+        kept = g.op("Slice", flat, start, end, g.integers(2))
+        shape = g.op("Concat", g.integers(0, 0), self.length, wide, axis=0)
+        return g.op("Slice", g.op("Reshape", kept, shape), g.integers(0), self.length, g.integers(3))
 
     def window(self, pattern: AttentionPattern) -> Value:
         """(L, L) bool: whether the row's token sees the column's."""

@@ -18,7 +18,18 @@ from compress.modelfolder import vocabulary
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]
 PAIR = ("the film was good", "I liked it, naïve as I am 日本")
-FAMILIES = ("albert", "bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
+FAMILIES = (
+    "albert",
+    "bert",
+    "camembert",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "modernbert",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +42,10 @@ def test_special_tokens_are_found_by_role_and_pairs_encoded_as_transformers_does
     transformers = pytest.importorskip("transformers")
     tokenizer = Tokenizer(files[family])
     named = foreign_tokenizers.ROBERTA if family in ("roberta", "xlm-roberta", "camembert") else None
-    named = named or (foreign_tokenizers.ALBERT if family == "albert" else foreign_tokenizers.BERT)
+    own = {"albert": foreign_tokenizers.ALBERT, "mpnet": foreign_tokenizers.MPNET}
+    named = named or own.get(family, foreign_tokenizers.BERT)
     assert tokenizer.specials == {role: tokenizer.vocabulary[name] for role, name in named.items()}
-    twice = family in ("roberta", "xlm-roberta", "camembert")
+    twice = family in ("roberta", "xlm-roberta", "camembert", "mpnet")
     assert tokenizer.between == (2 if twice else 1)
     for name, data in files[family].items():
         (tmp_path / name).write_bytes(data)
@@ -45,7 +57,7 @@ def test_special_tokens_are_found_by_role_and_pairs_encoded_as_transformers_does
     assert pair.ids.tolist() == wanted["input_ids"]
     assert pair.segments.tolist() == wanted["token_type_ids"]
     assert (pair.ids == tokenizer.sep_id).sum() == (3 if twice else 2)
-    assert pair.segments.any() == (family not in ("roberta", "xlm-roberta", "camembert", "modernbert"))
+    assert pair.segments.any() == (family not in ("roberta", "xlm-roberta", "camembert", "modernbert", "mpnet"))
     assert vocabulary.tokens(files[family], "here") == tokenizer.vocabulary
 
 

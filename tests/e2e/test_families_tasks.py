@@ -104,7 +104,8 @@ def _as_transformers(folder: Path, stock: str, family: str, examples: Any, logit
     import transformers
 
     model = getattr(transformers, stock).from_pretrained(folder).eval()
-    assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {DROPOUT}
+    drops = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
+    assert drops - ({0} if family == "deberta-v2" else set()) == {DROPOUT}  # its pooler has one of its own
     takes_segments = family in ("albert", "bert", "electra")
     for row in range(len(examples)):
         span = slice(int(examples.offsets[row]), int(examples.offsets[row + 1]))

@@ -31,9 +31,22 @@ DISTILBERT = {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 24, "max_pos
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("Albert", {**SHAPE, "embedding_size": 8, "num_hidden_groups": 1}),
     "bert": ("Bert", SHAPE),
+    "deberta-v2": (
+        "DebertaV2",
+        {
+            **SHAPE,
+            "relative_attention": True,
+            "position_biased_input": False,
+            "pos_att_type": ["p2c", "c2p"],
+            "share_att_key": True,
+            "position_buckets": 16,
+            "norm_rel_ebd": "layer_norm",
+        },
+    ),
     "distilbert": ("DistilBert", DISTILBERT),
     "electra": ("Electra", {**SHAPE, "embedding_size": 8}),
     "modernbert": ("ModernBert", {**SHAPE, "local_attention": 8}),
+    "mpnet": ("MPNet", SHAPE),
     "roberta": ("Roberta", {**SHAPE, "type_vocab_size": 1}),
     "xlm-roberta": ("XLMRoberta", {**SHAPE, "type_vocab_size": 1}),
 }

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.relative import Disentangled, RelativeBias
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.modules.model import Model
 
@@ -40,6 +41,20 @@ VARIATIONS: dict[str, EncoderConfig] = {
     "rotary": dataclasses.replace(
         UNIFORM, positions="rotary", rotary_bases=(100.0, 10.0, 100.0), gated=True, segments=0, pooler=False
     ),
+    "mpnet": dataclasses.replace(UNIFORM, relative_bias=RelativeBias(8, 16), segments=0, pooler=False),
+    "deberta": dataclasses.replace(
+        UNIFORM, positions="none", disentangled=Disentangled(8, 20, norm=True), segments=0, pooler=False
+    ),
+    "distances beside positions": dataclasses.replace(
+        UNIFORM,
+        layers=(LayerShape(4, 4, 24), LayerShape(1, 4, 5), LayerShape(3, 6, 40)),
+        disentangled=Disentangled(12, position_to_content=False),
+    ),
+    "biases of their own": dataclasses.replace(
+        UNIFORM,
+        layers=(LayerShape(4, 4, 24), LayerShape(1, 4, 5), LayerShape(3, 6, 40)),
+        relative_bias=RelativeBias(8, 16, shared=False),
+    ),
     "modernbert": dataclasses.replace(
         UNIFORM,
         norm="pre",
@@ -68,7 +83,7 @@ RELAXED: dict[str, EncoderConfig] = {
     ),
 }
 """Layers that share matrices alone, and embeddings that are projected before their norm."""
-STYLES = {"roberta": "roberta", "rotary": "electra", "modernbert": "modernbert"}
+STYLES = {"roberta": "roberta", "deberta": "deberta", "rotary": "electra", "modernbert": "modernbert"}
 
 
 def heads(config: EncoderConfig) -> dict[str, HeadConfig]:

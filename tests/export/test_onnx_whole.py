@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from compress.contracts import LayerGroups
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
+from compress.encoder.config.relative import Disentangled, RelativeBias
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import list_quantized_modules
@@ -37,6 +38,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {"embedding": 16, "pooler": False},
     "modernbert": {"norm": "pre", "first_norm": False, "bias": False, "gated": True} | floats.ROTARY,
+    "deberta-v2": {"segments": 0, "pooler": False, "positions": "none", "disentangled": Disentangled(8, 20, norm=True)},
+    "mpnet": {"segments": 0, "pooler": False, "position_offset": 2, "relative_bias": RelativeBias(8, 16)},
     "roberta": {"segments": 1, "position_offset": 2},
 }
 """What the config of each family's folders says, sizes apart."""
@@ -116,7 +119,7 @@ def layer_of(model: Model) -> Callable[[Writer, int, Any], str]:
     def write(writer: Writer, i: int, layer: EncoderLayer) -> str:
         base = bases[i]
         turn = None if base is None else writer.rotation(base, config.layers[i].head_width)
-        return writer.layer(f"x{i}", layer, f"layers.{config.groups[i]}.", writer.bias(config.patterns[i]), turn)
+        return writer.layer(f"x{i}", layer, f"layers.{config.groups[i]}.", writer.layer_bias(i), turn)
 
     return write
 

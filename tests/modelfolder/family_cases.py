@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,13 +37,15 @@ BARE = {"Model": set(), "ForMaskedLM": {"mlm"}}
 class Case:
     """classes: how its class names begin.  values: of its config.  heads: class → names of its heads.
 
-    segments: whether its classes take token_type_ids of two kinds.
+    segments: whether its classes take token_type_ids of two kinds.  published: of the config that its checkpoints have,
+    where that is not its class's own.
     """
 
     classes: str
     values: Mapping[str, Any]
     heads: Mapping[str, set[str]]
     segments: bool = True
+    published: Mapping[str, Any] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         return [self.classes + name for name in self.heads]
@@ -53,6 +55,13 @@ class Case:
 
 
 ROBERTA = {**SHAPE, "max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "pad_token_id": 1}
+DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["p2c", "c2p"],
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+}
 CASES: Mapping[str, Case] = {
     "albert": Case(
         "Albert",
@@ -65,6 +74,13 @@ CASES: Mapping[str, Case] = {
         {**BARE, "ForPreTraining": {"mlm", "pair"}, "ForNextSentencePrediction": {"pair"}, **TASKS},
     ),
     "camembert": Case("Camembert", ROBERTA, {**BARE, **TASKS}, segments=False),
+    "deberta-v2": Case(
+        "DebertaV2",
+        {**SHAPE, **DEBERTA, "position_buckets": 8, "max_relative_positions": 20, "legacy": False}
+        | {"initializer_range": 0.2},  # with 0.3 its logits reach 6, where fp32 keeps five digits
+        {**BARE, **TASKS},
+        published={**DEBERTA, "position_buckets": 256, "vocab_size": 128_100, "hidden_size": 768},
+    ),
     "distilbert": Case(
         "DistilBert",
         {
@@ -92,6 +108,12 @@ CASES: Mapping[str, Case] = {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
             },
         },
+        {**BARE, **TASKS},
+        segments=False,
+    ),
+    "mpnet": Case(
+        "MPNet",
+        {**SHAPE, "max_position_embeddings": POSITIONS + 2, "pad_token_id": 1},
         {**BARE, **TASKS},
         segments=False,
     ),

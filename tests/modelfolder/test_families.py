@@ -13,9 +13,11 @@ import torch
 from family_cases import CASES, GRID, compare, stock_load
 
 from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.relative import Disentangled
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.relative import number_buckets, number_distances
 from compress.errors import UserError
-from compress.modelfolder.families import albert
+from compress.modelfolder.families import albert, mpnet
 from compress.modelfolder.family import NATIVE, load_families
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.folder import inspect, load_model, save_model
@@ -65,6 +67,14 @@ def test_a_class_computes_the_same_here_and_back_there(family: str, name: str, h
         ("modernbert", "ModernBertForTokenClassification", {"layer_types": ["sliding_attention"] * 4, "num_labels": 5}),
         ("modernbert", "ModernBertModel", {"layer_types": ["full_attention"] * 4, "rope_parameters": None}),
         ("modernbert", "ModernBertModel", {"num_hidden_layers": 5, "global_attn_every_n_layers": 2}),
+        ("deberta-v2", "DebertaV2Model", {"position_buckets": -1, "max_relative_positions": 9}),
+        ("deberta-v2", "DebertaV2Model", {"pos_att_type": ["c2p"], "norm_rel_ebd": "none", "hidden_act": "relu"}),
+        ("deberta-v2", "DebertaV2Model", {"pos_att_type": "p2c", "max_relative_positions": -1}),
+        ("deberta-v2", "DebertaV2ForTokenClassification", {"position_biased_input": True, "num_labels": 7}),
+        ("deberta-v2", "DebertaV2ForMaskedLM", {"legacy": True, "type_vocab_size": 2}),
+        ("deberta-v2", "DebertaV2ForSequenceClassification", {"cls_dropout": 0.3, "num_labels": 5}),
+        ("mpnet", "MPNetForMaskedLM", {"hidden_act": "relu", "layer_norm_eps": 1e-5}),
+        ("mpnet", "MPNetForSequenceClassification", {"num_labels": 5, "hidden_dropout_prob": 0.3}),
         ("electra", "ElectraForMaskedLM", {"embedding_size": 32, "hidden_act": "silu"}),
         ("electra", "ElectraForPreTraining", {"hidden_act": "relu"}),
         ("electra", "ElectraForSequenceClassification", {"hidden_act": "relu", "num_labels": 1}),
@@ -83,9 +93,26 @@ def test_config_variants(family: str, name: str, changes: dict[str, Any], hf: Mo
     assert load_model(again).config == loaded.config
 
 
+@pytest.mark.parametrize(("span", "most"), [(256, 512), (8, 20), (50, None)])
+def test_debertas_buckets_of_distances(span: int, most: int | None, hf: ModuleType) -> None:
+    from transformers.models.deberta_v2 import modeling_deberta_v2 as theirs
+
+    length = torch.empty(600, 1)
+    wanted = theirs.build_relative_position(length, length, -1 if most is None else span, most or span)[0]
+    steps = torch.arange(600)
+    found = number_distances(steps[:, None] - steps, Disentangled(span, most))
+    assert torch.equal(found, (wanted + span).clamp(0, 2 * span - 1))
+
+
+def test_mpnets_buckets_of_distances(hf: ModuleType) -> None:
+    distance = torch.arange(-600, 601)
+    theirs = hf.MPNetModel(hf.MPNetConfig(num_hidden_layers=0)).encoder.relative_position_bucket(distance)
+    assert torch.equal(number_buckets(distance, mpnet.BIAS), theirs)
+
+
 @pytest.mark.parametrize("family", CASES)
 def test_the_size_that_a_family_is_published_with_is_counted_exactly(family: str, hf: ModuleType) -> None:
-    config = getattr(hf, CASES[family].classes + "Config")()
+    config = getattr(hf, CASES[family].classes + "Config")(**CASES[family].published)
     with torch.device("meta"):
         reference = getattr(hf, CASES[family].classes + "Model")(config)
     known_as = load_families()[family]
@@ -139,6 +166,19 @@ def test_shared_layers_are_stored_once(hf: ModuleType, tmp_path: Path) -> None:
             {"classifier_pooling": "max", "architectures": ["ModernBertForSequenceClassification"]},
             ["classifier_pooling is 'max'", "allowed: cls, mean"],
         ),
+        (
+            "deberta-v2",
+            {"conv_kernel_size": 3},
+            ["conv_kernel_size 3 is not supported", "a convolution after the first"],
+        ),
+        ("deberta-v2", {"share_att_key": False}, ["share_att_key false is not supported"]),
+        ("deberta-v2", {"relative_attention": False}, ["relative_attention false is not supported in a DeBERTa-v2"]),
+        ("deberta-v2", {"pos_att_type": []}, ["pos_att_type is []", "c2p, p2c or both"]),
+        ("deberta-v2", {"pos_att_type": ["p2p"]}, ["pos_att_type is ['p2p']", "allowed: c2p, p2c"]),
+        ("deberta-v2", {"embedding_size": 16}, ["embedding_size 16 is not supported"]),
+        ("mpnet", {"relative_attention_num_buckets": 64}, ["relative_attention_num_buckets 64 is not supported", "32"]),
+        ("mpnet", {"pad_token_id": 0}, ["pad_token_id 0 is not supported in an MPNet", "padding id 1"]),
+        ("mpnet", {"max_position_embeddings": 2}, ["max_position_embeddings is 2", "positions start at row 2"]),
         ("electra", {"embedding_size": 0}, ["embedding_size is 0"]),
         ("electra", {"architectures": ["ElectraForMultipleChoice"]}, ["class ElectraForMultipleChoice is not support"]),
     ],

@@ -17,6 +17,7 @@ from compress.commands.extend import extend_folder
 from compress.contracts import RunOptions
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.relative import Disentangled, RelativeBias
 from compress.encoder.modules.model import Model
 from compress.modelfolder.family import choose
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
@@ -27,12 +28,14 @@ SPECIFIC: dict[str, dict[str, Any]] = {
     "albert": {"embedding": 12, "layer_groups": (0, 0)},
     "bert": {},
     "camembert": {"segments": 1, "position_offset": 2, "pad_id": 1},
+    "deberta-v2": {"segments": 0, "pooler": False, "positions": "none", "disentangled": Disentangled(4, 20, norm=True)},
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {"embedding": 12, "pooler": False},
     "modernbert": {
         "norm": "pre", "first_norm": False, "bias": False, "gated": True, "positions": "rotary", "segments": 0,
         "rotary_bases": (160.0, 10.0), "windows": (None, 4), "pooler": False,
     },
+    "mpnet": {"segments": 0, "position_offset": 2, "pad_id": 1, "relative_bias": RelativeBias()},
     "roberta": {"segments": 1, "position_offset": 2, "pad_id": 1},
     "xlm-roberta": {"segments": 1, "position_offset": 2, "pad_id": 1},
 }  # fmt: skip
@@ -89,7 +92,7 @@ def test_transformers_reads_a_long_text(family: str, hf: ModuleType, tmp_path: P
     assert check_in_transformers(hf, copy) == POSITIONS
 
 
-@pytest.mark.parametrize("family", [f for f, values in SPECIFIC.items() if values.get("positions") != "rotary"])
+@pytest.mark.parametrize("family", [f for f, values in SPECIFIC.items() if "positions" not in values])
 def test_an_extended_folder_reads_its_new_positions(family: str, tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", family, POSITIONS + 2)
     options = RunOptions(output=tmp_path / "longer", quiet=True)

@@ -16,6 +16,7 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.relative import Disentangled, RelativeBias
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.integers.convert import plan_quantization, quantize_model
@@ -38,6 +39,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
     "camembert": ROBERTA,
+    "deberta-v2": {"positions": "none", "segments": 0, "pooler": False, "disentangled": Disentangled(8, 128)},
+    "mpnet": {"position_offset": 2, "pad_id": 1, "segments": 0, "pooler": False, "relative_bias": RelativeBias()},
     "modernbert": {
         "norm": "pre",
         "first_norm": False,
@@ -60,7 +63,7 @@ def model_of(family: str, rows: int, folder: Path, files: dict[str, bytes]) -> P
     heads: dict[str, HeadConfig] = {}
     found = load_families()[family]
     objection = None
-    for style in ("bert", "distilbert", "roberta", "electra", "modernbert"):
+    for style in ("bert", "distilbert", "roberta", "electra", "modernbert", "deberta"):
         heads = {**BERT_HEADS, "task": HeadConfig("classification", labels=3, style=style)}  # pyright: ignore
         if family == "modernbert":  # its heads have one name in a file
             del heads["mlm"]

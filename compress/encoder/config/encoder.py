@@ -14,6 +14,15 @@ from compress.encoder.config import checks
 from compress.encoder.config.heads import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Problem
 from compress.encoder.config.low_rank import check_ranks
 from compress.encoder.config.quantization import Quantization
+from compress.encoder.config.relative import (
+    KINDS,
+    Disentangled,
+    RelativeBias,
+    check_relative,
+    count_relative,
+    read_relative,
+    split_relative,
+)
 from compress.encoder.config.sharing import Sharing, check_sharing, count_layers
 from compress.encoder.config.sparsity import check_sparse
 from compress.encoder.config.wiring import check_groups, check_rotary
@@ -21,7 +30,7 @@ from compress.encoder.modules.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
 
 Norm = Literal["post", "pre"]
-Positions = Literal["learned", "sinusoidal", "sinusoidal_start", "rotary"]
+Positions = Literal["learned", "sinusoidal", "sinusoidal_start", "rotary", "none"]
 
 MAX_PARAMETERS = 12_000_000_000
 MAX_LAYERS = 512
@@ -93,8 +102,11 @@ class EncoderConfig:
     bias: whether linear layers and norms have one; last matrices of heads do in any case.
     gated: the feed-forward part's activation is multiplied by a second product of its input (GeGLU, 2002.05202).
     positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids);
-        "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position.
+        "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position; "none": only what
+        `disentangled` says of distances.
     rotary_bases: of rotary, for each layer: the base θ of its angles, position · θ^(-2i/K).
+    relative_bias: numbers that are added to attention scores by the distance between two tokens, beside `positions`.
+    disentangled: attention scores of content and distance, beside `positions` or with "none".
     max_positions: longest sequence.  position_offset: first row of the position table in use (2 in RoBERTa).
     segments: number of segment kinds, 0 for none.  pooler: tanh layer on the first token.
     windows: for each layer, how many tokens on either side a token sees (local attention, 2004.05150), None for all;
@@ -130,6 +142,8 @@ class EncoderConfig:
     pad_id: int = 0
     initializer_range: float = 0.02
     quantization: Quantization | None = None
+    relative_bias: RelativeBias | None = None
+    disentangled: Disentangled | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -155,6 +169,8 @@ class EncoderConfig:
             object.__setattr__(self, "layer_groups", self.sharing.attention)
             object.__setattr__(self, "sharing", None)
         check_rotary(self)
+        check_relative(self)
+        object.__setattr__(self, "relative_bias", split_relative(self))
         check_groups(self)
         check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
         total = self.count_parameters()
@@ -219,7 +235,7 @@ class EncoderConfig:
     def count_embeddings(self) -> int:
         """Parameters of the word, position and segment tables (fixed sinusoids are none)."""
         rows = self.vocabulary + self.segments
-        if self.positions not in ("sinusoidal", "rotary"):
+        if self.positions not in ("sinusoidal", "rotary", "none"):
             rows += self.position_rows
         return rows * self.width
 
@@ -229,7 +245,7 @@ class EncoderConfig:
         total = self.count_embeddings() + norm * (self.hidden if self.project_first else self.width)
         if self.width != self.hidden:
             total += self.width * self.hidden + (self.hidden if self.bias else 0)
-        total += count_layers(self)
+        total += count_layers(self) + count_relative(self)
         if self.norm == "pre":
             total += norm * self.hidden * (1 if self.first_norm else 0)  # the last norm, less the first layer's
         if self.pooler:
@@ -243,6 +259,9 @@ class EncoderConfig:
             for name in ("ranks", "sparse"):
                 if not shape[name]:
                     del shape[name]  # as before there were any
+        for name in KINDS:
+            if values[name] is None:
+                del values[name]  # as before there were any
         quantization = None if self.quantization is None else self.quantization.to_dict()
         return {**values, "quantization": quantization}
 
@@ -271,7 +290,7 @@ class EncoderConfig:
         if quantization is not None:
             quantization = Quantization.from_dict(quantization)
         layers = tuple(LayerShape(**row) for row in rows)
-        return cls(**{**values, "sharing": sharing, "quantization": quantization, "layers": layers})
+        return cls(**{**read_relative(values), "sharing": sharing, "quantization": quantization, "layers": layers})
 
 
 # --- checks of the whole: each raises UserError, naming the key, what was found and what is allowed --------------

@@ -17,7 +17,7 @@ Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 HeadKind = Literal[
     "classification", "token_classification", "question_answering", "masked_lm", "sentence_pair", "replaced_token"
 ]
-HeadStyle = Literal["bert", "distilbert", "roberta", "electra", "modernbert"]
+HeadStyle = Literal["bert", "distilbert", "roberta", "electra", "modernbert", "deberta"]
 Pooling = Literal["first", "mean"]
 Problem = Literal["single_label", "multi_label", "regression"]
 
@@ -43,7 +43,8 @@ class HeadConfig:
     labels: answers of a classification; 1 for a regression, 2 for question answering.
     problem: "single_label" (one of the labels), "multi_label" (any of them), "regression" (a number).
     style: of a task head: "bert" reads the pooler; the others have a dense layer of their own on the first token,
-        "distilbert" (1910.01108) with relu, "roberta" (1907.11692) with tanh, "electra" (2003.10555) with gelu;
+        "distilbert" (1910.01108) with relu, "roberta" (1907.11692) with tanh, "electra" (2003.10555) with gelu,
+        "deberta" (2006.03654) too, without dropout before it;
         "modernbert" (2412.13663) has the transform of the masked-LM head, also where it answers every token.
     pooling: what a modernbert classification reads: the "first" token or the "mean" of all.
     tied_projection: of a masked-LM head over factorized embeddings: its transform keeps the hidden width, and the

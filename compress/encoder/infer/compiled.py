@@ -19,11 +19,11 @@ from compress.console import silence_output
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, copy_in_dtype
 from compress.encoder.integers.fake_quantized import QuantizedLinear, fold
-from compress.encoder.modules.layers import EncoderLayer, LayerTrace
+from compress.encoder.modules.layers import Attention, EncoderLayer, LayerTrace, Position
 from compress.encoder.modules.layout import Layout
 from compress.encoder.modules.model import NOTHING, Model
 from compress.encoder.modules.pattern import FULL, AttentionPattern
-from compress.encoder.modules.rotary import Rotation
+from compress.encoder.modules.relative import ScoreBias
 from compress.errors import ExitCode, UserError, printable
 
 Products = Literal["float", "int8", "fp8"]
@@ -167,17 +167,22 @@ class _CompiledLayer(nn.Module):
         self.layer = layer
         self._compiled: tuple[Callable[..., Tensor]] = (torch.compile(layer, dynamic=True, backend=BACKEND),)
 
+    @property
+    def attention(self) -> Attention:
+        """The layer's own, whose table of position biases the encoder reads."""
+        return self.layer.attention
+
     def forward(
         self,
         x: Tensor,
         layout: Layout,
         trace: LayerTrace,
         pattern: AttentionPattern = FULL,
-        rotation: Rotation | None = None,
+        position: Position | None = None,
     ) -> Tensor:
         if trace.wants_maps or trace.wants_projections:
-            return self.layer(x, layout, trace, pattern, rotation)
-        return self._compiled[0](x, _Outside(layout), trace, pattern, rotation)
+            return self.layer(x, layout, trace, pattern, position)
+        return self._compiled[0](x, _Outside(layout), trace, pattern, position)
 
 
 class _Outside:
@@ -186,14 +191,23 @@ class _Outside:
     def __init__(self, layout: Layout) -> None:
         self.layout, self.call = layout, _uncompiled()
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern = FULL) -> Tensor:
-        return self.call(self.layout, q, k, v, dropout, pattern)
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout: float,
+        pattern: AttentionPattern = FULL,
+        scores: ScoreBias | None = None,
+    ) -> Tensor:
+        return self.call(self.layout, q, k, v, dropout, pattern, scores)
 
 
 @cache
 def _uncompiled() -> Callable[..., Tensor]:
-    def attend(layout: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: AttentionPattern) -> Tensor:
-        return layout.attend(q, k, v, dropout=dropout, pattern=pattern)
+    def attend(layout: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: Any, scores: Any) -> Tensor:
+        return layout.attend(q, k, v, dropout=dropout, pattern=pattern, scores=scores)
 
     disabled: Any = torch.compiler.disable(attend)
     return disabled

@@ -19,6 +19,7 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.integers.fake_quantized import Quantized, QuantizedLinear, fold
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
 from compress.encoder.modules.model import NOTHING, Model
+from compress.encoder.modules.relative import BiasTable
 from compress.encoder.modules.tied import SharedLinear
 
 Precision = Literal["fp32", "bf16"]
@@ -154,6 +155,7 @@ class PackedAttention(Attention):
     def __init__(self, plain: Attention, packs: Packs) -> None:
         nn.Module.__init__(self)
         self.heads, self.head_width, self.dropout = plain.heads, plain.head_width, plain.dropout
+        self.relative = plain.relative
         parts = (plain.query, plain.key, plain.value)
         self.projection = PackedLinear.of(parts, packs)
         self.own: tuple[Any, ...] = tuple(part for part in parts if _has_residual(part))
@@ -164,6 +166,9 @@ class PackedAttention(Attention):
         if self.own:
             q, k, v = (made + part.residual(x) for made, part in zip((q, k, v), self.own, strict=True))
         return q, k, v
+
+    def project_distances(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.project(x)[:2]
 
 
 class PackedFeedForward(FeedForward):
@@ -183,7 +188,7 @@ class PackedFeedForward(FeedForward):
 
 def _plain(part: nn.Module) -> bool:
     """Whether all matrices of a part are whole float ones that nobody replaced; others are packed one by one."""
-    kinds = (nn.Linear, SharedLinear)
+    kinds = (nn.Linear, SharedLinear, BiasTable)
     return all(isinstance(child, kinds) and not isinstance(child, Quantized) for child in part.children())
 
 

@@ -296,6 +296,7 @@ class IntegerAttention(Attention):
     def __init__(self, plain: Attention, packs: Packs) -> None:
         nn.Module.__init__(self)
         self.heads, self.head_width, self.dropout = plain.heads, plain.head_width, plain.dropout
+        self.relative = plain.relative
         parts: tuple[Any, ...] = (plain.query, plain.key, plain.value)
         self.projection = IntegerLinear(parts, packs)
         self.own = nn.ModuleList(_Residual(part) for part in parts if _has_residual(part))
@@ -306,6 +307,9 @@ class IntegerAttention(Attention):
         if len(self.own):
             q, k, v = (made + own(x) for made, own in zip((q, k, v), self.own, strict=True))
         return q, k, v
+
+    def project_distances(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.project(x)[:2]
 
 
 def _has_residual(part: object) -> bool:

@@ -44,13 +44,16 @@ def _two_products(q: Tensor, k: Tensor, v: Tensor, p: float, bias: Tensor | None
 
 
 def attend_explicitly(
-    q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same step by step: q, k, v (n, H, l, K) → context, probabilities before dropout, scores.
 
-    seen: bool, broadcast to (n, H, l, l); the others get probability 0, and keep their score.
+    seen: bool, broadcast to (n, H, l, l); the others get probability 0, and keep their score.  bias: of the scores,
+    broadcast to (n, H, l, l).
     """
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if bias is not None:
+        scores = scores + bias
     kept = scores if seen is None else scores.masked_fill(~seen, float("-inf"))
     probabilities = kept.softmax(-1)
     return dropout_of(probabilities, dropout).to(v.dtype) @ v, probabilities, scores

@@ -91,17 +91,20 @@ class FirstTokenHead(nn.Module):
 
 class DenseHead(nn.Module):
     """Dropout → dense → tanh or gelu → dropout → linear on the first token: RoBERTa's classification head has tanh,
-    ELECTRA's gelu, whatever the encoder's activation is."""
+    ELECTRA's and DeBERTa's gelu, whatever the encoder's activation is. DeBERTa's has no dropout before the dense
+    layer."""
 
     def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout if head.dropout is None else head.dropout)
+        self.drops_first = head.style != "deberta"
         self.dense = linear(config.hidden, config.hidden)
         self.act = torch.tanh if head.style == "roberta" else F.gelu
         self.classifier = linear(config.hidden, head.labels)
 
     def forward(self, first: Tensor, pooled: Tensor | None) -> Tensor:
-        return self.classifier(self.dropout(self.act(self.dense(self.dropout(first)))))
+        read = self.dropout(first) if self.drops_first else first
+        return self.classifier(self.dropout(self.act(self.dense(read))))
 
 
 class TransformedHead(nn.Module):

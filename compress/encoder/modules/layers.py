@@ -18,10 +18,13 @@ from compress.encoder.integers.fake_quantized import compute_weight
 from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layout import AttentionMaps, Layout
 from compress.encoder.modules.pattern import FULL, AttentionPattern
+from compress.encoder.modules.relative import BiasTable, ScoreBias
 from compress.encoder.modules.rotary import Rotation, rotate
 from compress.quantizers._base import Base
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
+Position = Rotation | ScoreBias
+"""What a layer's attention knows of positions: how queries and keys are turned, or what is added to their scores."""
 
 
 def empty(kind: type[ModuleT], *args: Any, **kwargs: Any) -> ModuleT:
@@ -107,7 +110,7 @@ class Embeddings(nn.Module):
         rows, width = config.position_rows, config.width
         self.position_offset = config.position_offset
         self.word = empty(nn.Embedding, config.vocabulary, width)
-        if config.positions == "rotary":
+        if config.positions in ("rotary", "none"):
             self.position = None
         else:
             fixed = config.positions == "sinusoidal"
@@ -144,11 +147,17 @@ class Attention(nn.Module):
         self.key = product(config.hidden, width, config.bias, rank("attention.key"))
         self.value = product(config.hidden, width, config.bias, rank("attention.value"))
         self.output = product(width, config.hidden, config.bias, rank("attention.output"))
+        bias = config.relative_bias
+        self.relative = None if bias is None or bias.shared else BiasTable(bias.buckets, shape.heads)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
         x = cast_for_autocast(x)
         return self.query(x), self.key(x), self.value(x)
+
+    def project_distances(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys (R, H·K) of vectors (R, D) of distances; hooks on the matrices see tokens alone."""
+        return self.query.forward(x), self.key.forward(x)
 
     def forward(
         self,
@@ -156,16 +165,21 @@ class Attention(nn.Module):
         layout: Layout,
         trace: LayerTrace,
         pattern: AttentionPattern = FULL,
-        rotation: Rotation | None = None,
+        position: Position | None = None,
     ) -> Tensor:
         q, k, v = (part.unflatten(-1, (self.heads, self.head_width)) for part in self.project(x))
-        if rotation is not None:
-            q, k = rotate(q, rotation), rotate(k, rotation)
+        scores, asked = None, q
+        if isinstance(position, tuple):
+            q, k = rotate(q, position), rotate(k, position)
+            asked = q
+        elif position is not None:
+            scores = position
+            asked = q if scores.scale == 1 else q * scores.scale
         dropout = self.dropout if self.training else 0.0
         if trace.wants_maps:
-            context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout, pattern=pattern)
+            context, trace.maps = layout.attend_explicitly(asked, k, v, dropout=dropout, pattern=pattern, scores=scores)
         else:
-            context = layout.attend(q, k, v, dropout=dropout, pattern=pattern)
+            context = layout.attend(asked, k, v, dropout=dropout, pattern=pattern, scores=scores)
         if trace.wants_projections:
             trace.projections = (q, k, v)
         return self.output(context.flatten(-2))
@@ -227,12 +241,12 @@ class EncoderLayer(nn.Module):
         layout: Layout,
         trace: LayerTrace,
         pattern: AttentionPattern = FULL,
-        rotation: Rotation | None = None,
+        position: Position | None = None,
     ) -> Tensor:
         if self.pre_norm:
-            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern, rotation))
+            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern, position))
             return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern, rotation)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern, position)))
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
 

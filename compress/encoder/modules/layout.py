@@ -22,6 +22,7 @@ from torch import Tensor
 
 from compress.encoder.modules.attention import attend_explicitly, attention
 from compress.encoder.modules.pattern import FULL, AttentionPattern
+from compress.encoder.modules.relative import ScoreBias
 from compress.encoder.modules.windows import attend_in_windows, build_window_mask
 
 
@@ -36,12 +37,31 @@ class AttentionMaps:
 class Layout(Protocol):
     """q, k, v are (.., H, K) with the layout's leading dimensions; the context has the same shape."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern = FULL) -> Tensor:
-        """softmax(q kᵀ / √K) v within each sequence, over what `pattern` lets each token see."""
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout: float,
+        pattern: AttentionPattern = FULL,
+        scores: ScoreBias | None = None,
+    ) -> Tensor:
+        """softmax(q kᵀ / √K) v within each sequence, over what `pattern` lets each token see.
+
+        scores: what is added to q kᵀ / √K; only where every token sees every other.
+        """
         ...
 
     def attend_explicitly(
-        self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern = FULL
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout: float,
+        pattern: AttentionPattern = FULL,
+        scores: ScoreBias | None = None,
     ) -> tuple[Tensor, AttentionMaps]:
         """The same, step by step, with its maps."""
         ...
@@ -77,23 +97,41 @@ class PackedLayout:
             self._runs = runs
         return self._runs
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern = FULL) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout: float,
+        pattern: AttentionPattern = FULL,
+        scores: ScoreBias | None = None,
+    ) -> Tensor:
         if not q.is_cuda:
-            return self._attend_runs(q, k, v, dropout, pattern)
-        if dropout == 0 and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] % 8 == 0 and _varlen(pattern):
+            return self._attend_runs(q, k, v, dropout, pattern, scores)
+        narrow = q.dtype in (torch.bfloat16, torch.float16)
+        if scores is None and dropout == 0 and narrow and q.shape[-1] % 8 == 0 and _varlen(pattern):
             return self._attend_varlen(q, k, v, pattern)
-        return self._attend_padded(q, k, v, dropout, pattern)
+        return self._attend_padded(q, k, v, dropout, pattern, scores)
 
     def attend_explicitly(
-        self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern = FULL
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout: float,
+        pattern: AttentionPattern = FULL,
+        scores: ScoreBias | None = None,
     ) -> tuple[Tensor, AttentionMaps]:
         maps, contexts = AttentionMaps(), []
         for count, length, q_run, k_run, v_run in self._split(q, k, v):
             visible = None if pattern.is_full(length) else build_window_mask(length, pattern, q.device)
-            context, probabilities, scores = attend_explicitly(q_run, k_run, v_run, visible, dropout)
+            bias = None if scores is None else scores.bias(q_run, k_run, self.max_length)
+            context, probabilities, found = attend_explicitly(q_run, k_run, v_run, visible, dropout, bias)
             contexts.append(_flatten(context, count * length))
             maps.probabilities.extend(probabilities.unbind(0))
-            maps.scores.extend(scores.unbind(0))
+            maps.scores.extend(found.unbind(0))
         return torch.cat(contexts), maps
 
     def first(self, x: Tensor) -> Tensor:
@@ -110,12 +148,15 @@ class PackedLayout:
         for (count, length), *parts in zip(self.runs, q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
             yield count, length, *(part.unflatten(0, (count, length)).transpose(1, 2) for part in parts)
 
-    def _attend_runs(self, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: AttentionPattern) -> Tensor:
+    def _attend_runs(
+        self, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: AttentionPattern, scores: ScoreBias | None
+    ) -> Tensor:
         contexts = []
         with torch.autocast("cpu", enabled=False):  # the precision of each product is chosen for it
             for count, length, q_run, k_run, v_run in self._split(q, k, v):
                 if pattern.is_full(length):
-                    context = attention(q_run, k_run, v_run, dropout)
+                    bias = None if scores is None else scores.bias(q_run, k_run, self.max_length)
+                    context = attention(q_run, k_run, v_run, dropout, bias)
                 else:
                     context = attend_in_windows(q_run, k_run, v_run, pattern, dropout)
                 contexts.append(_flatten(context, count * length))
@@ -132,12 +173,21 @@ class PackedLayout:
         assert isinstance(context, Tensor)
         return context
 
-    def _attend_padded(self, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: AttentionPattern) -> Tensor:
+    def _attend_padded(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        dropout: float,
+        pattern: AttentionPattern,
+        scores: ScoreBias | None = None,
+    ) -> Tensor:
         row, column, mask = self._padding()
         shape = (mask.shape[0], self.max_length, *q.shape[1:])
         q, k, v = (x.new_zeros(shape).index_put((row, column), x).transpose(1, 2) for x in (q, k, v))
         if pattern.is_full(self.max_length):
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :], dropout_p=dropout)
+            seen = _join(mask[:, None, None, :], scores, q, k)
+            context = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout)
         else:
             context = attend_in_windows(q, k, v, pattern, dropout, mask)
         return context.transpose(1, 2)[row, column]
@@ -160,18 +210,35 @@ class PaddedLayout:
     def __init__(self, mask: Tensor | None) -> None:
         self.mask = None if mask is None else mask.to(torch.bool)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern = FULL) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout: float,
+        pattern: AttentionPattern = FULL,
+        scores: ScoreBias | None = None,
+    ) -> Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        visible = self._visible(q.shape[2], pattern, q.device)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout).transpose(1, 2)
+        seen = _join(self._visible(q.shape[2], pattern, q.device), scores, q, k)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout).transpose(1, 2)
 
     def attend_explicitly(
-        self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern = FULL
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout: float,
+        pattern: AttentionPattern = FULL,
+        scores: ScoreBias | None = None,
     ) -> tuple[Tensor, AttentionMaps]:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         visible = self._visible(q.shape[2], pattern, q.device)
-        context, probabilities, scores = attend_explicitly(q, k, v, visible, dropout)
-        maps = AttentionMaps(self._real(probabilities), self._real(scores))
+        bias = None if scores is None else scores.bias(q, k, q.shape[2])
+        context, probabilities, found = attend_explicitly(q, k, v, visible, dropout, bias)
+        maps = AttentionMaps(self._real(probabilities), self._real(found))
         return context.transpose(1, 2), maps
 
     def first(self, x: Tensor) -> Tensor:
@@ -196,6 +263,14 @@ class PaddedLayout:
         if self.mask is None:
             return list(maps.unbind(0))
         return [m[:, keep][:, :, keep] for m, keep in zip(maps.unbind(0), self.mask.unbind(0), strict=True)]
+
+
+def _join(visible: Tensor | None, scores: ScoreBias | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """What SDPA takes as a mask: bool, or the bias of the scores with -inf where a token is not seen."""
+    if scores is None:
+        return visible
+    bias = scores.bias(q, k, q.shape[2])
+    return bias if visible is None else bias.masked_fill(~visible, float("-inf"))
 
 
 def _flatten(context: Tensor, tokens: int) -> Tensor:

@@ -12,10 +12,21 @@ from torch import Tensor, nn
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.integers.fake_quantized import attach, compute_weight
+from compress.encoder.modules.dropout import dropout
 from compress.encoder.modules.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead, TokenHead, build_head
-from compress.encoder.modules.layers import Embeddings, EncoderLayer, LayerTrace, Pooler, fill, layer_norm, sinusoids
+from compress.encoder.modules.layers import (
+    Embeddings,
+    EncoderLayer,
+    LayerTrace,
+    Pooler,
+    Position,
+    fill,
+    layer_norm,
+    sinusoids,
+)
 from compress.encoder.modules.layout import Layout, PackedLayout, PaddedLayout
-from compress.encoder.modules.rotary import Rotation, rotations
+from compress.encoder.modules.relative import BiasTable, DistanceBias, DistanceTable, TableBias
+from compress.encoder.modules.rotary import rotations
 from compress.encoder.modules.tied import tie
 from compress.errors import ExitCode, UserError
 
@@ -38,6 +49,12 @@ class Encoder(nn.Module):
             for group, shape in enumerate(config.group_shapes)
         )
         tie(self.layers, config)
+        bias = config.relative_bias
+        self.relative = BiasTable(bias.buckets, config.layers[0].heads) if bias is not None and bias.shared else None
+        self.distances = None
+        if config.disentangled is not None:
+            norm = layer_norm(config.hidden, config.norm_eps, config.bias) if config.disentangled.norm else None
+            self.distances = DistanceTable(config.disentangled, norm, config.hidden)
         self.final_norm = layer_norm(config.hidden, config.norm_eps, config.bias) if config.norm == "pre" else None
         self.pooler = Pooler(config.hidden) if config.pooler else None
 
@@ -77,12 +94,29 @@ class Encoder(nn.Module):
             raise UserError("this encoder has no pooler", where="encoder.pooler", do="use pooler: true")
         return self.pooler(first)
 
-    def turns(self, position_ids: Tensor) -> Sequence[Rotation | None]:
-        """The rotation of each layer's queries and keys, None where positions are not rotary."""
-        bases, layers = self.config.rotary_bases, self.config.layers
+    def turns(self, position_ids: Tensor) -> Sequence[Position | None]:
+        """What each layer's attention knows of positions: the rotation of its queries and keys, or what is added to its
+        scores; None where positions are in the embeddings alone. Of one forward pass."""
+        bases, layers, bias = self.config.rotary_bases, self.config.layers, self.config.relative_bias
+        if self.distances is not None:
+            assert self.config.disentangled is not None
+            rows, p = self.distances(), self.config.dropout if self.training else 0.0
+            modules: list[Any] = [self.layers[group].attention for group in self.config.groups]
+            return [DistanceBias(dropout(rows, p), module, self.config.disentangled) for module in modules]
+        if bias is not None:
+            if self.relative is not None:  # made once, and read by all layers
+                return [TableBias(self.relative.weight, bias)] * len(layers)
+            return [TableBias(self.bias_table(group).weight, bias) for group in self.config.groups]
         if bases is None:
             return (None,) * len(layers)
         return rotations(position_ids, [(base, shape.head_width) for base, shape in zip(bases, layers, strict=True)])
+
+    def bias_table(self, group: int) -> BiasTable:
+        """The relative position biases that the layers of a group of parameters read."""
+        own: Any = self.layers[group]
+        table = self.relative if self.relative is not None else own.attention.relative
+        assert table is not None
+        return table
 
     def embed(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
         """ids (..) → (.., D), what the first layer reads. Raises UserError for an id outside its table."""

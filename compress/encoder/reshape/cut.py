@@ -28,6 +28,8 @@ COUNTED = {"attention": "heads", "feed_forward": "feed_forward"}
 """Part of a layer → how its shape counts what can be taken out of it."""
 OUTPUTS = {"attention": "output", "feed_forward": "down"}
 """Part of a layer → the matrix that its heads or neurons are the inputs of."""
+RELATIVE = "relative"
+"""Of a layer's attention: the table of its relative position biases."""
 
 
 def units(config: EncoderConfig, part: str) -> tuple[Indices, ...]:
@@ -92,10 +94,13 @@ def prune_units(model: Model, kept: KeptUnits) -> Model:
     refuse_quantized(model.config, "cutting it", "width")
     refuse_low_rank(model.config, "cutting it", "width")
     refuse_sparse(model.config, "cutting it", "width")
-    config = kept.shape(model.config)
+    config = _give_layers_their_biases(kept, model.config)
     heads, neurons = _by_layer(model.config, kept)
 
     def tensor(layer: int, path: Sequence[str], last: str) -> Tensor:
+        if path[-1] == RELATIVE:
+            table = model.encoder.bias_table(model.config.groups[layer]).weight.detach()
+            return table[:, torch.tensor(heads[layer], device=table.device)]
         found: Tensor = getattr(part_of_layer(model, layer, path), last)
         axis = inner_axis(path, last)
         if axis is None:
@@ -110,6 +115,14 @@ def prune_units(model: Model, kept: KeptUnits) -> Model:
         return found.detach().index_select(axis, at.to(found.device))
 
     return rebuild_model(model, config, tensor)
+
+
+def _give_layers_their_biases(kept: KeptUnits, old: EncoderConfig) -> EncoderConfig:
+    """The config of what is left; layers of which other heads are left no longer share a table of position biases."""
+    config = kept.shape(old)
+    if config.relative_bias is None or kept.heads == KeptUnits.everything(old).heads:
+        return config
+    return dataclasses.replace(config, relative_bias=dataclasses.replace(config.relative_bias, shared=False))
 
 
 def inner_axis(path: Sequence[str], last: str) -> int | None:

@@ -24,6 +24,12 @@ def extend_config(
     Raises UserError for fewer positions than before, for positions that are no table, for a window or global tokens
     that change nothing.
     """
+    if config.positions == "none":
+        raise UserError(
+            "a model without position embeddings cannot be extended",
+            where="encoder.positions",
+            why="it only knows distances between tokens, so there is no table to extend",
+        )
     if config.positions not in ("learned", "sinusoidal", "sinusoidal_start"):
         raise UserError(
             f"{config.positions} positions cannot be extended",

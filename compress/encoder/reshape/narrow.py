@@ -32,7 +32,7 @@ from compress.encoder.infer.statistics import Statistics
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape import narrow_heads, narrow_layers
-from compress.encoder.reshape.basis import Basis, Method, copy_plain
+from compress.encoder.reshape.basis import Basis, Method, copy_plain, space_evenly
 from compress.encoder.reshape.narrow_method import Narrowing
 from compress.errors import UserError
 
@@ -67,6 +67,7 @@ def narrow(
         state |= _at(f"encoder.layers.{number}", made)
     if model.encoder.final_norm is not None:
         state |= _at("encoder.final_norm", how.norm(stream, model.encoder.final_norm))
+    state |= _relative(model, config, how, stream)
     state |= narrow_heads.heads(model, stream, tables, even=method == "selection")
     like = model.encoder.embeddings.word.weight
     # Every tensor of its own: what was not narrowed may still be the wider model's.
@@ -130,6 +131,20 @@ def _table_basis(model: Model, config: EncoderConfig, how: Narrowing, stream: Ba
         return how.basis(old, new, table.T @ table)
     known = None if how.statistics is None else how.statistics.outputs[source.norm][:-1, :-1]
     return how.basis(old, new, known, copy_plain(source.norm.weight)[None])
+
+
+def _relative(model: Model, config: EncoderConfig, how: Narrowing, stream: Basis) -> dict[str, Tensor]:
+    """The position biases that layers share, of the heads that stay, or the vectors of distances that layers read as
+    they do the stream."""
+    encoder, state = model.encoder, dict[str, Tensor]()
+    if encoder.relative is not None and config.relative_bias is not None and config.relative_bias.shared:
+        table = copy_plain(encoder.relative.weight)
+        state["encoder.relative.weight"] = table[:, space_evenly(table.shape[1], config.layers[0].heads)]
+    if encoder.distances is not None:
+        state["encoder.distances.weight"] = stream.read(copy_plain(encoder.distances.weight))
+        if encoder.distances.norm is not None:
+            state |= _at("encoder.distances.norm", how.norm(stream, encoder.distances.norm))
+    return state
 
 
 def _at(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -15,8 +15,7 @@ def layer(
     source: EncoderLayer, shape: LayerShape, how: Narrowing, stream: Basis, config: EncoderConfig
 ) -> dict[str, Tensor]:
     """name → tensor of a layer of this shape that reads and writes the narrow stream. config: of the wider model."""
-    rotary = config.positions == "rotary"
-    state = {f"attention.{name}": x for name, x in _attention(source.attention, shape, how, stream, rotary).items()}
+    state = {f"attention.{name}": x for name, x in _attention(source.attention, shape, how, stream, config).items()}
     narrowed = _feed_forward(source.feed_forward, shape.feed_forward, how, stream)
     state |= {f"feed_forward.{name}": x for name, x in narrowed.items()}
     for name in ("attention_norm", "output_norm"):
@@ -29,13 +28,16 @@ def layer(
 # --- attention --------------------------------------------------------------------------------------------------
 
 
-def _attention(source: Attention, shape: LayerShape, how: Narrowing, stream: Basis, rotary: bool) -> dict[str, Tensor]:
+def _attention(
+    source: Attention, shape: LayerShape, how: Narrowing, stream: Basis, config: EncoderConfig
+) -> dict[str, Tensor]:
+    rotary, bias = config.positions == "rotary", config.relative_bias
     heads, old, new = source.heads, source.head_width, shape.head_width
     query, key, value = (_per_head(part, heads) for part in (source.query, source.key, source.value))
     output = copy_plain(source.output.weight).unflatten(1, (heads, old)).transpose(0, 1)  # (H, D, K)
     known, context = how.input_of(source.query), how.input_of(source.output)
-    keep = space_evenly(heads, shape.heads)
-    if context is not None and shape.heads < heads:
+    keep = space_evenly(heads, shape.heads)  # the same of all layers, where they share a table of position biases
+    if context is not None and shape.heads < heads and (bias is None or not bias.shared):
         keep = _largest(_written(output, context), shape.heads)
     made = [_head(query[h], key[h], value[h], output[h], new, how, rotary, known) for h in keep.tolist()]
     q, k, v, o = (torch.stack(part) for part in zip(*made, strict=True))
@@ -45,11 +47,13 @@ def _attention(source: Attention, shape: LayerShape, how: Narrowing, stream: Bas
         if source.query.bias is not None:
             state[f"{name}.bias"] = part[..., -1].flatten()
     weight = o.transpose(0, 1).flatten(1)
-    bias = None if source.output.bias is None else copy_plain(source.output.bias)
+    added = None if source.output.bias is None else copy_plain(source.output.bias)
     if context is not None and (shape.heads, new) != (heads, old):
-        weight, bias = _refit_output(source, v, value, keep, how, weight, bias)
+        weight, added = _refit_output(source, v, value, keep, how, weight, added)
     state["output.weight"] = stream.write(weight)
-    return state if bias is None else state | {"output.bias": stream.write(bias)}
+    if source.relative is not None:
+        state["relative.weight"] = copy_plain(source.relative.weight)[:, keep]
+    return state if added is None else state | {"output.bias": stream.write(added)}
 
 
 def _per_head(part: nn.Linear, heads: int) -> Tensor:

@@ -92,7 +92,7 @@ def _student_config(
             source.append(group)
         renumbered.append(source.index(group))
     shared = len(source) < len(renumbered)
-    if segments == "fold" and config.positions in ("sinusoidal", "rotary") and config.segments:
+    if segments == "fold" and config.positions in ("sinusoidal", "rotary", "none") and config.segments:
         raise UserError(
             "the segment embedding cannot be folded into fixed positions", where="segments", do="use keep or drop"
         )

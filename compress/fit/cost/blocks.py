@@ -113,7 +113,7 @@ class Blocks:
 def ranks(config: EncoderConfig) -> tuple[int, ...]:
     """Widths that the embeddings may be factorized to: two thirds, a half and a third of the hidden states, in
     multiples of 32; none where they cannot be."""
-    if config.width != config.hidden or config.positions not in ("learned", "rotary"):
+    if config.width != config.hidden or config.positions not in ("learned", "rotary", "none"):
         return ()
     found = {int(config.hidden * part / 32) * 32 for part in (2 / 3, 1 / 2, 1 / 3)}
     return tuple(sorted((n for n in found if 32 <= n < config.hidden), reverse=True))

@@ -127,6 +127,10 @@ class _Graph:
         segment = embeddings.segment
         if segment is not None and embeddings.projection is None:
             found[f"{self.names[segment]}.weight"] = {1: stay}
+        if self.model.encoder.distances is not None:  # whose rows meet the layers' matrices, not the tokens' states
+            table = self.names[self.model.encoder.distances]
+            parts = dict(self.model.encoder.distances.named_parameters())
+            found |= {f"{table}.{part}": {1 if part == "weight" else 0: stay} for part in parts}
         for module, name in self.names.items():
             # A dense layer of the pooler or a head reads channels; of its outputs as many stay.
             weight = f"{name}.weight"

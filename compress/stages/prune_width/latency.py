@@ -133,14 +133,18 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
     model = prepare(Model(blocks).to(device)).model
     batch = build_fixed_batch(blocks, plan.batch, min(plan.length, config.max_positions)).to(device)
     x = torch.randn(batch.tokens, config.hidden, device=device)
-    layout, turn = PackedLayout(batch.cu_seqlens, batch.max_length), model.encoder.turns(batch.position_ids)[0]
+    layout, turns = PackedLayout(batch.cu_seqlens, batch.max_length), model.encoder.turns(batch.position_ids)
     calls, names = [], []
     for place, layer in enumerate(model.encoder.layers):
         assert isinstance(layer, EncoderLayer)
         if place < len(sizes[0]):
             for kind in kinds:
                 pattern = config.patterns[[_kind(config, n) for n in range(config.depth)].index(kind)]
-                calls.append(lambda one=layer, p=pattern: one.attention(x, layout, LayerTrace(False, False), p, turn))
+                calls.append(
+                    lambda one=layer, p=pattern, t=turns[place]: one.attention(
+                        x, layout, LayerTrace(False, False), p, t
+                    )
+                )
                 names.append((kind, sizes[0][place]))
         if place < len(sizes[1]):
             calls.append(lambda one=layer: one.feed_forward(x))

@@ -98,20 +98,21 @@ def _one_by_one(
     made: Model, source: Model, batches: Sequence[Batch], stop: Callable[[], None], layers: Sequence[int]
 ) -> None:
     layouts = [PackedLayout(b.cu_seqlens, b.max_length) for b in batches]
-    turns = [source.encoder.turns(b.position_ids) for b in batches]
+    turns = {model: [model.encoder.turns(b.position_ids) for b in batches] for model in (source, made)}
     theirs = [source.encoder.embed(b.input_ids, b.position_ids, b.segment_ids) for b in batches]
     ours = [made.encoder.embed(b.input_ids, b.position_ids, b.segment_ids) for b in batches]
     for number, pattern in enumerate(source.config.patterns):
         whole = source.encoder.layers[number]
         assert isinstance(whole, EncoderLayer)
 
-        def run(layer: EncoderLayer, x: Tensor, at: int, number: int = number, pattern: Any = pattern) -> Tensor:
-            return layer(x, layouts[at], LayerTrace(False, False), pattern, turns[at][number])
+        def run(model: Model, layer: EncoderLayer, x: Tensor, at: int, place: int, pattern: Any = pattern) -> Tensor:
+            return layer(x, layouts[at], LayerTrace(False, False), pattern, turns[model][at][place])
 
         if number not in layers:
-            theirs = [run(whole, x, at) for at, x in enumerate(theirs)]
+            theirs = [run(source, whole, x, at, number) for at, x in enumerate(theirs)]
             continue
-        less = made.encoder.layers[layers.index(number)]
+        place = layers.index(number)
+        less = made.encoder.layers[place]
         assert isinstance(less, EncoderLayer)
         seen, cut = _Seen(whole), _Seen(less)
         attention: Any = less.attention.output
@@ -121,21 +122,21 @@ def _one_by_one(
         try:
             for at, (x, y) in enumerate(zip(theirs, ours, strict=True)):
                 stop()
-                after.append(run(whole, x, at))
+                after.append(run(source, whole, x, at, number))
                 targets.append((seen.middle, whole.feed_forward.down(seen.inner)))
-                run(less, y, at)
+                run(made, less, y, at, place)
                 first.add(cut.context, whole.attention.output(seen.context) + x - y)
             first.solve([] if attention.bias is None else [attention.bias])
             for at, y in enumerate(ours):
                 stop()
-                run(less, y, at)
+                run(made, less, y, at, place)
                 middle, added = targets[at]
                 second.add(cut.inner, added + middle - cut.middle)
             second.solve([] if down.bias is None else [down.bias])
         finally:
             seen.close()
             cut.close()
-        ours = [run(less, y, at) for at, y in enumerate(ours)]
+        ours = [run(made, less, y, at, place) for at, y in enumerate(ours)]
         theirs = after
 
 

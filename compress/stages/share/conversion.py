@@ -45,6 +45,17 @@ def refuse_shared(config: EncoderConfig, where: str) -> None:
     )
 
 
+def refuse_own_biases(config: EncoderConfig, where: str) -> None:
+    """Raise UserError for layers that each have relative position biases, which no start makes one of."""
+    if config.relative_bias is not None and not config.relative_bias.shared:
+        raise UserError(
+            "each layer of this model has its own relative position biases",
+            where=where,
+            why="its attention heads were pruned, and layers with different heads cannot share them",
+            do="share the layers of its parent, then prune its width",
+        )
+
+
 def check_joins(config: EncoderConfig, groups: LayerGroups, where: str) -> None:
     """Raise UserError unless every group of the model lies within one of `groups`."""
     before = LayerGroups(config.groups if config.sharing is None else config.sharing.attention, _feed_forward(config))

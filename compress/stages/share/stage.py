@@ -29,6 +29,7 @@ from compress.stages.share.conversion import (
     check_joins,
     convert,
     format_groups,
+    refuse_own_biases,
     refuse_shared,
     unshare_layers,
 )
@@ -86,6 +87,7 @@ class Stage:
         original = Original.of(c, s.level, "share")
         where, model = str(original.folder), original.loaded.model
         self._check_sizes(model.config, where)
+        refuse_own_biases(model.config, where)
         if not s.reuse_input:
             refuse_shared(model.config, where)
         batches = functools.partial(original.batches, BATCH_ROWS)

@@ -160,6 +160,13 @@ def fields_of(
     states = set(layers_of(needs.hidden_states, depth, first=-1)) | ({depth - 1} if needs.last_hidden else set())
     found += [field("hidden", "token", config.hidden, layer) for layer in sorted(states)]
     mapped = {*layers_of(needs.attentions, depth), *layers_of(needs.attention_scores, depth)}
+    if mapped and (config.relative_bias or config.disentangled) is not None:
+        raise UserError(
+            "attention maps of a teacher with relative positions cannot be cached",
+            where="cache",
+            why="the cache keeps queries and keys, and these maps also depend on distances between tokens",
+            do="remove the cache for these objectives",
+        )
     related = set(layers_of(needs.projections, depth))
     for layer in sorted(mapped | related):
         for role in ROLES if layer in related else ROLES[:2]:
