@@ -18,7 +18,17 @@ from compress.modelfolder import vocabulary
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]
 PAIR = ("the film was good", "I liked it, naïve as I am 日本")
-FAMILIES = ("albert", "bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
+FAMILIES = (
+    "albert",
+    "bert",
+    "camembert",
+    "distilbert",
+    "electra",
+    "modernbert",
+    "nomic_bert",
+    "roberta",
+    "xlm-roberta",
+)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import family_cases as cases
 import pytest
 import torch
 from family_cases import CASES, GRID, compare, stock_load
+from stock_classes import config_class
 
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules.model import Model
@@ -65,6 +66,10 @@ def test_a_class_computes_the_same_here_and_back_there(family: str, name: str, h
         ("modernbert", "ModernBertForTokenClassification", {"layer_types": ["sliding_attention"] * 4, "num_labels": 5}),
         ("modernbert", "ModernBertModel", {"layer_types": ["full_attention"] * 4, "rope_parameters": None}),
         ("modernbert", "ModernBertModel", {"num_hidden_layers": 5, "global_attn_every_n_layers": 2}),
+        ("nomic_bert", "NomicBertForMaskedLM", {"hidden_act": "gelu", "layer_norm_eps": 1e-5}),
+        ("nomic_bert", "NomicBertForSequenceClassification", {"head_dim": 6, "num_labels": 3}),
+        ("nomic_bert", "NomicBertForTokenClassification", {"classifier_dropout": 0.3, "num_labels": 7}),
+        ("nomic_bert", "NomicBertModel", {"hidden_size": 30, "head_dim": 8, "rope_parameters": None}),
         ("electra", "ElectraForMaskedLM", {"embedding_size": 32, "hidden_act": "silu"}),
         ("electra", "ElectraForPreTraining", {"hidden_act": "relu"}),
         ("electra", "ElectraForSequenceClassification", {"hidden_act": "relu", "num_labels": 1}),
@@ -85,7 +90,7 @@ def test_config_variants(family: str, name: str, changes: dict[str, Any], hf: Mo
 
 @pytest.mark.parametrize("family", CASES)
 def test_the_size_that_a_family_is_published_with_is_counted_exactly(family: str, hf: ModuleType) -> None:
-    config = getattr(hf, CASES[family].classes + "Config")()
+    config = config_class(hf, CASES[family].classes)()
     with torch.device("meta"):
         reference = getattr(hf, CASES[family].classes + "Model")(config)
     known_as = load_families()[family]
@@ -139,6 +144,11 @@ def test_shared_layers_are_stored_once(hf: ModuleType, tmp_path: Path) -> None:
             {"classifier_pooling": "max", "architectures": ["ModernBertForSequenceClassification"]},
             ["classifier_pooling is 'max'", "allowed: cls, mean"],
         ),
+        ("nomic_bert", {"rope_parameters": {"rope_type": "dynamic"}}, ["rope_type 'dynamic' is not supported"]),
+        ("nomic_bert", {"rope_parameters": [1]}, ["rope_parameters is [1]", "allowed: an object"]),
+        ("nomic_bert", {"head_dim": 5}, ["a head width of 5 is odd", "rotary positions rotate pairs"]),
+        ("nomic_bert", {"hidden_size": 30, "head_dim": None}, ["hidden_size 30 is not divisible by num_attention_hea"]),
+        ("nomic_bert", {"architectures": ["NomicBertForQuestionAnswering"]}, ["NomicBertForQuestionAnswering is not"]),
         ("electra", {"embedding_size": 0}, ["embedding_size is 0"]),
         ("electra", {"architectures": ["ElectraForMultipleChoice"]}, ["class ElectraForMultipleChoice is not support"]),
     ],

@@ -33,6 +33,10 @@ SPECIFIC: dict[str, dict[str, Any]] = {
         "norm": "pre", "first_norm": False, "bias": False, "gated": True, "positions": "rotary", "segments": 0,
         "rotary_bases": (160.0, 10.0), "windows": (None, 4), "pooler": False,
     },
+    "nomic_bert": {
+        "linear_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (1000.0, 1000.0),
+        "activation": "silu",
+    },
     "roberta": {"segments": 1, "position_offset": 2, "pad_id": 1},
     "xlm-roberta": {"segments": 1, "position_offset": 2, "pad_id": 1},
 }  # fmt: skip

@@ -38,6 +38,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
     "camembert": ROBERTA,
+    "nomic_bert": {"linear_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (160.0, 160.0)},
     "modernbert": {
         "norm": "pre",
         "first_norm": False,

@@ -58,11 +58,12 @@ class LayerShape:
     def attention_width(self) -> int:
         return self.heads * self.head_width
 
-    def count_parameters(self, hidden: int, *, bias: bool = True, gated: bool = False) -> int:
+    def count_parameters(self, hidden: int, *, bias: bool = True, linear_bias: bool = True, gated: bool = False) -> int:
         """Two norms, four projections and the two matrices of the feed-forward part, the first twice when gated."""
         sizes, ranks = self.sizes(hidden, gated=gated), dict(self.ranks)
         total = sum((o + i) * ranks[name] if name in ranks else o * i for name, (o, i) in sizes.items()) + 2 * hidden
-        return total + sum(o for o, _ in sizes.values()) + 2 * hidden if bias else total
+        total += 2 * hidden if bias else 0
+        return total + sum(o for o, _ in sizes.values()) if bias and linear_bias else total
 
     def sizes(self, hidden: int, *, gated: bool = False) -> dict[str, tuple[int, int]]:
         """Matrix → (out, in)."""
@@ -91,6 +92,8 @@ class EncoderConfig:
     first_norm: of pre: false where the first layer's attention reads the embeddings as they are, since they were
         normalised just before (ModernBERT, 2412.13663).
     bias: whether linear layers and norms have one; last matrices of heads do in any case.
+    linear_bias: of a config with bias: false where the matrices of the layers have none, though norms, the embeddings'
+        projection and heads do (NomicBERT, 2402.01613).
     gated: the feed-forward part's activation is multiplied by a second product of its input (GeGLU, 2002.05202).
     positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids);
         "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position.
@@ -115,6 +118,7 @@ class EncoderConfig:
     first_norm: bool = True
     norm_eps: float = 1e-12
     bias: bool = True
+    linear_bias: bool = True
     gated: bool = False
     activation: Activation = "gelu"
     positions: Positions = "learned"
@@ -138,6 +142,8 @@ class EncoderConfig:
             object.__setattr__(self, "embedding", None)
         if self.embedding is None:
             object.__setattr__(self, "project_first", False)
+        if not self.bias:
+            object.__setattr__(self, "linear_bias", True)
         if self.layer_groups is not None:
             groups = tuple(self.layer_groups)
             object.__setattr__(self, "layer_groups", None if groups == tuple(range(self.depth)) else groups)
@@ -197,6 +203,11 @@ class EncoderConfig:
         return self.hidden if self.embedding is None else self.embedding
 
     @property
+    def layer_bias(self) -> bool:
+        """Whether the matrices of the layers have a bias."""
+        return self.bias and self.linear_bias
+
+    @property
     def groups(self) -> tuple[int, ...]:
         """The group of parameters that each layer uses."""
         return tuple(range(self.depth)) if self.layer_groups is None else self.layer_groups
@@ -243,6 +254,8 @@ class EncoderConfig:
             for name in ("ranks", "sparse"):
                 if not shape[name]:
                     del shape[name]  # as before there were any
+        if self.linear_bias:
+            del values["linear_bias"]  # likewise
         quantization = None if self.quantization is None else self.quantization.to_dict()
         return {**values, "quantization": quantization}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def check_rotary(config: EncoderConfig) -> None:
     """Bases belong to rotary positions, one for each layer; a head is turned in pairs of its dimensions."""
-    for name in ("first_norm", "bias", "gated"):
+    for name in ("first_norm", "bias", "linear_bias", "gated"):
         if not isinstance(value := getattr(config, name), bool):
             raise UserError(f"{name} must be true or false, not {value!r}", where=f"encoder.{name}")
     if not config.first_norm and (config.norm != "pre" or config.groups.count(0) > 1):

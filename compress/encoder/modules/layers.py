@@ -140,10 +140,10 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.head_width, self.dropout = shape.heads, shape.head_width, config.attention_dropout
         width, rank = shape.attention_width, dict(shape.ranks).get
-        self.query = product(config.hidden, width, config.bias, rank("attention.query"))
-        self.key = product(config.hidden, width, config.bias, rank("attention.key"))
-        self.value = product(config.hidden, width, config.bias, rank("attention.value"))
-        self.output = product(width, config.hidden, config.bias, rank("attention.output"))
+        self.query = product(config.hidden, width, config.layer_bias, rank("attention.query"))
+        self.key = product(config.hidden, width, config.layer_bias, rank("attention.key"))
+        self.value = product(config.hidden, width, config.layer_bias, rank("attention.value"))
+        self.output = product(width, config.hidden, config.layer_bias, rank("attention.output"))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
@@ -186,8 +186,9 @@ class FeedForward(nn.Module):
         super().__init__()
         width, rank = shape.feed_forward, dict(shape.ranks).get
         self.gated = config.gated
-        self.up = product(config.hidden, 2 * width if config.gated else width, config.bias, rank("feed_forward.up"))
-        self.down = product(width, config.hidden, config.bias, rank("feed_forward.down"))
+        rows = 2 * width if config.gated else width
+        self.up = product(config.hidden, rows, config.layer_bias, rank("feed_forward.up"))
+        self.down = product(width, config.hidden, config.layer_bias, rank("feed_forward.down"))
         self.act = activation(config.activation)
 
     def forward(self, x: Tensor) -> Tensor:
