@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-OFFSET = ("camembert", "roberta", "xlm-roberta")
+OFFSET = ("longformer", "camembert", "roberta", "xlm-roberta")
 """Families whose positions begin after the padding id."""
 WORDS = 2_000
 

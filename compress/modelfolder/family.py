@@ -99,6 +99,10 @@ class Family(ABC):
     def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
         """`head` as the classes of this family with this config have it, so that the result stays a stock folder."""
 
+    def adapt_encoder(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> EncoderConfig:
+        """`config` as the class of this family that has these heads runs it."""
+        return config
+
     def list_fused_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
         """Stored name → our parameter names, of every tensor that is stored as the concatenation of several of ours."""
         return {}

@@ -28,7 +28,7 @@ from compress.storage.trees import link_or_copy
 README = "README.md"
 _WIRING = ("vocabulary", "hidden", "width", "layers", "groups", "norm", "first_norm", "bias", "gated", "activation")
 _WIRING += ("linear_bias", "sharing", "project_first")
-_WIRING += ("rotary_bases", "patterns", "max_positions", "position_offset", "segments", "pooler")
+_WIRING += ("rotary_bases", "patterns", "global_projections", "max_positions", "position_offset", "segments", "pooler")
 _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 

@@ -161,7 +161,7 @@ class Stock(family.Family):
         refuse_what_we_lack(fields)
         heads = self.read_heads(fields, shapes)
         pooler = has_prefix(shapes, f"{self.body}pooler.") or any(head.needs_pooler for head in heads.values())
-        config = EncoderConfig(**self.encoder_values(fields), pooler=pooler)
+        config = self.adapt_encoder(EncoderConfig(**self.encoder_values(fields), pooler=pooler), heads)
         names = self._all_names(config, heads)
         copies = dict(self.copies) if "mlm" in heads else {}
         fused, split = self._all_fused(config), self._all_split(config)

@@ -38,8 +38,8 @@ TASKS = {
     "token-classification": ("opinions-tags", "ForTokenClassification"),
     "question-answering": ("opinions-qa", "ForQuestionAnswering"),
 }
-WITHOUT = {("nomic_bert", "question-answering")}
-"""transformers has no class for these."""
+WITHOUT = {("longformer", "question-answering"), ("nomic_bert", "question-answering")}
+"""No class of transformers computes these."""
 LENGTH = 64
 DROPOUT = 0.3
 

@@ -34,6 +34,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", SHAPE),
     "distilbert": ("DistilBert", DISTILBERT),
     "electra": ("Electra", {**SHAPE, "embedding_size": 8}),
+    "longformer": ("Longformer", {**SHAPE, "type_vocab_size": 1, "attention_window": 8}),
     "modernbert": ("ModernBert", {**SHAPE, "local_attention": 8}),
     "nomic_bert": ("NomicBert", SHAPE),
     "roberta": ("Roberta", {**SHAPE, "type_vocab_size": 1}),

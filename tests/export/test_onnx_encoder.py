@@ -52,6 +52,8 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "projection first": {"embedding": 12, "project_first": True},
     "low rank": {"layers": (LayerShape(4, 8, 48), LayerShape(2, 8, 20, LOW), LayerShape(4, 8, 48, LOW[1:3]))},
     "gated, low rank": {"gated": True, "layers": (LayerShape(4, 8, 48, LOW),) * 3},
+    "longformer": {"windows": (2, 3, 4), "global_tokens": 1, "global_projections": True},
+    "longformer without global tokens": {"windows": (2, 3, 4), "global_projections": True},
     "windows with globals": {"windows": (2, None, 4), "global_tokens": 1},
 }
 HEADS = {

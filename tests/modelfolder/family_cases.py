@@ -81,6 +81,12 @@ CASES: Mapping[str, Case] = {
         segments=False,
     ),
     "electra": Case("Electra", {**SHAPE, "embedding_size": 12}, {**BARE, "ForPreTraining": {"rtd"}, **TASKS}),
+    "longformer": Case(
+        "Longformer",
+        {**ROBERTA, "attention_window": [4, 8, 4]},
+        {**BARE, **{name: {"task"} for name in TASKS if name != "ForQuestionAnswering"}},
+        segments=False,
+    ),
     "modernbert": Case(
         "ModernBert",
         {

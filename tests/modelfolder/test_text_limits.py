@@ -29,6 +29,9 @@ SPECIFIC: dict[str, dict[str, Any]] = {
     "camembert": {"segments": 1, "position_offset": 2, "pad_id": 1},
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {"embedding": 12, "pooler": False},
+    "longformer": {
+        "segments": 1, "position_offset": 2, "pad_id": 1, "windows": (4, 4), "global_projections": True,
+    },
     "modernbert": {
         "norm": "pre", "first_norm": False, "bias": False, "gated": True, "positions": "rotary", "segments": 0,
         "rotary_bases": (160.0, 10.0), "windows": (None, 4), "pooler": False,

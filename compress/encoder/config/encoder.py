@@ -16,7 +16,7 @@ from compress.encoder.config.low_rank import check_ranks
 from compress.encoder.config.quantization import Quantization
 from compress.encoder.config.sharing import Sharing, check_sharing, count_layers
 from compress.encoder.config.sparsity import check_sparse
-from compress.encoder.config.wiring import check_groups, check_rotary
+from compress.encoder.config.wiring import check_global_projections, check_groups, check_rotary
 from compress.encoder.modules.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
 
@@ -103,6 +103,8 @@ class EncoderConfig:
     windows: for each layer, how many tokens on either side a token sees (local attention, 2004.05150), None for all;
         None as a whole: every layer sees everything.  ModernBERT's local_attention 128 is a window of 64.
     global_tokens: the first n tokens of each sequence, such as [CLS], see all others and are seen by all.
+    global_projections: whether a global token's own attention has queries, keys and values of its own (Longformer,
+        2004.05150 §3.1); with 0 global tokens they are kept, and not used.
     dropout, attention_dropout: probabilities.  pad_id: row of the word table that starts at zero.
     quantization: the matrices and tables that are rounded to integers wherever they are used; None: all are floats.
     """
@@ -129,6 +131,7 @@ class EncoderConfig:
     pooler: bool = True
     windows: tuple[int | None, ...] | None = None
     global_tokens: int = 0
+    global_projections: bool = False
     dropout: float = 0.1
     attention_dropout: float = 0.1
     pad_id: int = 0
@@ -163,6 +166,7 @@ class EncoderConfig:
         check_rotary(self)
         check_groups(self)
         check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
+        check_global_projections(self)
         total = self.count_parameters()
         if total > MAX_PARAMETERS:
             raise UserError(
@@ -254,8 +258,9 @@ class EncoderConfig:
             for name in ("ranks", "sparse"):
                 if not shape[name]:
                     del shape[name]  # as before there were any
-        if self.linear_bias:
-            del values["linear_bias"]  # likewise
+        for name, default in (("linear_bias", True), ("global_projections", False)):
+            if values[name] == default:
+                del values[name]  # likewise
         quantization = None if self.quantization is None else self.quantization.to_dict()
         return {**values, "quantization": quantization}
 

@@ -204,7 +204,11 @@ def count_layers(config: EncoderConfig) -> int:
     sharing = config.sharing
     if sharing is None:
         has = {"bias": config.bias, "linear_bias": config.linear_bias, "gated": config.gated}
-        return sum(shape.count_parameters(config.hidden, **has) for shape in config.group_shapes)
+        total = sum(shape.count_parameters(config.hidden, **has) for shape in config.group_shapes)
+        if config.global_projections:
+            columns = config.hidden + (1 if config.layer_bias else 0)
+            total += sum(3 * shape.attention_width * columns for shape in config.group_shapes)
+        return total
     total = 0
     for layer, shape in enumerate(config.layers):
         for part in PARTS:

@@ -189,6 +189,9 @@ class _Outside:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern = FULL) -> Tensor:
         return self.call(self.layout, q, k, v, dropout, pattern)
 
+    def __getattr__(self, name: str) -> Any:
+        return torch.compiler.disable(getattr(self.layout, name))
+
 
 @cache
 def _uncompiled() -> Callable[..., Tensor]:

@@ -19,6 +19,7 @@ from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layout import AttentionMaps, Layout
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.rotary import Rotation, rotate
+from compress.errors import UserError
 from compress.quantizers._base import Base
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -144,6 +145,7 @@ class Attention(nn.Module):
         self.key = product(config.hidden, width, config.layer_bias, rank("attention.key"))
         self.value = product(config.hidden, width, config.layer_bias, rank("attention.value"))
         self.output = product(width, config.hidden, config.layer_bias, rank("attention.output"))
+        self.globals = GlobalProjections(config, width) if config.global_projections else None
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
@@ -166,9 +168,42 @@ class Attention(nn.Module):
             context, trace.maps = layout.attend_explicitly(q, k, v, dropout=dropout, pattern=pattern)
         else:
             context = layout.attend(q, k, v, dropout=dropout, pattern=pattern)
+        if self.globals is not None and pattern.global_tokens:
+            context = self._attend_globally(self.globals, x, context, layout, trace, dropout)
         if trace.wants_projections:
             trace.projections = (q, k, v)
         return self.output(context.flatten(-2))
+
+    def _attend_globally(
+        self, own: GlobalProjections, x: Tensor, context: Tensor, layout: Layout, trace: LayerTrace, dropout: float
+    ) -> Tensor:
+        """`context` with the first token's replaced: what it sees of all tokens by projections of its own."""
+        if trace.wants_maps:
+            raise UserError(
+                "attention maps of this model are not available",
+                why="its global tokens have projections of their own, as in Longformer",
+                do="use logits, hidden states, queries, keys or values",
+            )
+        x = cast_for_autocast(x)
+        shape = (self.heads, self.head_width)
+        q = own.query(layout.first(x)).unflatten(-1, shape)
+        k, v = (part(x).unflatten(-1, shape) for part in (own.key, own.value))
+        return layout.replace_first(context, layout.attend_first(q, k, v, dropout=dropout))
+
+
+class GlobalProjections(nn.Module):
+    """Queries, keys and values of the global tokens (2004.05150 §3.1): (.., D) → (.., H·K) each."""
+
+    def __init__(self, config: EncoderConfig, width: int) -> None:
+        super().__init__()
+        kind = nn.Linear if config.global_tokens else IdleLinear
+        self.query, self.key, self.value = (
+            empty(kind, config.hidden, width, bias=config.layer_bias) for _ in ("query", "key", "value")
+        )
+
+
+class IdleLinear(nn.Linear):
+    """A linear layer that is kept and not used: quantizing it would change nothing."""
 
 
 def cast_for_autocast(x: Tensor) -> Tensor:
