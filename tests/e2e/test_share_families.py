@@ -111,7 +111,7 @@ def check(folder: Path, again: Path) -> Model:
     return model
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "longformer"])
 def test_layers_of_every_family_share(family: str, work: Path, compress: Cli) -> None:
     parent = checkpoint(work, family)
     folder = shared(compress, parent, "--groups", "2", "--residual-rank", "2", "--init", "activation")

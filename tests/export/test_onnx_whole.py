@@ -36,7 +36,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "albert": {"embedding": 12, "activation": "gelu_new"},
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {"embedding": 16, "pooler": False},
-    "longformer": {"segments": 1, "position_offset": 2, "global_tokens": 1, "global_projections": True},
     "modernbert": {"norm": "pre", "first_norm": False, "bias": False, "gated": True} | floats.ROTARY,
     "nomic_bert": floats.NOMIC,
     "roberta": {"segments": 1, "position_offset": 2},
@@ -56,8 +55,6 @@ def drawn(seed: int) -> Model:
     if family == "modernbert":
         values["rotary_bases"] = tuple(dice.choice((160.0, 10.0)) for _ in shapes)
         values["windows"] = tuple(dice.choice((None, 2, 3)) for _ in shapes)
-    if family == "longformer":
-        values["windows"] = tuple(dice.choice((2, 3)) for _ in shapes)
     if family == "nomic_bert":
         values["rotary_bases"] = (20.0,) * depth
     heads = [h for h in HEADS if values.get("pooler", True) or h in ("none", "mlm", "tags", "questions")]
