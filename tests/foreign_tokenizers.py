@@ -79,7 +79,7 @@ def wordpiece(texts: Sequence[str], names: dict[str, str] = BERT, size: int = 20
 
 def of_family(family: str, texts: Sequence[str]) -> dict[str, bytes]:
     """The files of a tokenizer as folders of this family hold them."""
-    if family == "roberta":
+    if family in ("roberta", "longformer"):
         made = byte_bpe(texts, ROBERTA)
         ids = {role: made.get_vocab()[ROBERTA[role]] for role in ("sep", "cls")}
         made.post_processor = processors.RobertaProcessing(  # pyright: ignore[reportAttributeAccessIssue]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-OFFSET = ("camembert", "mpnet", "roberta", "xlm-roberta")
+OFFSET = ("longformer", "camembert", "mpnet", "roberta", "xlm-roberta")
 """Families whose positions begin after the padding id."""
 WORDS = 2_000
 

@@ -35,6 +35,8 @@ class Description:
     names: our parameter name → stored name.  copies: stored name → stored name of which it must be an equal copy
     (a tied matrix that was written twice).  ignored: stored buffers that carry nothing.
     fused: stored name → our parameter names of which it is the concatenation along the first dimension.
+    split: the opposite, our parameter name → stored names of equal parts whose concatenation it is.
+    zeros: our parameter names that are stored nowhere because they are zero.
     """
 
     encoder: EncoderConfig
@@ -43,6 +45,20 @@ class Description:
     copies: dict[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    split: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    zeros: frozenset[str] = frozenset()
+
+    @property
+    def stored(self) -> list[str]:
+        """The names of all tensors that must be stored."""
+        parts = [name for names in self.split.values() for name in names]
+        return [*self.names.values(), *self.fused, *parts]
+
+    @property
+    def parameters(self) -> set[str]:
+        """Our names of all tensors of the model."""
+        joined = {name for names in self.fused.values() for name in names}
+        return {*self.names, *joined, *self.split, *self.zeros}
 
 
 class Family(ABC):
@@ -83,8 +99,16 @@ class Family(ABC):
     def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
         """`head` as the classes of this family with this config have it, so that the result stays a stock folder."""
 
+    def adapt_encoder(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> EncoderConfig:
+        """`config` as the class of this family that has these heads runs it."""
+        return config
+
     def list_fused_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
         """Stored name → our parameter names, of every tensor that is stored as the concatenation of several of ours."""
+        return {}
+
+    def list_split_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
+        """Our parameter name → stored names, of every tensor of ours that is stored as several equal parts."""
         return {}
 
 
@@ -162,10 +186,10 @@ def choose(
 def _nearest(config: EncoderConfig, preferred: str | None) -> str:
     """The stock family whose tokens and positions are read as those of a model that no stock class computes."""
     if config.positions == "rotary":
-        return "modernbert"
+        return "nomic_bert" if config.segments else "modernbert"
     if config.disentangled is not None:
         return "deberta-v2"
-    if preferred in load_families() and preferred not in (NATIVE, "modernbert"):
+    if preferred in load_families() and preferred not in (NATIVE, "modernbert", "nomic_bert"):
         assert preferred is not None
         has_segments = preferred != "distilbert"
         if has_segments or not config.segments:
@@ -181,15 +205,15 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
     expresses: what this family has words for all the same: "groups" (layers that share parameters), "embedding" (tables
     of another width than the hidden size), "offset" (positions that do not start at row 0), "windows" (layers whose
     tokens see a part of their sequence), "pre" (norms before each block), "rotary" (positions), "gated" (feed-forward
-    parts), "no_bias", "relative_bias" (a bias of the scores by distance), "disentangled"
-    (attention).
+    parts), "no_bias", "no_linear_bias" (matrices of layers without one, norms with one), "head_width" (heads that do
+    not add up to the hidden size), "relative_bias" (a bias of the scores by distance), "disentangled" (attention).
     """
     shape = config.layers[0]
     if is_low_rank(config):
         return "its layers have low-rank factors"
     if any(dense(other) != dense(shape) for other in config.layers):
         return "its layers differ in shape"
-    if shape.attention_width != config.hidden:
+    if "head_width" not in expresses and shape.attention_width != config.hidden:
         return f"its {shape.heads} heads of width {shape.head_width} do not add up to the hidden size {config.hidden}"
     if "groups" not in expresses and config.groups != tuple(range(config.depth)):
         return "its layers share parameters"
@@ -211,6 +235,8 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
         return "its feed-forward layers are gated"
     if "no_bias" not in expresses and not config.bias:
         return "its linear layers and norms have no bias"
+    if "no_linear_bias" not in expresses and not config.linear_bias:
+        return "the matrices of its layers have no bias"
     if "offset" not in expresses and config.position_offset:
         return f"its positions start at row {config.position_offset}"
     if "windows" not in expresses and config.windows is not None:

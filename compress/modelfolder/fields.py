@@ -16,14 +16,25 @@ MAX_SEGMENTS = 1_024
 
 
 class Fields:
-    """A JSON object and the name of the file it came from. Every method raises UserError naming file and key."""
+    """A JSON object and the name of the file it came from. Every method raises UserError naming file and key.
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self.values, self.where = values, where
+    spelled: key → what this file calls it, where it has keys of another kind.
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str, spelled: Mapping[str, str] | None = None) -> None:
+        self.values, self.where, self._spelled = values, where, spelled or {}
+
+    def get(self, name: str) -> Any:
+        """The value of `name`, None where the file does not say."""
+        return self.values.get(self.spell(name))
+
+    def spell(self, name: str) -> str:
+        """How the file calls `name`."""
+        return self._spelled.get(name, name)
 
     def integer(self, name: str, *, most: int, least: int = 1, default: int | None = None) -> int:
         """The integer `name` in least..most; `default` when absent, refused when absent without a default."""
-        value = self.values.get(name)
+        value = self.get(name)
         if value is None:
             value = default
         if value is None:
@@ -38,7 +49,7 @@ class Fields:
 
     def number(self, name: str, *, least: float, below: float, default: float) -> float:
         """The number `name` with least <= value < below (a NaN fails both)."""
-        value = self.values.get(name)
+        value = self.get(name)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < below:
@@ -46,7 +57,7 @@ class Fields:
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        value = self.values.get(name)
+        value = self.get(name)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -55,7 +66,7 @@ class Fields:
 
     def choice(self, name: str, allowed: Mapping[str, str], default: str) -> str:
         """`allowed[value]` of the value of `name`."""
-        value = self.values.get(name)
+        value = self.get(name)
         if value is None:
             value = default
         if not isinstance(value, str) or value not in allowed:
@@ -65,17 +76,18 @@ class Fields:
 
     def refuse(self, name: str, harmless: Sequence[object], reason: str) -> None:
         """Refuses the config when `name` holds anything but one of `harmless` (or nothing)."""
-        value = self.values.get(name)
+        value = self.get(name)
         if value is None or any(type(value) is type(fine) and value == fine for fine in harmless):
             return
-        raise UserError(f"{name} {_shown(value)} is not supported", where=self.where, why=reason)
+        raise UserError(f"{self.spell(name)} {_shown(value)} is not supported", where=self.where, why=reason)
 
     def wrong(self, name: str, allowed: str, do: str | None = None) -> UserError:
         return UserError(
-            f"{name} is {_shown(self.values.get(name))}", where=self.where, why=f"allowed: {allowed}", do=do
+            f"{self.spell(name)} is {_shown(self.get(name))}", where=self.where, why=f"allowed: {allowed}", do=do
         )
 
     def _absent(self, name: str, wanted: str) -> UserError:
+        name = self.spell(name)
         meant = nearest(name, self.values)
         do = f"did you mean '{meant}'?" if meant else "check that the config file is complete"
         return UserError(f"{name} is missing", where=self.where, why=f"expected: {wanted}", do=do)
@@ -87,11 +99,21 @@ def divisible(fields: Fields, hidden_name: str, hidden: int, heads_name: str, he
         near = [h for h in range(1, hidden + 1) if hidden % h == 0]
         best = min(near, key=lambda h: (abs(h - heads), h))
         raise UserError(
-            f"{hidden_name} {hidden} is not divisible by {heads_name} {heads}",
+            f"{fields.spell(hidden_name)} {hidden} is not divisible by {fields.spell(heads_name)} {heads}",
             where=fields.where,
             do=f"the nearest number of heads that divides it is {best}",
         )
     return hidden // heads
+
+
+def rotary_base(row: Any, key: str, where: str, default: float) -> float:
+    """θ of rotary positions, of a row of `rope_parameters` that `key` holds. Raises UserError for any but the plain
+    kind."""
+    inner = Fields(row, f"{where}: {key}")
+    inner.refuse("rope_type", ("default",), "only default rotary positions are supported")
+    if extra := sorted(set(row) - {"rope_type", "rope_theta"}):
+        raise UserError(f"{printable(extra[0], 60)} is not supported", where=inner.where)
+    return inner.number("rope_theta", least=1.0001, below=1e30, default=default)
 
 
 def _shown(value: object) -> str:

@@ -127,6 +127,7 @@ def load_model(
     notes += [f"new '{name}' head, initialized from seed {seed}" for name in fresh]
     left = [name for name in opened.description.heads if name not in kept and name not in fresh]
     notes += [f"the checkpoint's '{name}' head was removed" for name in left]
+    config = opened.family.adapt_encoder(config, heads)
     model = _build(config, heads, weights.read(opened.description, opened.stored), fresh, seed)
     require_pattern(model, str(opened.path))
     meta = opened.meta if "task" in kept else opened.meta.model_copy(update={"label_names": ()})

@@ -116,7 +116,7 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
 
 def with_own(description: Description, encoder: EncoderConfig) -> Description:
     """A stock class's description with what its config.json cannot say: the tensors that this adds keep our names."""
-    known = {*description.names, *(ours for parts in description.fused.values() for ours in parts)}
+    known = description.parameters
     added = [name for name in parameter_names(encoder, description.heads) if name not in known]
     names = description.names | {name: name for name in added}
     return dataclasses.replace(description, encoder=encoder, names=names)

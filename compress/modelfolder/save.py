@@ -27,9 +27,9 @@ from compress.storage.trees import link_or_copy
 
 README = "README.md"
 _WIRING = ("vocabulary", "hidden", "width", "layers", "groups", "norm", "first_norm", "bias", "gated", "activation")
-_WIRING += ("sharing", "project_first")
+_WIRING += ("linear_bias", "sharing", "project_first")
 _WIRING += ("positions", "relative_bias", "disentangled")
-_WIRING += ("rotary_bases", "patterns", "max_positions", "position_offset", "segments", "pooler")
+_WIRING += ("rotary_bases", "patterns", "global_projections", "max_positions", "position_offset", "segments", "pooler")
 _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
@@ -139,10 +139,13 @@ def _tensor_files(model: Model, state: Mapping[str, Tensor], family: Family | No
     under ours; None: everything. A file without a tensor is left out."""
     names = {} if family is None else family.names(model.config, model.head_configs)
     fused = {} if family is None else family.list_fused_tensors(model.config, model.head_configs)
-    joined = {ours for parts in fused.values() for ours in parts}
+    split = {} if family is None else family.list_split_tensors(model.config, model.head_configs)
+    known = {*names, *split, *(ours for parts in fused.values() for ours in parts)}
     stock = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
     stock |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}
-    own = {ours: tensor for ours, tensor in state.items() if ours not in names and ours not in joined}
+    for ours, theirs in split.items():
+        stock |= {name: part.clone() for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
+    own = {ours: tensor for ours, tensor in state.items() if ours not in known}
     return {name: held for name, held in ((weights.SINGLE, stock), (private.WEIGHTS, own)) if held}
 
 
@@ -256,8 +259,7 @@ def _check_written(temp: Path, model: Model, files: Mapping[str, Mapping[str, Te
         for name, tensor in tensors.items():
             _must(torch.equal(written[name], tensor.cpu()), f"{name} differs after reading it back")
     described = opened.description
-    stored = {*described.names, *(ours for parts in described.fused.values() for ours in parts)}
-    _must(stored == set(model.state_dict()), "config.json describes different tensors")
+    _must(described.parameters == set(model.state_dict()), "config.json describes different tensors")
     _must(
         described.encoder.quantization == model.config.quantization, "config.json describes different quantized modules"
     )

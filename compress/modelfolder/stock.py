@@ -131,8 +131,18 @@ class Stock(family.Family):
         fused = self._all_fused(config)
         return fused if heads else {theirs.removeprefix(self.body): ours for theirs, ours in fused.items()}
 
+    def list_split_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
+        split = self._all_split(config)
+        if heads:
+            return split
+        return {ours: tuple(name.removeprefix(self.body) for name in theirs) for ours, theirs in split.items()}
+
     def _all_fused(self, config: EncoderConfig) -> dict[str, tuple[str, ...]]:
         """Stored tensor → our tensors that it joins."""
+        return {}
+
+    def _all_split(self, config: EncoderConfig) -> dict[str, tuple[str, ...]]:
+        """Our tensor → stored tensors that it joins."""
         return {}
 
     def _all_names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
@@ -151,10 +161,11 @@ class Stock(family.Family):
         refuse_what_we_lack(fields)
         heads = self.read_heads(fields, shapes)
         pooler = has_prefix(shapes, f"{self.body}pooler.") or any(head.needs_pooler for head in heads.values())
-        config = EncoderConfig(**self.encoder_values(fields), pooler=pooler)
+        config = self.adapt_encoder(EncoderConfig(**self.encoder_values(fields), pooler=pooler), heads)
         names = self._all_names(config, heads)
         copies = dict(self.copies) if "mlm" in heads else {}
-        return Description(config, heads, names, copies, self.buffers(), self._all_fused(config))
+        fused, split = self._all_fused(config), self._all_split(config)
+        return Description(config, heads, names, copies, self.buffers(), fused, split)
 
     def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
         """Every head that the class promises or the file holds."""
@@ -214,7 +225,7 @@ class Stock(family.Family):
         heads = fields.integer(key("num_attention_heads"), most=f.MAX_HEADS)
         layers = fields.integer(key("num_hidden_layers"), most=f.MAX_LAYERS)
         vocabulary = fields.integer("vocab_size", most=f.MAX_VOCABULARY)
-        width = f.divisible(fields, key("hidden_size"), hidden, key("num_attention_heads"), heads)
+        width = self.read_head_width(fields, hidden, heads)
         shape = LayerShape(heads, width, fields.integer(key("intermediate_size"), most=f.MAX_WIDTH))
         values = {
             "vocabulary": vocabulary,
@@ -238,6 +249,9 @@ class Stock(family.Family):
         if own := key("type_vocab_size"):
             values["segments"] = fields.integer(own, most=f.MAX_SEGMENTS, default=2)
         return values
+
+    def read_head_width(self, fields: Fields, hidden: int, heads: int) -> int:
+        return f.divisible(fields, self.key("hidden_size"), hidden, self.key("num_attention_heads"), heads)
 
     # --- writing ----------------------------------------------------------------------------------------------
 

@@ -117,13 +117,13 @@ def check(description: Description, stored: Mapping[str, StoredTensor], where: s
 
     Raises UserError, naming the tensors, before anything is read.
     """
-    names, fused = description.names, description.fused
+    names, promised = description.names, description.stored
     present = {
         **{kept: alias for alias, kept in description.copies.items() if alias in stored},
         **{n: n for n in stored},
     }
-    missing = [name for name in (*names.values(), *fused) if name not in present]
-    spare = {*names.values(), *fused, *description.copies, *description.ignored}
+    missing = [name for name in promised if name not in present]
+    spare = {*promised, *description.copies, *description.ignored}
     unexpected = [entry.name for name, entry in stored.items() if name not in spare]
     if missing or unexpected:
         told = [_listed(missing, "missing")] if missing else []
@@ -133,16 +133,19 @@ def check(description: Description, stored: Mapping[str, StoredTensor], where: s
     shapes = compute_expected_shapes(description)
     for ours, theirs in names.items():
         _check_one(stored[present[theirs]], shapes[ours])
-    for theirs, ours in fused.items():
+    for theirs, ours in description.fused.items():
         _check_one(stored[theirs], (sum(shapes[name][0] for name in ours), *shapes[ours[0]][1:]))
-    kinds = {stored[present[theirs]].kind for theirs in (*names.values(), *fused)} - {"F32"}
+    for ours, parts in description.split.items():
+        for theirs in parts:
+            _check_one(stored[theirs], (shapes[ours][0] // len(parts), *shapes[ours][1:]))
+    kinds = {stored[present[theirs]].kind for theirs in promised} - {"F32"}
     return [f"weights stored as {_KINDS[kind]} were converted to float32" for kind in sorted(kinds)]
 
 
 def read(description: Description, stored: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
     """Our parameter name → fp32 tensor. Raises UserError for numbers that are not finite and for untied copies."""
     _check_memory(description, stored)
-    wanted = {*description.names.values(), *description.fused, *description.copies} & set(stored)
+    wanted = {*description.stored, *description.copies} & set(stored)
     by_file: dict[Path, dict[str, str]] = {}
     for name in wanted:
         by_file.setdefault(stored[name].file, {})[stored[name].name] = name
@@ -154,18 +157,20 @@ def read(description: Description, stored: Mapping[str, StoredTensor]) -> dict[s
             safe.require_finite({name: tensors[name] for name in canonical.values()}, str(file))
     for alias, kept in description.copies.items():
         _settle_copy(tensors, stored, alias, kept)
-    return {ours: tensors[theirs] for ours, theirs in description.names.items()} | _split(description, tensors)
+    return {ours: tensors[theirs] for ours, theirs in description.names.items()} | _rearrange(description, tensors)
 
 
-def _split(description: Description, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our parameters out of the fused ones, as tensors of their own."""
-    if not description.fused:
-        return {}
-    shapes, found = compute_expected_shapes(description), {}
+def _rearrange(description: Description, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our parameters that are not stored one by one: out of fused tensors, joined from parts, zeros; each a tensor of
+    its own."""
+    found = {ours: torch.cat([tensors[name] for name in parts]) for ours, parts in description.split.items()}
+    if not description.fused and not description.zeros:
+        return found
+    shapes = compute_expected_shapes(description)
     for theirs, ours in description.fused.items():
         parts = tensors[theirs].split([shapes[name][0] for name in ours])
         found |= {name: part.clone() for name, part in zip(ours, parts, strict=True)}
-    return found
+    return found | {name: torch.zeros(shapes[name]) for name in description.zeros}
 
 
 def _settle_copy(tensors: dict[str, Tensor], stored: Mapping[str, StoredTensor], alias: str, kept: str) -> None:

@@ -9,14 +9,14 @@ hidden, H heads, K head width; batch and length are dynamic. What padding holds 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
+from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward, GlobalProjections, IdleLinear
 from compress.encoder.modules.model import Model
-from compress.encoder.modules.pattern import AttentionPattern
+from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import BiasTable, number_buckets, number_distances
 from compress.errors import UserError
 from compress.onnx.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
@@ -63,18 +63,20 @@ def encode(
         )
     writer = Writer(model, Graph(opset), portable=portable)
     outputs = writer.outputs(head)
-    _require_written(model, head, writer.graph)
+    _require_written(model, head, writer)
     return writer.graph.model(writer.inputs, outputs, notes or {})
 
 
-def _require_written(model: Model, head: str | None, graph: Graph) -> None:
+def _require_written(model: Model, head: str | None, writer: Writer) -> None:
     """Raise UserError when the graph leaves out a parameter that this head's answer may depend on."""
     used = [("encoder.", model.encoder)] + ([(f"heads.{head}.", model.heads[head])] if head else [])
+    idle = [*writer.unread, *(part for part in model.modules() if isinstance(part, IdleLinear))]
+    spare = {id(tensor) for part in idle for tensor in [*part.parameters(), *part.buffers()]}
     left = [
         prefix + name
         for prefix, module in used
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]
-        if tensor.data_ptr() not in graph.stored and not name.startswith("pooler.")
+        if tensor.data_ptr() not in writer.graph.stored and not name.startswith("pooler.") and id(tensor) not in spare
     ]
     if left:
         raise UserError(
@@ -94,6 +96,7 @@ class Writer:
         self.linear, self.norm, self.activation = self.parts.linear, self.parts.norm, self.parts.activation
         self.segments = self.config.segments > 1
         self.inputs = [IDS, MASK, *([SEGMENTS] if self.segments else [])]
+        self.unread: list[Any] = []  # modules that no answer depends on
         self._biases: dict[AttentionPattern, Value] = {}
         self._rotations: dict[tuple[float, int], Turn] = {}
         self._relative: dict[tuple[Value, int], Value] = {}
@@ -133,10 +136,12 @@ class Writer:
             layer = encoder.layers[group]
             assert isinstance(layer, EncoderLayer)
             turn = None if base is None else self.rotation(base, config.layers[i].head_width)
+            pattern = config.patterns[i]
             one, bias = first and i == config.depth - 1, self.layer_bias(i)
-            if one and (config.patterns[i].window is not None or config.relative_bias is not None):
+            whole = self.bias(FULL) if config.global_projections and pattern.global_tokens else None
+            if one and (pattern.window is not None or config.relative_bias is not None):
                 bias = self.first(bias, axis=2)
-            x = self.layer(x, layer, f"layers.{group}.", bias, turn, one)
+            x = self.layer(x, layer, f"layers.{group}.", bias, turn, one, whole)
         return x if encoder.final_norm is None else self.norm(x, encoder.final_norm, "final_norm.")
 
     def embeddings(self) -> Value:
@@ -163,32 +168,72 @@ class Writer:
     # --- one layer --------------------------------------------------------------------------------------------
 
     def layer(
-        self, x: Value, layer: EncoderLayer, name: str, bias: Value, turn: Turn | None, first: bool = False
+        self,
+        x: Value,
+        layer: EncoderLayer,
+        name: str,
+        bias: Value,
+        turn: Turn | None,
+        first: bool = False,
+        whole: Value | None = None,
     ) -> Value:
-        """(B, L, D) → (B, L, D), or (B, 1, D) with `first`: of the first token, which still attends to all."""
+        """(B, L, D) → (B, L, D), or (B, 1, D) with `first`: of the first token, which still attends to all.
+
+        whole: the bias of the first token, where that attends by projections of its own.
+        """
         g = self.graph
         if layer.pre_norm:
             read = self.norm(x, layer.attention_norm, name + "attention_norm.")
-            found = self.attention(read, layer.attention, name + "attention.", bias, turn, first)
+            found = self.attention(read, layer.attention, name + "attention.", bias, turn, first, whole)
             x = g.op("Add", self.first(x) if first else x, found)
             read = self.norm(x, layer.output_norm, name + "output_norm.")
             return g.op("Add", x, self.feed_forward(read, layer.feed_forward, name + "feed_forward."))
-        found = self.attention(x, layer.attention, name + "attention.", bias, turn, first)
+        found = self.attention(x, layer.attention, name + "attention.", bias, turn, first, whole)
         x = g.op("Add", self.first(x) if first else x, found)
         x = self.norm(x, layer.attention_norm, name + "attention_norm.")
         x = g.op("Add", x, self.feed_forward(x, layer.feed_forward, name + "feed_forward."))
         return self.norm(x, layer.output_norm, name + "output_norm.")
 
     def attention(
-        self, x: Value, part: Attention, name: str, bias: Value, turn: Turn | None, first: bool = False
+        self,
+        x: Value,
+        part: Attention,
+        name: str,
+        bias: Value,
+        turn: Turn | None,
+        first: bool = False,
+        whole: Value | None = None,
     ) -> Value:
-        """softmax(q kᵀ / √K + bias) v, as (B, H, L, K); with `first` of the first token's query alone."""
+        """(B, L, D), or (B, 1, D) with `first`: of the first token's query alone."""
+        g = self.graph
+        if whole is None or part.globals is None:
+            return self.linear(self.context(x, part, part, name, bias, turn, first), part.output, name + "output.")
+        found = self.context(x, part, part.globals, f"{name}globals.", whole, None, True)
+        if first:  # no other token's answer is computed, so nothing reads the other projections
+            self.unread += [part.query, part.key, part.value]
+        else:
+            rest = self.context(x, part, part, name, bias, turn)
+            rest = g.op("Slice", rest, g.integers(1), g.integers(np.iinfo(np.int64).max), g.integers(1))
+            found = g.op("Concat", found, rest, axis=1)
+        return self.linear(found, part.output, name + "output.")
+
+    def context(
+        self,
+        x: Value,
+        part: Attention,
+        by: Attention | GlobalProjections,
+        name: str,
+        bias: Value,
+        turn: Turn | None,
+        first: bool = False,
+    ) -> Value:
+        """softmax(q kᵀ / √K + bias) v, as (B, L, H·K). by: what holds the projections."""
         g = self.graph
         shape = g.integers(0, 0, part.heads, part.head_width)
         asking = self.first(x) if first else x
         q, k, v = (
             g.op("Transpose", g.op("Reshape", self.linear(read, p, f"{name}{n}."), shape), perm=[0, 2, 1, 3])
-            for n, p, read in (("query", part.query, asking), ("key", part.key, x), ("value", part.value, x))
+            for n, p, read in (("query", by.query, asking), ("key", by.key, x), ("value", by.value, x))
         )
         if turn is not None:
             q, k = q if first else self.rotate(q, turn), self.rotate(k, turn)  # position 0 is turned by nothing
@@ -201,8 +246,7 @@ class Writer:
         scores = g.op("Mul", scores, g.constant((terms * part.head_width) ** -0.5))
         weights = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
         context = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
-        flat = g.op("Reshape", context, g.integers(0, 0, part.heads * part.head_width))
-        return self.linear(flat, part.output, name + "output.")
+        return g.op("Reshape", context, g.integers(0, 0, part.heads * part.head_width))
 
     def feed_forward(self, x: Value, part: FeedForward, name: str) -> Value:
         g, width = self.graph, part.down.in_features

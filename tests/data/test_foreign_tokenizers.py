@@ -18,18 +18,9 @@ from compress.modelfolder import vocabulary
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]
 PAIR = ("the film was good", "I liked it, naïve as I am 日本")
-FAMILIES = (
-    "albert",
-    "bert",
-    "camembert",
-    "deberta-v2",
-    "distilbert",
-    "electra",
-    "modernbert",
-    "mpnet",
-    "roberta",
-    "xlm-roberta",
-)
+TWICE = ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta")
+"""Families whose pairs have two separators between them."""
+FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "nomic_bert", *TWICE)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +32,11 @@ def files() -> dict[str, dict[str, bytes]]:
 def test_special_tokens_are_found_by_role_and_pairs_encoded_as_transformers_does(family, files, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizer = Tokenizer(files[family])
-    named = foreign_tokenizers.ROBERTA if family in ("roberta", "xlm-roberta", "camembert") else None
+    named = foreign_tokenizers.ROBERTA if family in TWICE else None
     own = {"albert": foreign_tokenizers.ALBERT, "mpnet": foreign_tokenizers.MPNET}
-    named = named or own.get(family, foreign_tokenizers.BERT)
+    named = own.get(family) or named or foreign_tokenizers.BERT
     assert tokenizer.specials == {role: tokenizer.vocabulary[name] for role, name in named.items()}
-    twice = family in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    twice = family in TWICE
     assert tokenizer.between == (2 if twice else 1)
     for name, data in files[family].items():
         (tmp_path / name).write_bytes(data)
@@ -57,7 +48,7 @@ def test_special_tokens_are_found_by_role_and_pairs_encoded_as_transformers_does
     assert pair.ids.tolist() == wanted["input_ids"]
     assert pair.segments.tolist() == wanted["token_type_ids"]
     assert (pair.ids == tokenizer.sep_id).sum() == (3 if twice else 2)
-    assert pair.segments.any() == (family not in ("roberta", "xlm-roberta", "camembert", "modernbert", "mpnet"))
+    assert pair.segments.any() == (family not in (*TWICE, "modernbert"))
     assert vocabulary.tokens(files[family], "here") == tokenizer.vocabulary
 
 

@@ -38,6 +38,8 @@ TASKS = {
     "token-classification": ("opinions-tags", "ForTokenClassification"),
     "question-answering": ("opinions-qa", "ForQuestionAnswering"),
 }
+WITHOUT = {("longformer", "question-answering"), ("nomic_bert", "question-answering")}
+"""No class of transformers computes these."""
 LENGTH = 64
 DROPOUT = 0.3
 
@@ -55,6 +57,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     texts = [text for texts, _ in table_of("classification").split("train").slices() for text in texts]
     made = {}
     for family, (classes, values) in FAMILIES.items():
+        if not hasattr(transformers, f"{classes}Config"):
+            continue
         files = foreign_tokenizers.of_family(family, texts)
         tokenizer = Tokenizer(files)
         config = getattr(transformers, f"{classes}Config")(
@@ -69,9 +73,10 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-@pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "kind"), [(f, k) for f in FAMILIES for k in TASKS if (f, k) not in WITHOUT])
 def test_a_family_does_a_task(family: str, kind: str, checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    if family not in checkpoints:
+        pytest.skip("this version of transformers does not have the family")
     table, task = table_of(kind), task_of(kind)
     names, info = list(table.label_names), inspect(checkpoints[family])
     head = HeadConfig(task.head[0], labels=task.count_outputs(names), problem=task.head[1])
@@ -106,7 +111,7 @@ def _as_transformers(folder: Path, stock: str, family: str, examples: Any, logit
     model = getattr(transformers, stock).from_pretrained(folder).eval()
     drops = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
     assert drops - ({0} if family == "deberta-v2" else set()) == {DROPOUT}  # its pooler has one of its own
-    takes_segments = family in ("albert", "bert", "electra")
+    takes_segments = family in ("albert", "bert", "electra", "nomic_bert")
     for row in range(len(examples)):
         span = slice(int(examples.offsets[row]), int(examples.offsets[row + 1]))
         inputs = {"input_ids": torch.from_numpy(examples.ids[span].astype(np.int64))[None]}

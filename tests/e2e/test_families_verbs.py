@@ -14,6 +14,7 @@ import foreign_tokenizers
 import pytest
 from e2e_toy import Cli
 from long_text import check_in_transformers, check_limits
+from stock_classes import config_class
 
 from compress.data.text.tokenizer import Tokenizer
 from compress.modelfolder.folder import inspect, load_model, save_model
@@ -45,8 +46,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "distilbert": ("DistilBert", DISTILBERT),
     "electra": ("Electra", {**SHAPE, "embedding_size": 8}),
+    "longformer": ("Longformer", {**SHAPE, "type_vocab_size": 1, "attention_window": 8}),
     "modernbert": ("ModernBert", {**SHAPE, "local_attention": 8}),
     "mpnet": ("MPNet", SHAPE),
+    "nomic_bert": ("NomicBert", SHAPE),
     "roberta": ("Roberta", {**SHAPE, "type_vocab_size": 1}),
     "xlm-roberta": ("XLMRoberta", {**SHAPE, "type_vocab_size": 1}),
 }
@@ -91,7 +94,7 @@ def checkpoint(work: Path, request: pytest.FixtureRequest) -> Path:
     files = foreign_tokenizers.of_family(family, texts)
     tokenizer = Tokenizer(files)
     classes, values = FAMILIES[family]
-    config = getattr(transformers, f"{classes}Config")(
+    config = config_class(transformers, classes)(
         **values, vocab_size=tokenizer.vocabulary_size, pad_token_id=tokenizer.pad_id
     )
     folder = work / family
@@ -139,7 +142,9 @@ def test_from_a_foreign_checkpoint_to_a_student_of_its_family(checkpoint: Path, 
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "family"), [(f, f) for f in ("albert", "electra", "modernbert", "roberta")], indirect=["checkpoint"]
+    ("checkpoint", "family"),
+    [(f, f) for f in ("albert", "electra", "modernbert", "nomic_bert", "roberta")],
+    indirect=["checkpoint"],
 )
 def test_a_student_of_the_corpus_gets_the_teachers_task_head(checkpoint: Path, family: str, compress: Cli) -> None:
     done = compress(
@@ -242,7 +247,8 @@ def _a_cut_is_as_by_hand(family: str, texts: list[str], compress: Cli) -> None:
     if family == "albert":  # one module, called once less
         base.encoder.config.num_hidden_layers = 2
     else:
-        holder = getattr(base, HOLDERS.get(family, "encoder")) if family != "modernbert" else base
-        name = "layer" if family != "modernbert" else "layers"
+        flat = family in ("modernbert", "nomic_bert")
+        holder = base if flat else getattr(base, HOLDERS.get(family, "encoder"))
+        name = "layers" if flat else "layer"
         setattr(holder, name, torch.nn.ModuleList([getattr(holder, name)[i] for i in kept]))
     _answers_alike(whole, "runs/cut/model", texts, rows)

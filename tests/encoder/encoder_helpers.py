@@ -67,6 +67,9 @@ VARIATIONS: dict[str, EncoderConfig] = {
         segments=0,
         pooler=False,
     ),
+    "nomic": dataclasses.replace(
+        UNIFORM, linear_bias=False, gated=True, activation="silu", positions="rotary", rotary_bases=(20.0,) * 3
+    ),
 }
 RELAXED: dict[str, EncoderConfig] = {
     "own vectors": dataclasses.replace(UNIFORM, sharing=Sharing((0, 0, 1), (0, 0, 1))),

@@ -36,6 +36,7 @@ PLAIN: dict[str, Any] = {
     "initializer_range": 0.3,  # large, so that a wrong wiring cannot hide in small numbers
 }
 ROTARY = {"positions": "rotary", "rotary_bases": (160.0, 10.0, 10.0), "segments": 0, "pooler": False}
+NOMIC = {"linear_bias": False, "gated": True, "activation": "silu", "positions": "rotary", "rotary_bases": (20.0,) * 3}
 LOW = (("attention.query", 3), ("attention.output", 5), ("feed_forward.up", 7), ("feed_forward.down", 6))
 WIRINGS: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -46,6 +47,7 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "sinusoidal, no segments": {"segments": 0, "positions": "sinusoidal", "activation": "silu"},
     "pre-norm": {"norm": "pre"},
     "modernbert": {"norm": "pre", "first_norm": False, "bias": False, "gated": True, "windows": (None, 3, 2)} | ROTARY,
+    "nomic": NOMIC,
     "residuals": {"sharing": Sharing((0, 0, 1), (0, 1, 0), residual_rank=3)},
     "shared vectors": {"sharing": Sharing((0, 0, 0), (0, 0, 0), own_vectors=False)},
     "projection first": {"embedding": 12, "project_first": True},
@@ -58,6 +60,8 @@ WIRINGS: dict[str, dict[str, Any]] = {
         "layers": (LayerShape(4, 8, 48), LayerShape(1, 8, 5), LayerShape(3, 6, 20)),
         "relative_bias": RelativeBias(8, 16, shared=False),
     },
+    "longformer": {"windows": (2, 3, 4), "global_tokens": 1, "global_projections": True},
+    "longformer without global tokens": {"windows": (2, 3, 4), "global_projections": True},
     "windows with globals": {"windows": (2, None, 4), "global_tokens": 1},
 }
 HEADS = {
@@ -198,7 +202,7 @@ def test_heads_in_openvino(heads: str) -> None:
     check(model_of("bert", heads), session_of=OpenVinoSession)
 
 
-@pytest.mark.parametrize("wiring", ["bert", "factorized", "modernbert"])
+@pytest.mark.parametrize("wiring", ["bert", "factorized", "modernbert", "nomic"])
 def test_older_opset(wiring: str) -> None:
     check(model_of(wiring), opset=17)
 
@@ -243,6 +247,7 @@ def test_a_parameter_that_no_rule_writes_is_named() -> None:
         ("modernbert", "tags-modernbert"),
         ("mpnet", "mlm"),
         ("deberta", "questions"),
+        ("nomic", "classification"),
         ("residuals", "mlm"),
         ("gated, low rank", "questions"),
         ("one segment, offset", "rtd"),

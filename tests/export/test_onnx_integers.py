@@ -109,7 +109,7 @@ def test_every_named_scheme(scheme: str) -> None:
 
 @floats.IN_OPENVINO
 @pytest.mark.parametrize("scheme", ["per-token", "static", "int4", "q8bert"])
-@pytest.mark.parametrize("wiring", ["bert", "modernbert", "residuals"])
+@pytest.mark.parametrize("wiring", ["bert", "modernbert", "longformer", "residuals"])
 def test_schemes_in_openvino(scheme: str, wiring: str) -> None:
     model = quantized(wiring, "none", scheme)
     assert close(model, session_of(model, OpenVinoSession), [24, 1, 7, 16])

@@ -47,6 +47,7 @@ BUILDS: Mapping[str, Mapping[str, Any]] = {
         "norm": "pre", "first_norm": False, "gated": True, "bias": False, "positions": "rotary", "segments": 0,
         "rotary_bases": (1e4, 1e3, 1e4), "windows": (None, 4, None),
     },
+    "nomic_bert": {"linear_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (1e3, 1e3, 1e3)},
 }  # fmt: skip
 KINDS: Mapping[str, tuple[HeadConfig, tuple[str, ...]]] = {
     "classification": (HeadConfig("classification", labels=2), ("negative", "positive")),
@@ -210,7 +211,7 @@ def test_as_many_rows_are_studied_as_have_enough_tokens(plain: Case, monkeypatch
 
 
 OTHERS = [("bert", "regression"), ("bert", "token-classification")]
-OTHERS += [("albert", "classification"), ("modernbert", "classification")]
+OTHERS += [("albert", "classification"), ("modernbert", "classification"), ("nomic_bert", "classification")]
 
 
 @pytest.mark.thorough

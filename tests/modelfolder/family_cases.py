@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from stock_classes import config_class
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
@@ -96,6 +97,12 @@ CASES: Mapping[str, Case] = {
         segments=False,
     ),
     "electra": Case("Electra", {**SHAPE, "embedding_size": 12}, {**BARE, "ForPreTraining": {"rtd"}, **TASKS}),
+    "longformer": Case(
+        "Longformer",
+        {**ROBERTA, "attention_window": [4, 8, 4]},
+        {**BARE, **{name: {"task"} for name in TASKS if name != "ForQuestionAnswering"}},
+        segments=False,
+    ),
     "modernbert": Case(
         "ModernBert",
         {
@@ -117,6 +124,11 @@ CASES: Mapping[str, Case] = {
         {**BARE, **TASKS},
         segments=False,
     ),
+    "nomic_bert": Case(
+        "NomicBert",
+        {**SHAPE, "initializer_range": 0.2, "rope_parameters": {"rope_type": "default", "rope_theta": 20.0}},
+        {**BARE, **{name: {"task"} for name in TASKS if name != "ForQuestionAnswering"}},
+    ),
     "roberta": Case("Roberta", ROBERTA, {**BARE, **TASKS}, segments=False),
     "xlm-roberta": Case("XLMRoberta", ROBERTA, {**BARE, **TASKS}, segments=False),
 }
@@ -127,7 +139,7 @@ def stock(hf: ModuleType, family: str, name: str, folder: Path, **changes: Any) 
     """The transformers model, random in every number, saved to `folder`."""
     case = CASES[family]
     values = deepcopy({**case.values, **changes})  # some versions write into the mappings they are given
-    config = getattr(hf, case.classes + "Config")(**values)
+    config = config_class(hf, case.classes)(**values)
     torch.manual_seed(5)
     model = getattr(hf, name)(config).eval()
     with torch.no_grad():  # biases and norms start at 0 and 1, where a swap would not show

@@ -11,6 +11,7 @@ import family_cases as cases
 import pytest
 import torch
 from family_cases import CASES, GRID, compare, stock_load
+from stock_classes import config_class
 
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.relative import Disentangled
@@ -75,6 +76,13 @@ def test_a_class_computes_the_same_here_and_back_there(family: str, name: str, h
         ("deberta-v2", "DebertaV2ForSequenceClassification", {"cls_dropout": 0.3, "num_labels": 5}),
         ("mpnet", "MPNetForMaskedLM", {"hidden_act": "relu", "layer_norm_eps": 1e-5}),
         ("mpnet", "MPNetForSequenceClassification", {"num_labels": 5, "hidden_dropout_prob": 0.3}),
+        ("longformer", "LongformerForMaskedLM", {"attention_window": 6, "hidden_act": "relu"}),
+        ("longformer", "LongformerForSequenceClassification", {"attention_window": [64, 4, 8], "num_labels": 5}),
+        ("longformer", "LongformerModel", {"layer_norm_eps": 1e-5}),
+        ("nomic_bert", "NomicBertForMaskedLM", {"hidden_act": "gelu", "layer_norm_eps": 1e-5}),
+        ("nomic_bert", "NomicBertForSequenceClassification", {"head_dim": 6, "num_labels": 3}),
+        ("nomic_bert", "NomicBertForTokenClassification", {"classifier_dropout": 0.3, "num_labels": 7}),
+        ("nomic_bert", "NomicBertModel", {"hidden_size": 30, "head_dim": 8, "rope_parameters": None}),
         ("electra", "ElectraForMaskedLM", {"embedding_size": 32, "hidden_act": "silu"}),
         ("electra", "ElectraForPreTraining", {"hidden_act": "relu"}),
         ("electra", "ElectraForSequenceClassification", {"hidden_act": "relu", "num_labels": 1}),
@@ -112,7 +120,7 @@ def test_mpnets_buckets_of_distances(hf: ModuleType) -> None:
 
 @pytest.mark.parametrize("family", CASES)
 def test_the_size_that_a_family_is_published_with_is_counted_exactly(family: str, hf: ModuleType) -> None:
-    config = getattr(hf, CASES[family].classes + "Config")(**CASES[family].published)
+    config = config_class(hf, CASES[family].classes)(**CASES[family].published)
     with torch.device("meta"):
         reference = getattr(hf, CASES[family].classes + "Model")(config)
     known_as = load_families()[family]
@@ -179,6 +187,14 @@ def test_shared_layers_are_stored_once(hf: ModuleType, tmp_path: Path) -> None:
         ("mpnet", {"relative_attention_num_buckets": 64}, ["relative_attention_num_buckets 64 is not supported", "32"]),
         ("mpnet", {"pad_token_id": 0}, ["pad_token_id 0 is not supported in an MPNet", "padding id 1"]),
         ("mpnet", {"max_position_embeddings": 2}, ["max_position_embeddings is 2", "positions start at row 2"]),
+        ("longformer", {"attention_window": 5}, ["attention_window is 5", "an even number, or 3 of them"]),
+        ("longformer", {"attention_window": [4, 4]}, ["attention_window is [4, 4]", "an even number, or 3 of them"]),
+        ("longformer", {"architectures": ["LongformerForQuestionAnswering"]}, ["is not supported: its global tokens"]),
+        ("nomic_bert", {"rope_parameters": {"rope_type": "dynamic"}}, ["rope_type 'dynamic' is not supported"]),
+        ("nomic_bert", {"rope_parameters": [1]}, ["rope_parameters is [1]", "allowed: an object"]),
+        ("nomic_bert", {"head_dim": 5}, ["a head width of 5 is odd", "rotary positions rotate pairs"]),
+        ("nomic_bert", {"hidden_size": 30, "head_dim": None}, ["hidden_size 30 is not divisible by num_attention_hea"]),
+        ("nomic_bert", {"architectures": ["NomicBertForQuestionAnswering"]}, ["NomicBertForQuestionAnswering is not"]),
         ("electra", {"embedding_size": 0}, ["embedding_size is 0"]),
         ("electra", {"architectures": ["ElectraForMultipleChoice"]}, ["class ElectraForMultipleChoice is not support"]),
     ],

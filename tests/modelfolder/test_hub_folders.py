@@ -18,6 +18,7 @@ from torch import Tensor
 from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.modelfolder.folder import inspect, load_model, save_model
+from compress.modelfolder.heads import TASK_CLASSES
 
 STOCK = [family for family in CASES if family != "distilbert"]
 
@@ -72,6 +73,10 @@ def test_buffers_copies_and_unread_keys_are_no_hindrance(family: str, hf: Module
         "deberta-v2": {"mask_predictions.dense.weight": table, "deberta.embeddings.position_embeddings.weight": table},
         "electra": {"generator_lm_head.weight": table},
         "modernbert": {"decoder.weight": table},
+        "nomic_bert": {
+            "cls.predictions.decoder.weight": table,
+            "cls.predictions.decoder.bias": reference_bias(reference),
+        },
     }.get(family, {"lm_head.decoder.weight": table, "lm_head.decoder.bias": reference_bias(reference)})
 
     def add(tensors: dict[str, Tensor]) -> None:
@@ -134,8 +139,12 @@ def test_a_pooler_may_be_missing_or_spare(family: str, hf: ModuleType, tmp_path:
     assert loaded.config.pooler == (family != "roberta")
 
 
-@pytest.mark.parametrize("family", CASES)
-@pytest.mark.parametrize("kind", ["classification", "token_classification", "question_answering"])
+NEW_HEADS = [
+    (family, kind) for family, case in CASES.items() for name, kind in TASK_CLASSES.items() if name in case.heads
+]
+
+
+@pytest.mark.parametrize(("family", "kind"), NEW_HEADS)
 def test_a_new_head_keeps_the_folder_a_stock_one(family: str, kind: Any, hf: ModuleType, tmp_path: Path) -> None:
     cases.stock(hf, family, CASES[family].classes + "ForMaskedLM", tmp_path / "stock")
     labels = 2 if kind == "question_answering" else 5

@@ -31,11 +31,18 @@ SPECIFIC: dict[str, dict[str, Any]] = {
     "deberta-v2": {"segments": 0, "pooler": False, "positions": "none", "disentangled": Disentangled(4, 20, norm=True)},
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {"embedding": 12, "pooler": False},
+    "longformer": {
+        "segments": 1, "position_offset": 2, "pad_id": 1, "windows": (4, 4), "global_projections": True,
+    },
     "modernbert": {
         "norm": "pre", "first_norm": False, "bias": False, "gated": True, "positions": "rotary", "segments": 0,
         "rotary_bases": (160.0, 10.0), "windows": (None, 4), "pooler": False,
     },
     "mpnet": {"segments": 0, "position_offset": 2, "pad_id": 1, "relative_bias": RelativeBias()},
+    "nomic_bert": {
+        "linear_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (1000.0, 1000.0),
+        "activation": "silu",
+    },
     "roberta": {"segments": 1, "position_offset": 2, "pad_id": 1},
     "xlm-roberta": {"segments": 1, "position_offset": 2, "pad_id": 1},
 }  # fmt: skip

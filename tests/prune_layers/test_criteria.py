@@ -35,6 +35,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "norm": "pre", "first_norm": False, "bias": False, "gated": True, "positions": "rotary", "segments": 0,
         "rotary_bases": (1e4,) * DEPTH, "windows": (None, 3, 3, None, 3), "pooler": False,
     },
+    "nomic": {"linear_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (1e3,) * DEPTH},
 }  # fmt: skip
 
 

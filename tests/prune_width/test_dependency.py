@@ -110,7 +110,7 @@ def test_default_dictionaries_are_not_touched() -> None:
         pruner(plain(), pruning_ratio=0.0, out_channel_groups=shared)
         assert len(shared) > len(before), "as it was when this was written"
         left = dict(shared)
-        for config in (UNIFORM, VARIATIONS["uneven"], VARIATIONS["modernbert"]):
+        for config in (UNIFORM, VARIATIONS["uneven"], VARIATIONS["modernbert"], VARIATIONS["nomic"]):
             assert cut_channels(model(config), CHANNELS).config.hidden == len(CHANNELS)
         assert shared == left
     finally:

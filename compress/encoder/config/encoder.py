@@ -25,7 +25,7 @@ from compress.encoder.config.relative import (
 )
 from compress.encoder.config.sharing import Sharing, check_sharing, count_layers
 from compress.encoder.config.sparsity import check_sparse
-from compress.encoder.config.wiring import check_groups, check_rotary
+from compress.encoder.config.wiring import check_global_projections, check_groups, check_rotary
 from compress.encoder.modules.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
 
@@ -67,11 +67,12 @@ class LayerShape:
     def attention_width(self) -> int:
         return self.heads * self.head_width
 
-    def count_parameters(self, hidden: int, *, bias: bool = True, gated: bool = False) -> int:
+    def count_parameters(self, hidden: int, *, bias: bool = True, linear_bias: bool = True, gated: bool = False) -> int:
         """Two norms, four projections and the two matrices of the feed-forward part, the first twice when gated."""
         sizes, ranks = self.sizes(hidden, gated=gated), dict(self.ranks)
         total = sum((o + i) * ranks[name] if name in ranks else o * i for name, (o, i) in sizes.items()) + 2 * hidden
-        return total + sum(o for o, _ in sizes.values()) + 2 * hidden if bias else total
+        total += 2 * hidden if bias else 0
+        return total + sum(o for o, _ in sizes.values()) if bias and linear_bias else total
 
     def sizes(self, hidden: int, *, gated: bool = False) -> dict[str, tuple[int, int]]:
         """Matrix → (out, in)."""
@@ -100,6 +101,8 @@ class EncoderConfig:
     first_norm: of pre: false where the first layer's attention reads the embeddings as they are, since they were
         normalised just before (ModernBERT, 2412.13663).
     bias: whether linear layers and norms have one; last matrices of heads do in any case.
+    linear_bias: of a config with bias: false where the matrices of the layers have none, though norms, the embeddings'
+        projection and heads do (NomicBERT, 2402.01613).
     gated: the feed-forward part's activation is multiplied by a second product of its input (GeGLU, 2002.05202).
     positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids);
         "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position; "none": only what
@@ -112,6 +115,8 @@ class EncoderConfig:
     windows: for each layer, how many tokens on either side a token sees (local attention, 2004.05150), None for all;
         None as a whole: every layer sees everything.  ModernBERT's local_attention 128 is a window of 64.
     global_tokens: the first n tokens of each sequence, such as [CLS], see all others and are seen by all.
+    global_projections: whether a global token's own attention has queries, keys and values of its own (Longformer,
+        2004.05150 §3.1); with 0 global tokens they are kept, and not used.
     dropout, attention_dropout: probabilities.  pad_id: row of the word table that starts at zero.
     quantization: the matrices and tables that are rounded to integers wherever they are used; None: all are floats.
     """
@@ -127,6 +132,7 @@ class EncoderConfig:
     first_norm: bool = True
     norm_eps: float = 1e-12
     bias: bool = True
+    linear_bias: bool = True
     gated: bool = False
     activation: Activation = "gelu"
     positions: Positions = "learned"
@@ -137,6 +143,7 @@ class EncoderConfig:
     pooler: bool = True
     windows: tuple[int | None, ...] | None = None
     global_tokens: int = 0
+    global_projections: bool = False
     dropout: float = 0.1
     attention_dropout: float = 0.1
     pad_id: int = 0
@@ -152,6 +159,8 @@ class EncoderConfig:
             object.__setattr__(self, "embedding", None)
         if self.embedding is None:
             object.__setattr__(self, "project_first", False)
+        if not self.bias:
+            object.__setattr__(self, "linear_bias", True)
         if self.layer_groups is not None:
             groups = tuple(self.layer_groups)
             object.__setattr__(self, "layer_groups", None if groups == tuple(range(self.depth)) else groups)
@@ -173,6 +182,7 @@ class EncoderConfig:
         object.__setattr__(self, "relative_bias", split_relative(self))
         check_groups(self)
         check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
+        check_global_projections(self)
         total = self.count_parameters()
         if total > MAX_PARAMETERS:
             raise UserError(
@@ -211,6 +221,11 @@ class EncoderConfig:
     def width(self) -> int:
         """Width E of the embedding tables."""
         return self.hidden if self.embedding is None else self.embedding
+
+    @property
+    def layer_bias(self) -> bool:
+        """Whether the matrices of the layers have a bias."""
+        return self.bias and self.linear_bias
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -262,6 +277,9 @@ class EncoderConfig:
         for name in KINDS:
             if values[name] is None:
                 del values[name]  # as before there were any
+        for name, default in (("linear_bias", True), ("global_projections", False)):
+            if values[name] == default:
+                del values[name]  # likewise
         quantization = None if self.quantization is None else self.quantization.to_dict()
         return {**values, "quantization": quantization}
 

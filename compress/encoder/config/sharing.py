@@ -203,7 +203,12 @@ def count_layers(config: EncoderConfig) -> int:
     """Parameters of all layers, a shared tensor once."""
     sharing = config.sharing
     if sharing is None:
-        return sum(s.count_parameters(config.hidden, bias=config.bias, gated=config.gated) for s in config.group_shapes)
+        has = {"bias": config.bias, "linear_bias": config.linear_bias, "gated": config.gated}
+        total = sum(shape.count_parameters(config.hidden, **has) for shape in config.group_shapes)
+        if config.global_projections:
+            columns = config.hidden + (1 if config.layer_bias else 0)
+            total += sum(3 * shape.attention_width * columns for shape in config.group_shapes)
+        return total
     total = 0
     for layer, shape in enumerate(config.layers):
         for part in PARTS:
@@ -211,8 +216,8 @@ def count_layers(config: EncoderConfig) -> int:
             if owner in (None, layer):
                 total += sum(out * inputs for out, inputs in sizes)
             if owner in (None, layer) or sharing.own_vectors:
-                vectors = sum(out for out, _ in sizes) + 2 * config.hidden
-                total += vectors if config.bias else config.hidden
+                total += config.hidden * (2 if config.bias else 1)  # the part's norm
+                total += sum(out for out, _ in sizes) if config.layer_bias else 0
             if owner is not None:
                 total += sharing.residual_rank * sum(out + inputs for out, inputs in sizes)
     return total

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def check_rotary(config: EncoderConfig) -> None:
     """Bases belong to rotary positions, one for each layer; a head is turned in pairs of its dimensions."""
-    for name in ("first_norm", "bias", "gated"):
+    for name in ("first_norm", "bias", "linear_bias", "gated"):
         if not isinstance(value := getattr(config, name), bool):
             raise UserError(f"{name} must be true or false, not {value!r}", where=f"encoder.{name}")
     if not config.first_norm and (config.norm != "pre" or config.groups.count(0) > 1):
@@ -61,3 +61,31 @@ def check_groups(config: EncoderConfig) -> None:
                 where=where,
                 why=f"{config.layers[first]} and {config.layers[layer]}",
             )
+
+
+def check_global_projections(config: EncoderConfig) -> None:
+    """Projections of global tokens' own belong to windowed layers, and to one global token at most."""
+    if not isinstance(config.global_projections, bool):
+        value = config.global_projections
+        raise UserError(f"global_projections must be true or false, not {value!r}", where="encoder.global_projections")
+    if not config.global_projections:
+        return
+    where = "encoder.global_projections"
+    if config.windows is None or None in config.windows:
+        raise UserError("global projections need a window in every layer", where=where)
+    if config.global_tokens > 1:
+        raise UserError(f"global projections for {config.global_tokens} tokens", where=where, why="at most 1")
+    if config.positions == "rotary":
+        raise UserError("global projections and rotary positions cannot be used together", where=where)
+    if config.sharing is not None:
+        raise UserError("layers with global projections cannot share some of their matrices", where="encoder.sharing")
+
+
+def refuse_global_projections(config: EncoderConfig, doing: str, where: str) -> None:
+    """Raise UserError for a model whose global tokens have matrices of their own, which `doing` does not know."""
+    if config.global_projections:
+        raise UserError(
+            "this model's global tokens have projections of their own, as in Longformer",
+            where=where,
+            why=f"{doing} is not supported for them",
+        )

@@ -203,6 +203,9 @@ class _Outside:
     ) -> Tensor:
         return self.call(self.layout, q, k, v, dropout, pattern, scores)
 
+    def __getattr__(self, name: str) -> Any:
+        return torch.compiler.disable(getattr(self.layout, name))
+
 
 @cache
 def _uncompiled() -> Callable[..., Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.integers.fake_quantized import Quantized, QuantizedLinear, fold
-from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward
+from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward, GlobalProjections
 from compress.encoder.modules.model import NOTHING, Model
 from compress.encoder.modules.relative import BiasTable
 from compress.encoder.modules.tied import SharedLinear
@@ -159,7 +159,7 @@ class PackedAttention(Attention):
         parts = (plain.query, plain.key, plain.value)
         self.projection = PackedLinear.of(parts, packs)
         self.own: tuple[Any, ...] = tuple(part for part in parts if _has_residual(part))
-        self.output = _packed(plain.output, packs)
+        self.output, self.globals = _packed(plain.output, packs), plain.globals
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.projection(x).chunk(3, dim=-1)
@@ -189,7 +189,8 @@ class PackedFeedForward(FeedForward):
 def _plain(part: nn.Module) -> bool:
     """Whether all matrices of a part are whole float ones that nobody replaced; others are packed one by one."""
     kinds = (nn.Linear, SharedLinear, BiasTable)
-    return all(isinstance(child, kinds) and not isinstance(child, Quantized) for child in part.children())
+    parts = [child for child in part.children() if not isinstance(child, GlobalProjections)]
+    return all(isinstance(child, kinds) and not isinstance(child, Quantized) for child in parts)
 
 
 def pack(model: Model) -> None:

@@ -300,7 +300,7 @@ class IntegerAttention(Attention):
         parts: tuple[Any, ...] = (plain.query, plain.key, plain.value)
         self.projection = IntegerLinear(parts, packs)
         self.own = nn.ModuleList(_Residual(part) for part in parts if _has_residual(part))
-        self.output = plain.output
+        self.output, self.globals = plain.output, plain.globals
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.projection(x).chunk(3, dim=-1)

@@ -20,6 +20,7 @@ from compress.encoder.modules.layout import AttentionMaps, Layout
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import BiasTable, ScoreBias
 from compress.encoder.modules.rotary import Rotation, rotate
+from compress.errors import UserError
 from compress.quantizers._base import Base
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -143,12 +144,13 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.head_width, self.dropout = shape.heads, shape.head_width, config.attention_dropout
         width, rank = shape.attention_width, dict(shape.ranks).get
-        self.query = product(config.hidden, width, config.bias, rank("attention.query"))
-        self.key = product(config.hidden, width, config.bias, rank("attention.key"))
-        self.value = product(config.hidden, width, config.bias, rank("attention.value"))
-        self.output = product(width, config.hidden, config.bias, rank("attention.output"))
+        self.query = product(config.hidden, width, config.layer_bias, rank("attention.query"))
+        self.key = product(config.hidden, width, config.layer_bias, rank("attention.key"))
+        self.value = product(config.hidden, width, config.layer_bias, rank("attention.value"))
+        self.output = product(width, config.hidden, config.layer_bias, rank("attention.output"))
         bias = config.relative_bias
         self.relative = None if bias is None or bias.shared else BiasTable(bias.buckets, shape.heads)
+        self.globals = GlobalProjections(config, width) if config.global_projections else None
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (.., H·K)."""
@@ -180,9 +182,42 @@ class Attention(nn.Module):
             context, trace.maps = layout.attend_explicitly(asked, k, v, dropout=dropout, pattern=pattern, scores=scores)
         else:
             context = layout.attend(asked, k, v, dropout=dropout, pattern=pattern, scores=scores)
+        if self.globals is not None and pattern.global_tokens:
+            context = self._attend_globally(self.globals, x, context, layout, trace, dropout)
         if trace.wants_projections:
             trace.projections = (q, k, v)
         return self.output(context.flatten(-2))
+
+    def _attend_globally(
+        self, own: GlobalProjections, x: Tensor, context: Tensor, layout: Layout, trace: LayerTrace, dropout: float
+    ) -> Tensor:
+        """`context` with the first token's replaced: what it sees of all tokens by projections of its own."""
+        if trace.wants_maps:
+            raise UserError(
+                "attention maps of this model are not available",
+                why="its global tokens have projections of their own, as in Longformer",
+                do="use logits, hidden states, queries, keys or values",
+            )
+        x = cast_for_autocast(x)
+        shape = (self.heads, self.head_width)
+        q = own.query(layout.first(x)).unflatten(-1, shape)
+        k, v = (part(x).unflatten(-1, shape) for part in (own.key, own.value))
+        return layout.replace_first(context, layout.attend_first(q, k, v, dropout=dropout))
+
+
+class GlobalProjections(nn.Module):
+    """Queries, keys and values of the global tokens (2004.05150 §3.1): (.., D) → (.., H·K) each."""
+
+    def __init__(self, config: EncoderConfig, width: int) -> None:
+        super().__init__()
+        kind = nn.Linear if config.global_tokens else IdleLinear
+        self.query, self.key, self.value = (
+            empty(kind, config.hidden, width, bias=config.layer_bias) for _ in ("query", "key", "value")
+        )
+
+
+class IdleLinear(nn.Linear):
+    """A linear layer that is kept and not used: quantizing it would change nothing."""
 
 
 def cast_for_autocast(x: Tensor) -> Tensor:
@@ -200,8 +235,9 @@ class FeedForward(nn.Module):
         super().__init__()
         width, rank = shape.feed_forward, dict(shape.ranks).get
         self.gated = config.gated
-        self.up = product(config.hidden, 2 * width if config.gated else width, config.bias, rank("feed_forward.up"))
-        self.down = product(width, config.hidden, config.bias, rank("feed_forward.down"))
+        rows = 2 * width if config.gated else width
+        self.up = product(config.hidden, rows, config.layer_bias, rank("feed_forward.up"))
+        self.down = product(width, config.hidden, config.layer_bias, rank("feed_forward.down"))
         self.act = activation(config.activation)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -66,8 +66,16 @@ class Layout(Protocol):
         """The same, step by step, with its maps."""
         ...
 
+    def attend_first(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float) -> Tensor:
+        """What the first token of each sequence sees of all: q (B, H, K), k and v as in `attend` → (B, H, K)."""
+        ...
+
     def first(self, x: Tensor) -> Tensor:
-        """The first token of each sequence: (B, D)."""
+        """The first token of each sequence: (B, ..)."""
+        ...
+
+    def replace_first(self, x: Tensor, first: Tensor) -> Tensor:
+        """A copy of x with `first` (B, ..) in the place of each sequence's first token."""
         ...
 
     def mean(self, x: Tensor) -> Tensor:
@@ -134,8 +142,24 @@ class PackedLayout:
             maps.scores.extend(found.unbind(0))
         return torch.cat(contexts), maps
 
+    def attend_first(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float) -> Tensor:
+        if q.is_cuda:
+            row, column, mask = self._padding()
+            shape = (mask.shape[0], self.max_length, *k.shape[1:])
+            k, v = (x.new_zeros(shape).index_put((row, column), x).transpose(1, 2) for x in (k, v))
+            seen = mask[:, None, None, :]
+            return F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=seen, dropout_p=dropout).squeeze(2)
+        contexts, counts = [], [count for count, _ in self.runs]
+        with torch.autocast("cpu", enabled=False):
+            for (_, _, _, k_run, v_run), q_run in zip(self._split(k, k, v), q.split(counts), strict=True):
+                contexts.append(attention(q_run[:, :, None], k_run, v_run, dropout).squeeze(2))
+        return torch.cat(contexts)
+
     def first(self, x: Tensor) -> Tensor:
         return x[self.cu_seqlens[:-1]]
+
+    def replace_first(self, x: Tensor, first: Tensor) -> Tensor:
+        return x.index_copy(0, self.cu_seqlens[:-1], first)
 
     def mean(self, x: Tensor) -> Tensor:
         lengths = self.cu_seqlens.diff()
@@ -241,8 +265,16 @@ class PaddedLayout:
         maps = AttentionMaps(self._real(probabilities), self._real(found))
         return context.transpose(1, 2), maps
 
+    def attend_first(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float) -> Tensor:
+        seen = None if self.mask is None else self.mask[:, None, None, :]
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+        return F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=seen, dropout_p=dropout).squeeze(2)
+
     def first(self, x: Tensor) -> Tensor:
         return x[:, 0]
+
+    def replace_first(self, x: Tensor, first: Tensor) -> Tensor:
+        return torch.cat([first[:, None], x[:, 1:]], 1)
 
     def mean(self, x: Tensor) -> Tensor:
         if self.mask is None:

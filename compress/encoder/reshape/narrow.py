@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.low_rank import refuse_low_rank
 from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.wiring import refuse_global_projections
 from compress.encoder.infer.statistics import Statistics
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
@@ -77,7 +78,8 @@ def narrow(
 
 
 def check_narrowable(config: EncoderConfig) -> None:
-    """Raise UserError for layers that share some of their matrices and not all."""
+    """Raise UserError for layers that share some of their matrices and not all, and for global projections."""
+    refuse_global_projections(config, "making it narrower", "student")
     if config.sharing is not None:
         raise UserError(
             "this model's layers share matrices",

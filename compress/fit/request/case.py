@@ -13,6 +13,7 @@ from compress.data.tasks import task_of
 from compress.encoder.config.low_rank import refuse_low_rank
 from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.config.wiring import refuse_global_projections
 from compress.errors import UserError
 from compress.fit.request.bounds import Bounds
 from compress.fit.request.clock import Clock
@@ -55,6 +56,7 @@ class Case:
             raise UserError("the model has no task head", where=str(source), do="fine-tune it first: compress finetune")
         refuse_quantized(info.config, "fitting it", str(source))
         refuse_low_rank(info.config, "fitting it", str(source))
+        refuse_global_projections(info.config, "fitting it", str(source))
         refuse_sparse(info.config, "fitting it", str(source))
         recipe, table = open_labelled(info, options, console, bare=True)
         if wanted.train == "none" and recipe.data is not None and recipe.data.unlabelled is not None:

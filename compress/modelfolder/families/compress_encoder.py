@@ -36,7 +36,7 @@ def list_tied_copies(config: EncoderConfig) -> dict[str, str]:
                 continue
             names = [f"{part}.{name}.weight" for name in matrices]
             if not sharing.own_vectors:
-                names += [f"{part}.{name}.bias" for name in matrices if config.bias]
+                names += [f"{part}.{name}.bias" for name in matrices if config.layer_bias]
                 names += [f"{NORMS[part]}.{end}" for end in ("weight", "bias")[: 1 + config.bias]]
             found |= {f"encoder.layers.{layer}.{name}": f"encoder.layers.{owner}.{name}" for name in names}
     return found

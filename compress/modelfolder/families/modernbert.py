@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compress.encoder.config.encoder import Activation, EncoderConfig, HeadConfig, HeadKind
-from compress.errors import UserError, printable
+from compress.errors import UserError
 from compress.modelfolder import fields as f
 from compress.modelfolder.family import Shapes, describe_unsupported, expand_layers, expand_weights_and_biases
 from compress.modelfolder.fields import Fields
@@ -210,11 +210,7 @@ def _base(fields: Fields, kind: str) -> float:
         row = {}
     if not isinstance(row, dict):
         raise fields.wrong("rope_parameters", f"an object with {GLOBAL} and {LOCAL}")
-    inner = Fields(row, f"{fields.where}: rope_parameters.{kind}")
-    inner.refuse("rope_type", ("default",), "only default rotary positions are supported")
-    if extra := sorted(set(row) - {"rope_type", "rope_theta"}):
-        raise UserError(f"{printable(extra[0], 60)} is not supported", where=inner.where)
-    return inner.number("rope_theta", least=1.0001, below=1e30, default=BASES[kind])
+    return f.rotary_base(row, f"rope_parameters.{kind}", fields.where, BASES[kind])
 
 
 def _types(config: EncoderConfig) -> list[str]:

@@ -20,6 +20,7 @@ from compress.encoder.config.low_rank import refuse_low_rank
 from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sharing import check_rank
 from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.config.wiring import refuse_global_projections
 from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
@@ -165,6 +166,7 @@ class Stage:
         s = self.spec
         refuse_quantized(config, "sharing its layers", where)
         if s.pattern.kind != "none":
+            refuse_global_projections(config, "sharing its layers", where)
             refuse_low_rank(config, "sharing its layers", where)
             refuse_sparse(config, "sharing its layers", where)
         check_rank(s.residual_rank, config, "residual_rank")
