@@ -442,6 +442,7 @@ def shared(*groups: str) -> Callable[[Function], Function]:
             context = click.get_current_context(silent=True)
             if context is not None:
                 check_values(context.command, values)
+                _check_set(context.command, values)
             own = {name: values.pop(name) for name in list(values) if name not in names}
             return function(*args, options=run_options(values), **own)
 
@@ -492,6 +493,16 @@ def resolve_device(name: str, threads: int | None = None) -> str:
             "CUDA is not available", where="--device cuda", why=why, do="use --device cpu", code=ExitCode.ENVIRONMENT
         )
     return "cuda" if name != "cpu" and available else "cpu"
+
+
+def _check_set(command: click.Command, values: Mapping[str, Any]) -> None:
+    """Raises UserError for a mistake in --set that can be found before anything heavy is imported."""
+    table = getattr(command.callback, "table", None)
+    recipe = values.get("recipe") or getattr(table, "recipe", None) or values.get("name")
+    if values.get("set_") and recipe:
+        from compress.recipe.early import check_overrides
+
+        check_overrides(recipe, values["set_"])
 
 
 _PLAIN = (
