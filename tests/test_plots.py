@@ -98,6 +98,25 @@ def test_a_waterfall_shows_each_step_between_two_whole_bars() -> None:
     assert svg.count(WHOLE) == 7, "both ends of each panel, and the step that changed nothing"
 
 
+@given(st.lists(st.floats(80, 100), min_size=2, max_size=5), st.floats(0, 3))
+def test_no_text_of_a_waterfall_covers_another(values: list[float], half: float) -> None:
+    names = [f"{number}-prune_vocab" for number in range(len(values))]
+    panels = {
+        "accuracy x 100": [Level(value, value - half, value + half) for value in values],
+        "MB on disk": [Level(value) for value in values],
+        "latency p50, ms": [Level(100 - value) for value in values],
+    }
+    root = ET.fromstring(waterfall_chart("a chain", names, panels, {"accuracy x 100"}))
+    boxes = []
+    for text in root.iter(f"{NAME}text"):
+        x, y, width = float(text.attrib["x"]), float(text.attrib["y"]), 7 * len(text.text or "")
+        left = {"start": x, "middle": x - width / 2, "end": x - width}[text.attrib["text-anchor"]]
+        boxes.append((left, y - 9, left + width, y, text.text))
+    for one, other in itertools.combinations(boxes, 2):
+        apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+        assert apart, (one[4], other[4])
+
+
 def test_a_waterfall_of_nothing_measured_says_so_and_bad_levels_are_refused() -> None:
     assert "not measured" in texts(waterfall_chart("x", ["a"], {"ms": [None]}))
     for names, levels in ((["a", "b"], [Level(1.0)]), (["a"], [Level(float("nan"))]), ([], [])):

@@ -134,7 +134,7 @@ class Level:
     high: float | None = None
 
 
-PANEL, GAP, STEP = 120, 34, 112  # pixels of a waterfall's panels, between them, and of a step
+PANEL, GAP, STEP = 120, 48, 112  # pixels of a waterfall's panels, between them, and of a step
 BETTER, WORSE, WHOLE = "#009e73", "#d55e00", "#7f8c99"
 
 
@@ -158,8 +158,8 @@ def waterfall_chart(
         _text(width / 2, 18, title, "middle", ' font-size="14"'),
     ]
     for number, (label, levels) in enumerate(panels.items()):
-        top = TOP + number * (PANEL + GAP) + 14
-        out.append(_text(LEFT, top - 8, label, "start", ' font-weight="bold"'))
+        top = TOP + number * (PANEL + GAP) + 28
+        out.append(_text(LEFT, top - 20, label, "start", ' font-weight="bold"'))  # above the figures of the bars
         out += _falling(levels, top, width, label in more_is_better)
     bottom = TOP + len(panels) * (PANEL + GAP) + 6
     for place, name in enumerate([*names, "total"]):

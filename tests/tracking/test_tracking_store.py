@@ -79,7 +79,7 @@ def log(name):
     run.params({"seed": 1})
     for step in range(100):
         run.metrics({"train/loss": 1 / (step + 1)}, step)
-    ending = run.finish(seconds=300)
+    ending = run.finish()
     print(f"{ending.left} left {said}", flush=True)
 
 children = []
