@@ -1,7 +1,7 @@
 """Make docs/pictures/ from real runs: `python docs/make_pictures.py FOLDER`.
 
 The runs are made in FOLDER, on one thread (about 10 minutes of processor time); those that are finished there are kept.
-Plots that the program writes are copied; pages are photographed with Chromium and reduced to 64 colours.
+Plots that the program writes are copied; pages are photographed with Chromium and reduced to 256 colours.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 100_000
-COLOURS = 64
+COLOURS = 256
 
 TEACHER = "runs/teachers/teacher-*/model"
 COMPARED = (TEACHER, "runs/distilbert/student", "runs/distilbert/control", "runs/int8/model", "runs/tiny-cpu/model")
@@ -28,14 +29,20 @@ COMMANDS = {
     "runs/tiny-cpu/model": f"run tiny-cpu --model {TEACHER} --data opinions --steps 200 --learning-rate 5e-4 "
     "--limit 1500 --output runs/tiny-cpu",
     "runs/analysis/cka.svg": f"analyze {TEACHER} --data opinions --rows 200 --output runs/analysis",
-    "compare.html": f"compare {' '.join(COMPARED)} --against {TEACHER} --data opinions --html compare.html",
+    "runs/calibrated-reliability.svg": "calibrate runs/distilbert/student --data opinions --output runs/calibrated",
+    "compare.html": f"compare {' '.join(COMPARED)} --against {TEACHER} --data opinions --limit 1000 "
+    "--html compare.html",
 }
 """What a command makes → the command."""
 COPIES = {
-    "reliability.svg": "runs/distilbert/reliability.svg",
+    "reliability.svg": "runs/calibrated-reliability.svg",
     "waterfall.svg": "runs/tiny-cpu/waterfall.svg",
     "cka.svg": "runs/analysis/cka.svg",
 }
+CLOSE_ASSISTANT = "document.elementFromPoint(1336, 36)?.closest('button')?.click()"
+"""MLflow's assistant lies beside the page when it is opened for the first time; its button is at the top right."""
+HIDE_BUTTONS = "document.querySelectorAll('.modebar').forEach(bar => bar.remove())"
+"""Those of charts, which are drawn over the dots."""
 
 
 def main(folder: Path) -> None:
@@ -76,7 +83,10 @@ def photograph(folder: Path) -> None:
         with serve(folder) as link:
             page.resize(1366, 900)
             page.open(link)
-            page.wait_for("document.querySelectorAll('.js-plotly-plot .trace.scatter .point').length >= 6", 120)
+            page.wait_for("document.querySelectorAll('.js-plotly-plot .trace.scatter .point').length >= 4", 300)
+            page.evaluate(CLOSE_ASSISTANT)
+            time.sleep(3)  # the charts are drawn again, wider
+            page.evaluate(HIDE_BUTTONS)
             page.screenshot(PICTURES / "mlflow.png")
     for file in PICTURES.glob("*.png"):
         reduce(file)
@@ -100,7 +110,7 @@ def reduce(file: Path) -> None:
     from PIL import Image
 
     with Image.open(file) as picture:
-        picture.convert("RGB").quantize(COLOURS).save(file, optimize=True)
+        picture.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE).save(file, optimize=True)
 
 
 if __name__ == "__main__":
