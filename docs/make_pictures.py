@@ -17,6 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import chromium  # noqa: E402
+
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 100_000
 COLOURS = 256
@@ -70,16 +74,13 @@ def run(folder: Path, command: str) -> None:
 
 def photograph(folder: Path) -> None:
     """The pages: MLflow's first one, that of `compress compare`, and the chart on it."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    import chromium
-
     with tempfile.TemporaryDirectory() as profile, chromium.browsing(Path(profile)) as page:
         page.prefer(dark=False)
         page.resize(1000, 1000)
         page.open((folder / "compare.html").resolve().as_uri())
         page.wait_for("document.readyState == 'complete' && document.querySelector('svg.wide') !== null")
-        page.screenshot(PICTURES / "trade-off.png", "svg.wide")
-        page.screenshot(PICTURES / "compare.png")
+        shoot(page, "trade-off.png", "svg.wide")
+        shoot(page, "compare.png")
         with serve(folder) as link:
             page.resize(1366, 900)
             page.open(link)
@@ -87,9 +88,7 @@ def photograph(folder: Path) -> None:
             page.evaluate(CLOSE_ASSISTANT)
             time.sleep(3)  # the charts are drawn again, wider
             page.evaluate(HIDE_BUTTONS)
-            page.screenshot(PICTURES / "mlflow.png")
-    for file in PICTURES.glob("*.png"):
-        reduce(file)
+            shoot(page, "mlflow.png")
 
 
 @contextmanager
@@ -105,12 +104,15 @@ def serve(folder: Path) -> Iterator[str]:
         process.wait(60)
 
 
-def reduce(file: Path) -> None:
-    """Write the picture again with few colours."""
+def shoot(page: chromium.Page, name: str, selector: str | None = None) -> None:
+    """A photograph with few colours, of what is in sight or of one element."""
     from PIL import Image
 
-    with Image.open(file) as picture:
-        picture.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE).save(file, optimize=True)
+    with tempfile.TemporaryDirectory() as folder:
+        page.screenshot(whole := Path(folder) / name, selector)
+        with Image.open(whole) as picture:
+            colours = picture.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE)
+        colours.save(PICTURES / name, optimize=True)
 
 
 if __name__ == "__main__":
